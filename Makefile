@@ -1,0 +1,31 @@
+# The commands of this repository. `make help` lists them.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+.PHONY: help run test check bench soak gen
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: ## build and start the service here, with the URL, the key and a first curl
+	cargo build --release --locked -p outlast
+	./target/release/outlast dev
+
+test: ## install what is missing, run every test, stop what was started
+	./scripts/test.sh
+
+check: ## formatting, lints and the tidy rules, without running the suites
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo test --locked -p outlast-tests --test tidy
+	@if command -v cargo-deny >/dev/null; then cargo deny --offline check bans licenses sources; else echo "cargo-deny is not installed: licences and bans were not checked"; fi
+
+bench: ## measure speed and memory, printed as ratios to limits of the same run
+	cargo build --release --locked -p outlast -p outlast-benches
+	./target/release/outlast-bench --server target/release/outlast $(BENCH)
+
+soak: ## the crash, power and simulation rigs at volume (hours)
+	OUTLAST_SOAK=1 ./scripts/test.sh
+
+gen: ## write the generated files anew (docs/STATES.md, docs/openapi.json)
+	OUTLAST_GEN=1 cargo test --locked -p outlast-tests --test contract generated

@@ -1,0 +1,105 @@
+//! The benchmark of the server: starts the real program, loads it over loopback HTTP and prints ratios with limits.
+//! The generator runs on one thread, since it shares the cores with what it measures.
+
+mod answer;
+mod backlog;
+mod ceiling;
+mod claim;
+mod clock;
+mod connection;
+mod disk;
+mod latency;
+mod load;
+mod process;
+mod procfs;
+mod report;
+mod request;
+mod settings;
+mod throughput;
+
+use std::fs;
+use std::process::ExitCode;
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::report::Report;
+use crate::settings::{Cli, Command, RunArgs, Scenario, Settings};
+
+fn main() -> Result<ExitCode> {
+    let cli = Cli::parse();
+    if let Some(Command::Ceiling { listen }) = cli.command {
+        ceiling::run(listen)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        tokio::select! {
+            done = run(&cli.run) => done,
+            // Returning drops what was started: processes end, data directories go.
+            interrupted = interrupt() => {
+                interrupted?;
+                bail!("interrupted");
+            }
+        }
+    })
+}
+
+async fn interrupt() -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        pressed = tokio::signal::ctrl_c() => pressed?,
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}
+
+async fn run(args: &RunArgs) -> Result<ExitCode> {
+    let settings = Settings::new(args)?;
+    let mut report = Report::default();
+    describe_machine(&settings, &mut report);
+    if settings.wants_any(&[Scenario::Publish, Scenario::Lifecycle, Scenario::LifecycleBatch]) {
+        throughput::run(&settings, &mut report).await?;
+    }
+    if settings.wants(Scenario::Latency) {
+        latency::run(&settings, &mut report).await?;
+    }
+    if settings.wants_any(&[Scenario::Memory, Scenario::Disk, Scenario::Idle, Scenario::Restart, Scenario::Claim]) {
+        backlog::run(&settings, &mut report).await?;
+    }
+
+    println!("\n{}", report.table());
+    if let Some(path) = &args.out {
+        let text = serde_json::to_string_pretty(&report.json())?;
+        fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let missed = report.missed();
+    if missed > 0 {
+        println!("{missed} missed");
+    }
+    Ok(ExitCode::from(u8::from(args.strict && missed > 0)))
+}
+
+fn describe_machine(settings: &Settings, report: &mut Report) {
+    let cores = thread::available_parallelism().map_or(0, usize::from);
+    let file_system = procfs::file_system(&settings.dir);
+    report.note("machine", format!("{cores} × {}", procfs::cpu_model()));
+    report.note("file system of the data", file_system.clone());
+    if file_system == "tmpfs" {
+        report.note("warning", "tmpfs makes a sync free: use --dir".to_owned());
+    }
+    report.note(
+        "load",
+        format!(
+            "{} s per phase, backlog {}, payload {} B",
+            settings.span.measured.as_secs(),
+            settings.backlog,
+            request::PAYLOAD_BYTES
+        ),
+    );
+    if settings.is_quick {
+        report.note("warning", "a quick run: do not quote it".to_owned());
+    }
+}

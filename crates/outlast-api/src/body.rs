@@ -1,0 +1,69 @@
+//! Reading request bodies: bounded in size and time before anything looks at them.
+
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use http_body_util::BodyExt;
+use tokio::time::{Instant, timeout_at};
+
+use crate::error::{Code, Problem};
+use crate::limits::Limits;
+
+/// The whole body, at most `bytes_max`.
+pub(crate) async fn read(
+    headers: &HeaderMap,
+    mut body: Body,
+    bytes_max: usize,
+    limits: &Limits,
+) -> Result<Bytes, Problem> {
+    let encoding = headers.get(CONTENT_ENCODING).map(|value| value.as_bytes());
+    if encoding.is_some_and(|encoding| !encoding.is_empty() && !encoding.eq_ignore_ascii_case(b"identity")) {
+        return Err(Problem::new(Code::UnsupportedMediaType, "compressed bodies are not accepted; send it plain"));
+    }
+    if declared_length(headers).is_some_and(|length| length > bytes_max) {
+        return Err(too_large(bytes_max));
+    }
+    let end = Instant::now() + limits.body_total;
+    let mut first: Option<Bytes> = None;
+    let mut rest = BytesMut::new();
+    loop {
+        let deadline = end.min(Instant::now() + limits.body_idle);
+        let slow = |_| Problem::new(Code::RequestTimeout, "the request body came too slowly; nothing was stored");
+        let Some(frame) = timeout_at(deadline, body.frame()).await.map_err(slow)? else {
+            break;
+        };
+        let frame = frame.map_err(|_| Problem::field("body", "ended before its announced length"))?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        let length = first.as_ref().map_or(0, Bytes::len) + rest.len() + data.len();
+        if length > bytes_max {
+            return Err(too_large(bytes_max));
+        }
+        // Nearly every body is one frame, which then needs no copy.
+        match &first {
+            None => first = Some(data),
+            Some(_) => rest.extend_from_slice(&data),
+        }
+    }
+    let first = first.unwrap_or_default();
+    if rest.is_empty() {
+        return Ok(first);
+    }
+    let mut whole = BytesMut::with_capacity(first.len() + rest.len());
+    whole.extend_from_slice(&first);
+    whole.extend_from_slice(&rest);
+    Ok(whole.freeze())
+}
+
+pub(crate) fn declared_length(headers: &HeaderMap) -> Option<usize> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+pub(crate) fn too_large(bytes_max: usize) -> Problem {
+    Problem::new(
+        Code::PayloadTooLarge,
+        format!("the request body has more than {bytes_max} bytes, which is the limit here"),
+    )
+}

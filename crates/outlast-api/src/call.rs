@@ -1,0 +1,64 @@
+//! One request on its way to a handler: who calls, what they reach, and what they sent.
+
+use bytes::Bytes;
+use http::HeaderMap;
+use outlast_core::JobId;
+use outlast_engine::Engine;
+use outlast_engine::scope::Principal;
+use outlast_store::jobs::Reach;
+
+use crate::error::Problem;
+use crate::limits::Limits;
+use crate::schema::{Object, Values, read};
+
+pub(crate) struct Call {
+    pub(crate) engine: Engine,
+    pub(crate) limits: std::sync::Arc<Limits>,
+    /// `None` only on routes that need no key.
+    pub(crate) principal: Option<Principal>,
+    /// What the caller's scope for this route covers.
+    pub(crate) reach: Reach,
+    pub(crate) parameters: Vec<(String, String)>,
+    pub(crate) query: Values<'static>,
+    /// Parameters of the form `tag.NAME`.
+    pub(crate) tags: Vec<(String, String)>,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Call {
+    pub(crate) fn parameter(&self, name: &str) -> &str {
+        self.parameters.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
+    }
+
+    /// The caller. Routes that need a key always have one.
+    pub(crate) fn caller(&self) -> Result<&Principal, Problem> {
+        self.principal.as_ref().ok_or_else(crate::auth::unauthorized)
+    }
+
+    /// The queue of the URL, if the caller's scope covers it; to anyone else it does not exist.
+    pub(crate) fn queue(&self) -> Result<&str, Problem> {
+        let name = self.parameter("queue");
+        let covered = match &self.reach {
+            Reach::Everything | Reach::Namespace(_) => true,
+            Reach::Queues(_, names) => names.iter().any(|known| known == name),
+        };
+        if !covered || !outlast_core::queue::is_name(name) {
+            return Err(Problem::queue_not_found(name));
+        }
+        Ok(name)
+    }
+
+    /// The job of the URL. Text that is no id names no job.
+    pub(crate) fn job(&self) -> Result<JobId, Problem> {
+        self.parameter("id").parse().map_err(|_| Problem::job_not_found())
+    }
+
+    pub(crate) fn read(&self, object: &'static Object) -> Result<Values<'_>, Problem> {
+        read(object, &self.body).map_err(Problem::invalid)
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+}

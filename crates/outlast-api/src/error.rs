@@ -1,0 +1,263 @@
+//! Problems as clients see them: RFC 9457 with a stable `code`. Every code stands once, here, with its status and title;
+//! docs/ERRORS.md lists the same ones, and a test compares the two.
+
+use axum::body::Body;
+use axum::response::Response;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, StatusCode};
+use outlast_core::Refusal;
+use outlast_core::queue::FieldError;
+use outlast_store::Error;
+use outlast_store::jobs::Declined;
+use serde_json::{Map, Value, json};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Code {
+    InvalidRequest,
+    LeaseRequired,
+    Unauthorized,
+    Forbidden,
+    RouteNotFound,
+    QueueNotFound,
+    JobNotFound,
+    ResultNotFound,
+    KeyNotFound,
+    OperationNotFound,
+    MethodNotAllowed,
+    RequestTimeout,
+    QueueExists,
+    QueueNotEmpty,
+    LeaseLost,
+    NotRunning,
+    OutcomeConflict,
+    NoCancelRequested,
+    NotReplayable,
+    NotPullable,
+    JobExpired,
+    VersionMismatch,
+    PayloadTooLarge,
+    UriTooLong,
+    UnsupportedMediaType,
+    TooManyRequests,
+    Overloaded,
+    Draining,
+    Unavailable,
+    DiskFull,
+    Internal,
+}
+
+impl Code {
+    pub const ALL: [Code; 31] = [
+        Code::InvalidRequest,
+        Code::LeaseRequired,
+        Code::Unauthorized,
+        Code::Forbidden,
+        Code::RouteNotFound,
+        Code::QueueNotFound,
+        Code::JobNotFound,
+        Code::ResultNotFound,
+        Code::KeyNotFound,
+        Code::OperationNotFound,
+        Code::MethodNotAllowed,
+        Code::RequestTimeout,
+        Code::QueueExists,
+        Code::QueueNotEmpty,
+        Code::LeaseLost,
+        Code::NotRunning,
+        Code::OutcomeConflict,
+        Code::NoCancelRequested,
+        Code::NotReplayable,
+        Code::NotPullable,
+        Code::JobExpired,
+        Code::VersionMismatch,
+        Code::PayloadTooLarge,
+        Code::UriTooLong,
+        Code::UnsupportedMediaType,
+        Code::TooManyRequests,
+        Code::Overloaded,
+        Code::Draining,
+        Code::Unavailable,
+        Code::DiskFull,
+        Code::Internal,
+    ];
+
+    /// Name, HTTP status, title.
+    pub fn facts(self) -> (&'static str, u16, &'static str) {
+        match self {
+            Code::InvalidRequest => ("invalid_request", 400, "The request is not valid"),
+            Code::LeaseRequired => ("lease_required", 400, "This queue requires the lease"),
+            Code::Unauthorized => ("unauthorized", 401, "No valid key"),
+            Code::Forbidden => ("forbidden", 403, "The key lacks a scope"),
+            Code::RouteNotFound => ("route_not_found", 404, "No such URL"),
+            Code::QueueNotFound => ("queue_not_found", 404, "No such queue"),
+            Code::JobNotFound => ("job_not_found", 404, "No such job"),
+            Code::ResultNotFound => ("result_not_found", 404, "The job has no result"),
+            Code::KeyNotFound => ("key_not_found", 404, "No such key"),
+            Code::OperationNotFound => ("operation_not_found", 404, "No such operation"),
+            Code::MethodNotAllowed => ("method_not_allowed", 405, "Method not allowed"),
+            Code::RequestTimeout => ("request_timeout", 408, "The request body came too slowly"),
+            Code::QueueExists => ("queue_exists", 409, "The queue exists already"),
+            Code::QueueNotEmpty => ("queue_not_empty", 409, "The queue has jobs"),
+            Code::LeaseLost => ("lease_lost", 409, "The lease is no longer valid"),
+            Code::NotRunning => ("not_running", 409, "The job is not running"),
+            Code::OutcomeConflict => ("outcome_conflict", 409, "Another outcome was reported before"),
+            Code::NoCancelRequested => ("no_cancel_requested", 409, "No cancel was requested"),
+            Code::NotReplayable => ("not_replayable", 409, "The job cannot be replayed"),
+            Code::NotPullable => ("not_pullable", 409, "The queue is pushed, not pulled"),
+            Code::JobExpired => ("job_expired", 410, "The result has expired"),
+            Code::VersionMismatch => ("version_mismatch", 412, "Someone else changed it"),
+            Code::PayloadTooLarge => ("payload_too_large", 413, "Too large"),
+            Code::UriTooLong => ("uri_too_long", 414, "The URL is too long"),
+            Code::UnsupportedMediaType => ("unsupported_media_type", 415, "This encoding is not accepted"),
+            Code::TooManyRequests => ("too_many_requests", 429, "A limit is reached"),
+            Code::Overloaded => ("overloaded", 503, "The server is busy"),
+            Code::Draining => ("draining", 503, "The server is shutting down"),
+            Code::Unavailable => ("unavailable", 503, "The store does not answer"),
+            Code::DiskFull => ("disk_full", 507, "The disk is full"),
+            Code::Internal => ("internal", 500, "Something broke"),
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        self.facts().0
+    }
+}
+
+/// An answer that is not a success.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// `None`: the outcome is unknown, and no code may claim otherwise.
+    code: Option<Code>,
+    detail: String,
+    errors: Vec<FieldError>,
+    retry_after_seconds: Option<u32>,
+    allow: Option<String>,
+}
+
+impl Problem {
+    pub fn new(code: Code, detail: impl Into<String>) -> Problem {
+        let retry_after_seconds = match code {
+            Code::TooManyRequests | Code::Overloaded | Code::Unavailable => Some(1),
+            Code::Draining | Code::DiskFull => Some(5),
+            _ => None,
+        };
+        Problem { code: Some(code), detail: detail.into(), errors: Vec::new(), retry_after_seconds, allow: None }
+    }
+
+    /// 400 with the fields at fault.
+    pub fn invalid(errors: Vec<FieldError>) -> Problem {
+        let named: Vec<String> = errors.iter().map(|error| format!("{} {}", error.field, error.message)).collect();
+        let detail = if named.is_empty() { "the request is not valid".to_owned() } else { named.join("; ") };
+        Problem { errors, ..Problem::new(Code::InvalidRequest, detail) }
+    }
+
+    pub fn field(field: &str, message: impl Into<String>) -> Problem {
+        Problem::invalid(vec![FieldError::new(field, message)])
+    }
+
+    pub fn queue_not_found(name: &str) -> Problem {
+        Problem::new(
+            Code::QueueNotFound,
+            format!("queue \"{name}\" does not exist; create it with PUT /v1/queues/{name}"),
+        )
+    }
+
+    pub fn job_not_found() -> Problem {
+        Problem::new(
+            Code::JobNotFound,
+            "no job with this id; check the id and that the key belongs to the same namespace",
+        )
+    }
+
+    pub(crate) fn method_not_allowed(allow: String) -> Problem {
+        let detail = format!("this URL takes {allow}");
+        Problem { allow: Some(allow), ..Problem::new(Code::MethodNotAllowed, detail) }
+    }
+
+    /// 500 without a code: nobody knows whether it was stored.
+    fn indeterminate() -> Problem {
+        let detail = "the server stopped before the write was confirmed; look, or retry with the same idempotency key";
+        Problem { code: None, ..Problem::new(Code::Internal, detail) }
+    }
+
+    fn status(&self) -> StatusCode {
+        let (_, status, _) = self.code.unwrap_or(Code::Internal).facts();
+        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    /// The body; also the form errors have inside a batch answer.
+    pub(crate) fn to_json(&self) -> Value {
+        let (name, status, title) = self.code.unwrap_or(Code::Internal).facts();
+        let mut body = Map::new();
+        if self.code.is_some() {
+            body.insert("type".to_owned(), json!(format!("urn:outlast:error:{name}")));
+            body.insert("code".to_owned(), json!(name));
+        }
+        body.insert("title".to_owned(), json!(title));
+        body.insert("status".to_owned(), json!(status));
+        body.insert("detail".to_owned(), json!(self.detail));
+        if !self.errors.is_empty() {
+            let errors: Vec<Value> =
+                self.errors.iter().map(|error| json!({"field": error.field, "message": error.message})).collect();
+            body.insert("errors".to_owned(), Value::Array(errors));
+        }
+        Value::Object(body)
+    }
+
+    pub(crate) fn into_response(self) -> Response {
+        let mut response = Response::new(Body::from(self.to_json().to_string()));
+        *response.status_mut() = self.status();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(seconds) = self.retry_after_seconds {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.code == Some(Code::Unauthorized) {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(allow) = self.allow.and_then(|allow| HeaderValue::try_from(allow).ok()) {
+            headers.insert(ALLOW, allow);
+        }
+        response
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Problem {
+        match error {
+            Error::Overloaded => Problem::new(
+                Code::Overloaded,
+                "too many writes are waiting for the disk; nothing was stored, try again",
+            ),
+            Error::DiskFull => {
+                Problem::new(Code::DiskFull, "the server's disk is full; nothing was stored, outcomes are still taken")
+            }
+            Error::Stopped => Problem::new(Code::Unavailable, "the store has stopped; nothing was stored"),
+            Error::Indeterminate => Problem::indeterminate(),
+            Error::Corrupt(what) | Error::Unreadable(what) => {
+                tracing::error!(what, "the store could not be read");
+                Problem::new(Code::Internal, "stored data could not be read; the server's log says more")
+            }
+        }
+    }
+}
+
+impl From<Declined> for Problem {
+    fn from(declined: Declined) -> Problem {
+        let refusal = match declined {
+            Declined::NotFound => return Problem::job_not_found(),
+            Declined::Refused(refusal) => refusal,
+        };
+        let (code, advice) = match refusal {
+            Refusal::LeaseLost => (Code::LeaseLost, "stop working on it: it was or will be handed out again"),
+            Refusal::LeaseRequired => (Code::LeaseRequired, "send the lease that came with the job"),
+            Refusal::NotRunning { .. } => (Code::NotRunning, "only a job that is handed out can have an outcome"),
+            Refusal::OutcomeConflict { .. } => (Code::OutcomeConflict, "the first outcome counts"),
+            Refusal::NotReplayable { .. } => (Code::NotReplayable, "wait until it has failed, or cancel it first"),
+            Refusal::NotQueued { .. } => (Code::NotRunning, "it cannot be handed out"),
+            Refusal::NoCancelRequested => (Code::NoCancelRequested, "report ack, nack, defer or release instead"),
+        };
+        Problem::new(code, format!("{refusal}; {advice}"))
+    }
+}

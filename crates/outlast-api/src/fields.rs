@@ -1,0 +1,380 @@
+//! Every body and query of the API as a table. Adding a field here makes it readable, documented and tested; what it
+//! does is decided where its values are taken out.
+
+use std::time::Duration;
+
+use outlast_core::dedupe::KEY_BYTES_MAX;
+use outlast_core::queue::{NAME_LENGTH_MAX, is_name, range};
+
+use crate::schema::{Field, Kind, Object, field, text};
+
+const fn name() -> Kind {
+    Kind::Text {
+        min: 1,
+        max: NAME_LENGTH_MAX,
+        check: is_name,
+        wants: "a name (letters, digits, \".\", \"_\", \"-\", starting with a letter or digit)",
+    }
+}
+
+const fn url() -> Kind {
+    Kind::Text {
+        min: 1,
+        max: 2048,
+        check: is_web_url,
+        wants: "an http or https URL without user, password or fragment",
+    }
+}
+
+const fn lease() -> Kind {
+    Kind::Text { min: 32, max: 32, check: is_hex, wants: "the lease as it was handed out (32 hexadecimal digits)" }
+}
+
+const fn job_id() -> Kind {
+    Kind::Text { min: 36, max: 36, check: is_job_id, wants: "a job id (UUID)" }
+}
+
+const fn span(range: &std::ops::RangeInclusive<Duration>) -> Kind {
+    Kind::Duration { min: *range.start(), max: *range.end() }
+}
+
+const fn count(range: &std::ops::RangeInclusive<u32>) -> Kind {
+    Kind::Int { min: *range.start() as i64, max: *range.end() as i64 }
+}
+
+fn is_hex(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn is_job_id(text: &str) -> bool {
+    text.parse::<outlast_core::JobId>().is_ok()
+}
+
+fn is_scope(text: &str) -> bool {
+    outlast_engine::scope::Scope::parse(text).is_some()
+}
+
+fn is_receipt_or_id(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b'-' | b'.'))
+}
+
+fn is_visible_ascii(text: &str) -> bool {
+    text.bytes().all(|byte| (0x20..0x7f).contains(&byte))
+}
+
+fn is_email(text: &str) -> bool {
+    let parts = text.split_once('@');
+    parts.is_some_and(|(user, host)| {
+        !user.is_empty()
+            && host.contains('.')
+            && !text.contains(char::is_whitespace)
+            && !text.contains(char::is_control)
+            && !host.contains('@')
+    })
+}
+
+fn is_header_name(text: &str) -> bool {
+    http::HeaderName::try_from(text).is_ok()
+}
+
+/// The shape only; where it leads is checked when it is called.
+fn is_web_url(text: &str) -> bool {
+    let Ok(uri) = text.parse::<http::Uri>() else {
+        return false;
+    };
+    let scheme = matches!(uri.scheme_str(), Some("http" | "https"));
+    let plain =
+        uri.authority().is_some_and(|authority| !authority.as_str().contains('@') && !authority.host().is_empty());
+    scheme && plain && !text.contains('#')
+}
+
+pub const LIST_LIMIT_MAX: i64 = 200;
+
+const WEBHOOK: &[&str] = &["standard", "ack", "pull"];
+const BACKOFF: Object = Object {
+    name: "Backoff",
+    about: "How long to wait before the next attempt.",
+    fields: &[
+        field(
+            "type",
+            Kind::Word(&["exponential", "fixed", "schedule"]),
+            "exponential doubles the delay each time; schedule takes the delays in order",
+        ),
+        field("delay", span(&range::BACKOFF_DELAY), "the first (exponential) or every (fixed) wait"),
+        field("maxDelay", span(&range::BACKOFF_DELAY), "exponential: no wait is longer"),
+        field("jitter", Kind::Number { min: 0.0, max: 1.0 }, "share of a wait that chance may take away"),
+        field(
+            "delays",
+            Kind::List { of: &span(&range::BACKOFF_DELAY), max: outlast_core::retry::SCHEDULE_LENGTH_MAX },
+            "schedule: the waits; the last one repeats",
+        ),
+    ],
+};
+const RATE_LIMIT: Object = Object {
+    name: "RateLimit",
+    about: "So many hand-outs per period.",
+    fields: &[
+        field("limit", count(&range::RATE_LIMIT), "hand-outs per period").required(),
+        field("per", span(&range::RATE_LIMIT_PER), "the period").required(),
+    ],
+};
+
+const SETTINGS: [Field; 33] = [
+    field(
+        "template",
+        Kind::Word(&["anthropic", "openai", "report", "transcode", "webhook"]),
+        "presets; any field beside it wins",
+    )
+    .nullable(),
+    field(
+        "mode",
+        Kind::Word(WEBHOOK),
+        "standard: the webhook's answer is the outcome; ack: the outcome comes later; pull: handed out by receive",
+    ),
+    field("allowPull", Kind::Bool, "a push queue may be drained by pullers too"),
+    field("webhookUrl", url(), "where jobs are delivered").nullable(),
+    field("headers", Kind::Map { entries: 20, name_bytes: 128, value_bytes: 1024 }, "sent with each delivery"),
+    field("webhookTimeout", span(&range::WEBHOOK_TIMEOUT), "how long a delivery may take"),
+    field("maxAttempts", count(&range::MAX_ATTEMPTS), "charged attempts before a job is a dead letter"),
+    field("backoff", Kind::Object(&BACKOFF), "waits between attempts"),
+    field("ackTimeout", span(&range::ACK_TIMEOUT), "how long to wait for the outcome in ack mode"),
+    field("ackTimeoutAction", Kind::Word(&["retry", "dead"]), "what a missing outcome leads to"),
+    field("visibilityTimeout", span(&range::VISIBILITY_TIMEOUT), "the lease of a pull hand-out"),
+    field("heartbeatTimeout", span(&range::HEARTBEAT_TIMEOUT), "a running job must heartbeat this often").nullable(),
+    field("stallTimeout", span(&range::STALL_TIMEOUT), "heartbeats without progress for this long count as a stall"),
+    field("stallAction", Kind::Word(&["flag", "retry"]), "what a stall leads to"),
+    field("softTimeLimit", span(&range::TIME_LIMIT), "per attempt; tells the worker").nullable(),
+    field("hardTimeLimit", span(&range::TIME_LIMIT), "per attempt; ends it").nullable(),
+    field("jobTimeout", span(&range::TIME_LIMIT), "over the whole run").nullable(),
+    field("extendWhileProgressing", Kind::Bool, "jobTimeout moves on while progress moves"),
+    field("drainTimeout", span(&range::DRAIN_TIMEOUT), "time to stop after a cancel request"),
+    field("maxDeferrals", count(&range::MAX_DEFERRALS), "free deferrals before a job fails"),
+    field("maxAge", span(&range::MAX_AGE), "age beyond which a deferred job fails"),
+    field("backpressureScope", Kind::Word(&["queue", "job"]), "what a defer holds"),
+    field("backpressureDelay", span(&range::BACKPRESSURE_DELAY), "the hold when no time was given"),
+    field("rateLimit", Kind::Object(&RATE_LIMIT), "hand-outs over time").nullable(),
+    field("concurrency", count(&range::CONCURRENCY), "jobs running at once").nullable(),
+    field("resultTtl", span(&range::RETENTION), "how long results are kept"),
+    field("retention", span(&range::RETENTION), "how long finished jobs are kept"),
+    field("dedupe", Kind::Word(&["always", "unless_failed"]), "when an idempotency key is free again"),
+    field("dedupeWindow", span(&range::RETENTION), "how long a key is remembered; as retention if unset").nullable(),
+    field("dedupeBy", Kind::Word(&["key", "payload"]), "payload: publishes without a key are compared by payload"),
+    field("fencing", Kind::Word(&["optional", "required"]), "whether a report must name its lease"),
+    field(
+        "signatureHeader",
+        Kind::Text { min: 1, max: 64, check: is_header_name, wants: "a header name" },
+        "name of the plain HMAC header",
+    ),
+    field("name", name(), "the queue's name"),
+];
+
+/// All settings; `name` is optional since the URL has it.
+pub const QUEUE: Object = Object {
+    name: "QueueSettings",
+    about: "Settings of a queue; what is left out has its default.",
+    fields: &SETTINGS,
+};
+pub const QUEUE_NEW: Object =
+    Object { name: "NewQueue", about: "A queue to be created: a name, and settings.", fields: &SETTINGS };
+pub const QUEUE_PATCH: Object =
+    Object { name: "QueuePatch", about: "Settings to change; what is left out stays.", fields: &SETTINGS };
+
+const JOB: [Field; 20] = [
+    field("payload", Kind::Any, "any JSON, delivered byte for byte"),
+    field(
+        "idempotencyKey",
+        Kind::Text { min: 1, max: KEY_BYTES_MAX, check: is_visible_ascii, wants: "visible ASCII" },
+        "one job per key inside the queue's window",
+    ),
+    field("delay", span(&range::DELAY), "not before this much time has passed"),
+    field("runAt", Kind::Time, "not before this time"),
+    field("priority", Kind::Int { min: -100, max: 100 }, "higher goes first"),
+    field("key", text(128), "fair-share key, a tenant say"),
+    field("tags", Kind::Map { entries: 16, name_bytes: 64, value_bytes: 256 }, "for lists"),
+    field("callbackUrl", url(), "told when the job is finished"),
+    field(
+        "notifyEmail",
+        Kind::Text { min: 3, max: 254, check: is_email, wants: "an e-mail address" },
+        "told when the job is finished",
+    ),
+    field("maxAttempts", count(&range::MAX_ATTEMPTS), "instead of the queue's"),
+    field("visibilityTimeout", span(&range::VISIBILITY_TIMEOUT), "instead of the queue's"),
+    field("ackTimeout", span(&range::ACK_TIMEOUT), "instead of the queue's"),
+    field("heartbeatTimeout", span(&range::HEARTBEAT_TIMEOUT), "instead of the queue's"),
+    field("softTimeLimit", span(&range::TIME_LIMIT), "instead of the queue's"),
+    field("hardTimeLimit", span(&range::TIME_LIMIT), "instead of the queue's"),
+    field("jobTimeout", span(&range::TIME_LIMIT), "instead of the queue's"),
+    field("maxDeferrals", count(&range::MAX_DEFERRALS), "instead of the queue's"),
+    field("maxAge", span(&range::MAX_AGE), "instead of the queue's"),
+    field("resultTtl", span(&range::RETENTION), "instead of the queue's"),
+    field("startBy", Kind::Time, "not started by then: cancelled"),
+];
+
+pub const PUBLISH: Object = Object { name: "NewJob", about: "A job to be published.", fields: &JOB };
+pub const PUBLISH_BATCH: Object = Object {
+    name: "NewJobs",
+    about: "Jobs to be published in one durable commit.",
+    fields: &[field("jobs", Kind::List { of: &Kind::Any, max: usize::MAX }, "the jobs, each as in a single publish")
+        .required()],
+};
+
+pub const RECEIVE: Object = Object {
+    name: "Receive",
+    about: "Which jobs to hand out.",
+    fields: &[
+        field("batch", Kind::Int { min: 1, max: 100 }, "how many at most; 1 if unset"),
+        field(
+            "wait",
+            Kind::Duration { min: Duration::ZERO, max: Duration::from_secs(30) },
+            "how long to wait for the first one",
+        ),
+        field("visibilityTimeout", span(&range::VISIBILITY_TIMEOUT), "the lease, instead of the queue's"),
+        field("worker", text(128), "who asks; shown with the job"),
+    ],
+};
+
+const RESULT: Field = field("result", Kind::Any, "any JSON, kept as the job's result");
+const USAGE: Field = field("usage", Kind::Any, "what the work cost; kept with the attempt in a later version");
+const LEASE: Field = field("lease", lease(), "as handed out; also as header x-outlast-lease");
+const RETRYABLE: Field = field("retryable", Kind::Bool, "false makes it a dead letter at once");
+const REASON: Field = field("reason", text(1024), "what went wrong, for people");
+const NACK_DELAY: Field = field("delay", span(&range::BACKOFF_DELAY), "instead of the backoff");
+const RETRY_AFTER: Field =
+    field("retryAfter", span(&range::RETRY_AFTER), "when to come back; the queue's backpressureDelay if unset");
+const SCOPE: Field =
+    field("scope", Kind::Word(&["queue", "job"]), "what to hold; the queue's backpressureScope if unset");
+
+pub const ACK: Object = Object { name: "Ack", about: "The work is done.", fields: &[RESULT, USAGE, LEASE] };
+pub const NACK: Object =
+    Object { name: "Nack", about: "The work failed.", fields: &[RETRYABLE, REASON, NACK_DELAY, LEASE] };
+pub const DEFER: Object =
+    Object { name: "Defer", about: "Not now; no attempt is charged.", fields: &[RETRY_AFTER, SCOPE, REASON, LEASE] };
+pub const RELEASE: Object = Object { name: "Release", about: "Handed back at once, free.", fields: &[LEASE] };
+pub const CONFIRM: Object =
+    Object { name: "CancelConfirmed", about: "A requested cancel was carried out.", fields: &[LEASE] };
+pub const OUTCOME: Object = Object {
+    name: "Outcome",
+    about: "One outcome of a batch: the job, its lease, and the fields of that outcome.",
+    fields: &[
+        field("id", job_id(), "the job").required(),
+        field("outcome", Kind::Word(&["ack", "nack", "defer", "release", "cancelled"]), "what happened").required(),
+        LEASE,
+        RESULT,
+        USAGE,
+        RETRYABLE,
+        REASON,
+        NACK_DELAY,
+        RETRY_AFTER,
+        SCOPE,
+    ],
+};
+pub const OUTCOMES: Object = Object {
+    name: "Outcomes",
+    about: "Outcomes of several jobs, each on its own, one durable commit.",
+    fields: &[field("outcomes", Kind::List { of: &Kind::Any, max: 1000 }, "the outcomes").required()],
+};
+
+pub const REPLAY: Object = Object {
+    name: "Replay",
+    about: "A new run of a failed or cancelled job.",
+    fields: &[
+        field("fresh", Kind::Bool, "forget checkpoints of earlier runs"),
+        field("payload", Kind::Any, "a new payload"),
+    ],
+};
+const DEAD_FILTER: Object = Object {
+    name: "DeadFilter",
+    about: "Which dead letters to take; all conditions must hold.",
+    fields: &[
+        field("tags", Kind::Map { entries: 16, name_bytes: 64, value_bytes: 256 }, "all of these tags"),
+        field("key", text(128), "this fair-share key"),
+        field(
+            "reason",
+            Kind::Word(&[
+                "attempts_exhausted",
+                "not_retryable",
+                "ack_timeout",
+                "deferral_exhausted",
+                "max_age_exceeded",
+            ]),
+            "why it failed",
+        ),
+        field("finishedAfter", Kind::Time, "failed at or after"),
+        field("finishedBefore", Kind::Time, "failed before"),
+    ],
+};
+pub const DEAD_REPLAY: Object = Object {
+    name: "DeadReplay",
+    about: "Replays dead letters in bulk; everything if nothing is given.",
+    fields: &[
+        field("ids", Kind::List { of: &job_id(), max: 1000 }, "only these jobs"),
+        field("filter", Kind::Object(&DEAD_FILTER), "only jobs like this"),
+        field("limit", Kind::Int { min: 1, max: 1_000_000_000 }, "stop after so many"),
+        field("ratePerSecond", Kind::Int { min: 1, max: 100_000 }, "not faster than this"),
+        field("dryRun", Kind::Bool, "only count"),
+    ],
+};
+
+pub const KEY: Object = Object {
+    name: "NewKey",
+    about: "A key to be made.",
+    fields: &[
+        field("name", text(128), "what it is for").required(),
+        field("scopes", Kind::List { of: &Kind::Text { min: 1, max: 160, check: is_scope, wants: "a scope (publish, consume, read, manage or admin; all but admin optionally with \":queue\")" }, max: 32 }, "what it may do").required(),
+        field("namespace", name(), "another namespace than the caller's; operators only"),
+        field("expiresIn", Kind::Duration { min: Duration::from_secs(1), max: Duration::from_secs(3650 * 86_400) }, "when it stops working; never if unset"),
+    ],
+};
+
+pub const SIMPLE_IDS: Object = Object {
+    name: "Ids",
+    about: "Messages by id or receipt.",
+    fields: &[field(
+        "ids",
+        Kind::List {
+            of: &Kind::Text { min: 1, max: 80, check: is_receipt_or_id, wants: "a job id or receipt" },
+            max: 1000,
+        },
+        "job ids or receipts",
+    )
+    .required()],
+};
+
+const LIMIT: Field = field("limit", Kind::Int { min: 1, max: LIST_LIMIT_MAX }, "entries per page; 50 if unset");
+const CURSOR: Field = field("cursor", text(256), "nextCursor of the page before");
+
+pub const PAGE: &[Field] = &[LIMIT, CURSOR];
+pub const LIST_JOBS: &[Field] = &[
+    LIMIT,
+    CURSOR,
+    field("queue", name(), "only this queue"),
+    field(
+        "status",
+        Kind::Word(&["pending", "queued", "running", "succeeded", "failed", "cancelled", "expired"]),
+        "only this status",
+    ),
+    field("key", text(128), "only this fair-share key"),
+    field("tag.*", text(256), "only jobs with this tag"),
+];
+pub const JOB_WAIT: &[Field] = &[
+    field(
+        "wait",
+        Kind::Duration { min: Duration::ZERO, max: Duration::from_secs(30) },
+        "long poll: how long to wait for a newer version",
+    ),
+    field("version", Kind::Int { min: 0, max: i64::MAX }, "long poll: the version already seen"),
+];
+pub const EVENTS: &[Field] = &[
+    field("after", Kind::Int { min: 0, max: i64::MAX }, "only events after this one"),
+    field("limit", Kind::Int { min: 1, max: 1000 }, "entries per page; 50 if unset"),
+];
+pub const DELETE_QUEUE: &[Field] = &[field("force", Kind::Bool, "delete its jobs too")];
+pub const MESSAGES: &[Field] = &[
+    field(
+        "wait",
+        Kind::Duration { min: Duration::ZERO, max: Duration::from_secs(30) },
+        "how long to wait for the first one",
+    ),
+    field("batch", Kind::Int { min: 1, max: 100 }, "how many at most; 1 if unset"),
+];
+pub const NOTHING: &[Field] = &[];

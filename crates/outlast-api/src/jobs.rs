@@ -1,0 +1,152 @@
+//! Reading jobs, and the commands that are not outcomes: cancel and replay.
+
+use axum::response::Response;
+use http::header::{ETAG, RETRY_AFTER};
+use http::{HeaderValue, StatusCode};
+use outlast_core::state::CancelReason;
+use outlast_core::{Command, Event, Job, Status};
+use outlast_engine::watch::Until;
+use outlast_store::jobs::{Found, ListJobs, Order, Reach};
+use serde_json::{Value, json};
+
+use crate::call::Call;
+use crate::error::{Code, Problem};
+use crate::{fields, wire};
+
+const EVENTS_SHOWN: u64 = 50;
+const LIMIT_DEFAULT: usize = 50;
+
+pub(crate) async fn show(mut call: Call) -> Result<Response, Problem> {
+    let id = call.job()?;
+    let (wait, version) = (call.query.duration("wait"), call.query.int("version"));
+    let found = match wait {
+        None => call.engine.store().job(&call.reach, id).await?,
+        Some(wait) => {
+            let version = u64::try_from(version.unwrap_or(0)).unwrap_or(0);
+            call.engine.watch(&call.reach, id, Until::VersionPasses(version), wait).await?
+        }
+    };
+    let found = found.ok_or_else(Problem::job_not_found)?;
+    whole(&call, &found).await
+}
+
+/// The job with its last events; 410 once its result has expired.
+async fn whole(call: &Call, found: &Found) -> Result<Response, Problem> {
+    let events = last_events(call, &call.reach, &found.job).await?;
+    let status = if found.job.status() == Status::Expired { StatusCode::GONE } else { StatusCode::OK };
+    let mut body = wire::job(&found.job, &found.queue, &events, call.engine.now());
+    if status == StatusCode::GONE {
+        body.pop();
+        body.push_str(",\"code\":\"job_expired\",\"detail\":\"the result has expired and was deleted; submit the job again if you need it\"}");
+    }
+    let mut response = wire::ok(status, body);
+    let headers = response.headers_mut();
+    if let Ok(etag) = HeaderValue::try_from(format!("\"{}\"", found.job.version)) {
+        headers.insert(ETAG, etag);
+    }
+    if !found.job.status().is_terminal() {
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("2"));
+    }
+    Ok(response)
+}
+
+/// The newest events of a job, oldest first.
+pub(crate) async fn last_events(call: &Call, reach: &Reach, job: &Job) -> Result<Vec<Event>, Problem> {
+    let after = job.events.saturating_sub(EVENTS_SHOWN);
+    let limit = usize::try_from(EVENTS_SHOWN).unwrap_or(LIMIT_DEFAULT);
+    Ok(call.engine.store().events(reach, job.id, after, limit).await?.unwrap_or_default())
+}
+
+pub(crate) async fn events(mut call: Call) -> Result<Response, Problem> {
+    let id = call.job()?;
+    let after = call.query.int("after").and_then(|after| u64::try_from(after).ok()).unwrap_or(0);
+    let limit = call.query.usize("limit").unwrap_or(LIMIT_DEFAULT);
+    let events = call.engine.store().events(&call.reach, id, after, limit).await?.ok_or_else(Problem::job_not_found)?;
+    let next = events.last().map_or(after, |event| event.seq);
+    let items: Vec<Value> = events.iter().map(wire::event_json).collect();
+    Ok(wire::json_ok(StatusCode::OK, &json!({"items": items, "nextAfter": next})))
+}
+
+pub(crate) async fn result(call: Call) -> Result<Response, Problem> {
+    let id = call.job()?;
+    let found = call.engine.store().job(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
+    if found.job.status() == Status::Expired {
+        return Err(Problem::new(
+            Code::JobExpired,
+            "the result has expired and was deleted; submit the job again if you need it",
+        ));
+    }
+    match call.engine.store().result(&call.reach, id).await? {
+        Some(body) => Ok(wire::ok(StatusCode::OK, body.to_string())),
+        None => Err(Problem::new(Code::ResultNotFound, format!("the job is {} and has no result", found.job.status()))),
+    }
+}
+
+pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
+    let list = ListJobs {
+        reach: call.reach.clone(),
+        queue: call.query.text("queue"),
+        status: call.query.text("status").and_then(|word| Status::parse(&word)),
+        tags: std::mem::take(&mut call.tags),
+        key: call.query.text("key"),
+        before: cursor(&mut call)?,
+        limit: call.query.usize("limit").unwrap_or(LIMIT_DEFAULT),
+    };
+    list_page(&call, list).await
+}
+
+pub(crate) async fn list_page(call: &Call, list: ListJobs) -> Result<Response, Problem> {
+    let page = call.engine.store().jobs(list).await?;
+    let now = call.engine.now();
+    let items = page.jobs.iter().map(|found| Value::Object(wire::job_summary(&found.job, &found.queue, now))).collect();
+    Ok(wire::json_ok(StatusCode::OK, &wire::page(items, page.next.map(|next| format!("j{next:x}")))))
+}
+
+/// Where a list of jobs goes on.
+pub(crate) fn cursor(call: &mut Call) -> Result<Option<u64>, Problem> {
+    let Some(text) = call.query.text("cursor") else {
+        return Ok(None);
+    };
+    let position = text.strip_prefix('j').and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    let position = position.filter(|position| i64::try_from(*position).is_ok());
+    position.map(Some).ok_or_else(|| Problem::field("cursor", "must be the nextCursor of the page before"))
+}
+
+pub(crate) fn list_jobs(call: &mut Call, status: Status) -> Result<ListJobs, Problem> {
+    Ok(ListJobs {
+        reach: call.reach.clone(),
+        queue: Some(call.queue()?.to_owned()),
+        status: Some(status),
+        tags: Vec::new(),
+        key: None,
+        before: cursor(call)?,
+        limit: call.query.usize("limit").unwrap_or(LIMIT_DEFAULT),
+    })
+}
+
+pub(crate) async fn cancel(call: Call) -> Result<Response, Problem> {
+    act(&call, Command::Cancel { reason: CancelReason::User }).await
+}
+
+pub(crate) async fn replay(call: Call) -> Result<Response, Problem> {
+    let mut values = call.read(&fields::REPLAY)?;
+    let fresh = values.bool("fresh").unwrap_or(false);
+    let payload = values.any("payload").map(wire::raw);
+    if payload.as_ref().is_some_and(|payload| payload.len() > call.limits.payload_bytes) {
+        return Err(Problem::new(
+            Code::PayloadTooLarge,
+            format!("the payload has more than {} bytes", call.limits.payload_bytes),
+        ));
+    }
+    act(&call, Command::Replay { fresh, payload }).await
+}
+
+/// Runs a command and shows the job as it is afterwards.
+async fn act(call: &Call, command: Command) -> Result<Response, Problem> {
+    let id = call.job()?;
+    call.engine.apply_one(Order { id, reach: call.reach.clone(), command }).await??;
+    let found = call.engine.store().job(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
+    let mut response = whole(call, &found).await?;
+    *response.status_mut() = StatusCode::OK;
+    Ok(response)
+}

@@ -1,0 +1,31 @@
+//! HTTP in: every URL, the wire format, keys and scopes. The only crate that knows axum and our URLs. A handler parses,
+//! calls one engine function, and answers.
+
+pub mod routes;
+pub mod server;
+pub mod listen;
+pub mod limits;
+pub mod error;
+pub mod schema;
+pub mod fields;
+pub mod openapi;
+
+mod auth;
+mod body;
+mod call;
+mod wire;
+mod settings;
+mod publish;
+mod receive;
+mod outcome;
+mod jobs;
+mod queues;
+mod dead;
+mod operations;
+mod keys;
+mod simple;
+mod health;
+mod metrics;
+
+pub use limits::Limits;
+pub use server::Api;

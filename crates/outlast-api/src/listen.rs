@@ -1,0 +1,266 @@
+//! The accept loop: HTTP/1.1 on hyper, with deadlines for the first byte, the head and an idle connection, bounds on
+//! connections in all and per address, and a graceful end. Bodies have their own deadlines where they are read.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tower::Service;
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub connections_max: usize,
+    pub connections_per_address_max: usize,
+    pub head_bytes_max: usize,
+    /// From accept to the first byte.
+    pub first_byte: Duration,
+    /// From the first byte of a request to the end of its head.
+    pub head: Duration,
+    /// Between two requests.
+    pub keep_alive: Duration,
+    /// How long requests in flight may take after the stop signal.
+    pub drain: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            connections_max: 10_000,
+            connections_per_address_max: 1000,
+            head_bytes_max: 16 << 10,
+            first_byte: Duration::from_secs(5),
+            head: Duration::from_secs(10),
+            keep_alive: Duration::from_secs(60),
+            drain: Duration::from_secs(30),
+        }
+    }
+}
+
+/// The pause after a failed accept: out of file descriptors, most likely, and then spinning helps nobody.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// hyper's least buffer.
+const BUFFER_MIN: usize = 8192;
+
+/// Serves until `stop` is done, then waits for requests in flight, at most `settings.drain`.
+pub async fn serve(listener: TcpListener, router: Router, settings: Settings, stop: impl Future<Output = ()>) {
+    let settings = Arc::new(settings);
+    let (stopping, _) = watch::channel(false);
+    let addresses = Arc::new(Addresses::default());
+    let mut connections = JoinSet::new();
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        let accepted = tokio::select! {
+            () = &mut stop => break,
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        if connections.len() >= settings.connections_max {
+            tracing::debug!("too many connections; one was closed");
+            continue;
+        }
+        let Some(seat) = addresses.seat(peer.ip(), settings.connections_per_address_max) else {
+            continue;
+        };
+        let task = connection(stream, router.clone(), Arc::clone(&settings), stopping.subscribe());
+        connections.spawn(async move {
+            task.await;
+            drop(seat);
+        });
+    }
+    drop(listener);
+    stopping.send_replace(true);
+    let all = async { while connections.join_next().await.is_some() {} };
+    if timeout(settings.drain, all).await.is_err() {
+        tracing::warn!("some requests did not finish in time and were cut");
+        connections.shutdown().await;
+    }
+}
+
+async fn connection(stream: TcpStream, router: Router, settings: Arc<Settings>, mut stopping: watch::Receiver<bool>) {
+    // Answers are small and written whole: waiting to fill a segment would only delay them.
+    let _ = stream.set_nodelay(true);
+    let pulse = Arc::new(Pulse::new());
+    let io = Watched { stream: TokioIo::new(stream), pulse: Arc::clone(&pulse) };
+    let counted = Arc::clone(&pulse);
+    let service = hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+        counted.set(ANSWERING);
+        let pulse = Arc::clone(&counted);
+        let answer = router.clone().call(request.map(axum::body::Body::new));
+        async move {
+            let answer = answer.await;
+            pulse.set(IDLE);
+            answer
+        }
+    });
+    let mut builder = http1::Builder::new();
+    builder.max_buf_size(settings.head_bytes_max.max(BUFFER_MIN)).pipeline_flush(true);
+    let mut connection = std::pin::pin!(builder.serve_connection(io, service));
+    let mut watchdog = std::pin::pin!(pulse.expire(&settings));
+    let mut told = false;
+    loop {
+        tokio::select! {
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a connection ended early");
+                }
+                return;
+            }
+            () = watchdog.as_mut() => return,
+            _ = stopping.wait_for(|stopping| *stopping), if !told => {
+                told = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}
+
+const NEW: u8 = 0;
+const IDLE: u8 = 1;
+const HEAD: u8 = 2;
+const ANSWERING: u8 = 3;
+
+/// What a connection is doing and since when. Two atomics per request instead of a timer per request.
+struct Pulse {
+    started: Instant,
+    state: AtomicU8,
+    since_millis: AtomicU64,
+}
+
+impl Pulse {
+    fn new() -> Pulse {
+        Pulse { started: Instant::now(), state: AtomicU8::new(NEW), since_millis: AtomicU64::new(0) }
+    }
+
+    fn set(&self, state: u8) {
+        self.state.store(state, Ordering::Relaxed);
+        self.touch();
+    }
+
+    fn touch(&self) {
+        let elapsed = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.since_millis.store(elapsed, Ordering::Relaxed);
+    }
+
+    fn bytes_read(&self) {
+        let state = self.state.load(Ordering::Relaxed);
+        if state == NEW || state == IDLE {
+            self.set(HEAD);
+        }
+    }
+
+    /// Returns when the connection has overstayed. While an answer is made, its own deadlines apply.
+    async fn expire(&self, settings: &Settings) {
+        loop {
+            let since = self.started + Duration::from_millis(self.since_millis.load(Ordering::Relaxed));
+            let allowed = match self.state.load(Ordering::Relaxed) {
+                NEW => Some(settings.first_byte),
+                HEAD => Some(settings.head),
+                IDLE => Some(settings.keep_alive),
+                _ => None,
+            };
+            let now = Instant::now();
+            match allowed.map(|allowed| since + allowed) {
+                Some(deadline) if deadline <= now => return,
+                // A state may change to one with a shorter deadline: look again by then.
+                Some(deadline) => sleep_until(deadline.min(now + settings.head)).await,
+                None => sleep(settings.keep_alive).await,
+            }
+        }
+    }
+}
+
+/// A stream that reports when bytes come and go.
+struct Watched {
+    stream: TokioIo<TcpStream>,
+    pulse: Arc<Pulse>,
+}
+
+impl Read for Watched {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if matches!(polled, Poll::Ready(Ok(()))) {
+            self.pulse.bytes_read();
+        }
+        polled
+    }
+}
+
+impl Write for Watched {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
+    }
+}
+
+/// Connections per source address.
+#[derive(Default)]
+struct Addresses(Mutex<HashMap<IpAddr, usize>>);
+
+impl Addresses {
+    fn seat(self: &Arc<Self>, address: IpAddr, most: usize) -> Option<Seat> {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(address).or_insert(0);
+        if *count >= most {
+            return None;
+        }
+        *count += 1;
+        Some(Seat { addresses: Arc::clone(self), address })
+    }
+}
+
+struct Seat {
+    addresses: Arc<Addresses>,
+    address: IpAddr,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut counts = self.addresses.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.address);
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! `/metrics` in the OpenMetrics text format. Labels are queue names, namespaces and states, never ids or user text.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::body::Body;
+use axum::response::Response;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, StatusCode};
+use outlast_core::Status;
+use outlast_engine::Engine;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::error::{Code, Problem};
+
+/// Answers by class of status.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    success: AtomicU64,
+    client_error: AtomicU64,
+    server_error: AtomicU64,
+}
+
+impl Requests {
+    pub(crate) fn count(&self, status: StatusCode) {
+        let meter = match status.as_u16() {
+            400..=499 => &self.client_error,
+            500..=599 => &self.server_error,
+            _ => &self.success,
+        };
+        meter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+/// The registry is filled anew for each reading: what it shows is kept elsewhere.
+pub(crate) async fn render(engine: &Engine, requests: &Requests) -> Result<Response, Problem> {
+    let mut registry = Registry::with_prefix("outlast");
+    let jobs: Family<Labels, Gauge> = Family::default();
+    let paused: Family<Labels, Gauge> = Family::default();
+    for (queue, counts) in engine.store().census().await? {
+        let labels = vec![("namespace", queue.namespace.0.to_string()), ("queue", queue.name.clone())];
+        for status in Status::ALL {
+            let mut labels = labels.clone();
+            labels.push(("status", status.as_str().to_owned()));
+            jobs.get_or_create(&labels).set(i64::try_from(counts.get(status)).unwrap_or(i64::MAX));
+        }
+        paused.get_or_create(&labels).set(i64::from(queue.paused));
+    }
+    registry.register("jobs", "Jobs by queue and status", jobs);
+    registry.register("queue_paused", "1 while a queue is paused", paused);
+    let meters = engine.meters();
+    for (name, help, value) in [
+        ("jobs_published", "Jobs published", &meters.published),
+        ("publish_duplicates", "Publishes that found their job by key", &meters.duplicates),
+        ("jobs_handed_out", "Hand-outs", &meters.handed_out),
+        ("outcomes_acked", "Reports of success", &meters.acked),
+        ("outcomes_nacked", "Reports of failure", &meters.nacked),
+        ("outcomes_deferred", "Deferrals", &meters.deferred),
+        ("outcomes_released", "Jobs handed back", &meters.released),
+        ("reports_refused", "Reports that were refused", &meters.refused_reports),
+        ("alarms_served", "Jobs moved by time", &meters.woken),
+        ("loop_failures", "Background steps that failed and were repeated", &meters.loop_failures),
+    ] {
+        register(&mut registry, name, help, value.get());
+    }
+    let answers: Family<Labels, Counter> = Family::default();
+    for (class, count) in [("2xx", &requests.success), ("4xx", &requests.client_error), ("5xx", &requests.server_error)]
+    {
+        answers.get_or_create(&vec![("class", class.to_owned())]).inc_by(count.load(Ordering::Relaxed));
+    }
+    registry.register("http_answers", "HTTP answers by class of status", answers);
+    let mut text = String::new();
+    encode(&mut text, &registry).map_err(|_| Problem::new(Code::Internal, "the metrics could not be written"))?;
+    let mut response = Response::new(Body::from(text));
+    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    Ok(response)
+}
+
+fn register(registry: &mut Registry, name: &str, help: &str, value: u64) {
+    let counter: Counter = Counter::default();
+    counter.inc_by(value);
+    registry.register(name, help, counter);
+}

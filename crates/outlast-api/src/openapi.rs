@@ -1,0 +1,186 @@
+//! The OpenAPI 3.1 document, made from the route and field tables that also serve the requests.
+
+use axum::response::Response;
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+use crate::call::Call;
+use crate::error::{Code, Problem};
+use crate::routes::{Need, ROUTES, Route};
+use crate::schema::{Field, Kind, Object, wants};
+use crate::wire;
+
+pub(crate) async fn show(_: Call) -> Result<Response, Problem> {
+    Ok(wire::json_ok(StatusCode::OK, &document()))
+}
+
+/// The whole document.
+pub fn document() -> Value {
+    let mut paths: Map<String, Value> = Map::new();
+    let mut schemas: Map<String, Value> = Map::new();
+    for route in ROUTES {
+        if let Some(object) = route.body {
+            add_schema(&mut schemas, object);
+        }
+        let item = paths.entry(route.path).or_insert_with(|| json!({}));
+        if let Value::Object(item) = item {
+            item.insert(route.method.as_str().to_lowercase(), operation(route));
+        }
+    }
+    schemas.insert("Problem".to_owned(), problem_schema());
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Outlast",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Jobs that outlast the request.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "security": [{"key": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "a key like ol_…"}},
+            "schemas": schemas,
+        },
+    })
+}
+
+fn operation(route: &Route) -> Value {
+    let mut parameters: Vec<Value> = Vec::new();
+    for name in route.path.split(['{', '}']).skip(1).step_by(2) {
+        parameters
+            .push(json!({"name": name, "in": "path", "required": true, "schema": {"type": "string", "minLength": 1}}));
+    }
+    for field in route.query {
+        parameters.push(query_parameter(field));
+    }
+    let (status, meaning) = route.answer;
+    let mut responses = Map::new();
+    responses.insert(status.to_string(), json!({"description": meaning, "content": {"application/json": {}}}));
+    responses.insert(
+        "default".to_owned(),
+        json!({
+            "description": "a problem",
+            "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        }),
+    );
+    let mut operation = json!({
+        "operationId": operation_id(route),
+        "summary": route.summary,
+        "parameters": parameters,
+        "responses": responses,
+    });
+    let Value::Object(map) = &mut operation else {
+        return operation;
+    };
+    match route.need {
+        Need::Nothing => map.insert("security".to_owned(), json!([])),
+        Need::Scope(word) => map.insert("x-outlast-scope".to_owned(), json!(word.as_str())),
+    };
+    if let Some(object) = route.body {
+        let required = object.fields.iter().any(|field| field.required);
+        let schema = json!({"$ref": format!("#/components/schemas/{}", object.name)});
+        map.insert(
+            "requestBody".to_owned(),
+            json!({"required": required, "content": {"application/json": {"schema": schema}}}),
+        );
+    }
+    operation
+}
+
+/// `post /v1/queues/{queue}/jobs` becomes `postQueuesQueueJobs`.
+fn operation_id(route: &Route) -> String {
+    let mut id = route.method.as_str().to_lowercase();
+    for part in route.path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| !part.is_empty() && *part != "v1")
+    {
+        let (first, rest) = part.split_at(1);
+        id.push_str(&first.to_uppercase());
+        id.push_str(rest);
+    }
+    id
+}
+
+fn query_parameter(field: &Field) -> Value {
+    if let Some(start) = field.name.strip_suffix(".*") {
+        return json!({
+            "name": start, "in": "query", "description": format!("{} (written as {start}.NAME=VALUE)", field.about),
+            "style": "form", "explode": true, "x-outlast-prefix": format!("{start}."), "schema": {"type": "null"},
+        });
+    }
+    json!({"name": field.name, "in": "query", "description": field.about, "schema": schema_of(&field.kind)})
+}
+
+fn add_schema(schemas: &mut Map<String, Value>, object: &'static Object) {
+    schemas.insert(object.name.to_owned(), object_schema(object));
+}
+
+fn object_schema(object: &Object) -> Value {
+    let properties: Map<String, Value> =
+        object.fields.iter().map(|field| (field.name.to_owned(), field_schema(field))).collect();
+    let required: Vec<&str> = object.fields.iter().filter(|field| field.required).map(|field| field.name).collect();
+    let mut schema =
+        json!({"type": "object", "description": object.about, "additionalProperties": false, "properties": properties});
+    if let (false, Value::Object(map)) = (required.is_empty(), &mut schema) {
+        map.insert("required".to_owned(), json!(required));
+    }
+    schema
+}
+
+fn field_schema(field: &Field) -> Value {
+    let mut schema = schema_of(&field.kind);
+    if field.nullable {
+        schema = json!({"anyOf": [schema, {"type": "null"}]});
+    }
+    if let Value::Object(map) = &mut schema {
+        map.insert("description".to_owned(), json!(format!("{}; {}", field.about, wants(&field.kind))));
+    }
+    schema
+}
+
+fn schema_of(kind: &Kind) -> Value {
+    match kind {
+        Kind::Any => json!({}),
+        Kind::Bool => json!({"type": "boolean"}),
+        Kind::Int { min, max } => json!({"type": "integer", "minimum": min, "maximum": max}),
+        Kind::Number { min, max } => json!({"type": "number", "minimum": min, "maximum": max}),
+        Kind::Text { min, max, .. } => json!({"type": "string", "minLength": min, "maxLength": max}),
+        Kind::Word(words) => json!({"type": "string", "enum": words}),
+        Kind::Duration { min, max } => json!({"anyOf": [
+            {"type": "number", "minimum": min.as_secs_f64(), "maximum": max.as_secs_f64()},
+            {"type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?(ms|s|m|h|d)?$"},
+        ]}),
+        Kind::Time => json!({"type": "string", "format": "date-time"}),
+        Kind::Object(object) => object_schema(object),
+        Kind::Map { entries, value_bytes, .. } => {
+            json!({"type": "object", "maxProperties": entries, "additionalProperties": {"type": "string", "maxLength": value_bytes}})
+        }
+        Kind::List { of, max } => {
+            let mut schema = json!({"type": "array", "items": schema_of(of)});
+            if let (true, Value::Object(map)) = (*max < usize::MAX, &mut schema) {
+                map.insert("maxItems".to_owned(), json!(max));
+            }
+            schema
+        }
+    }
+}
+
+fn problem_schema() -> Value {
+    let codes: Vec<&str> = Code::ALL.iter().map(|code| code.name()).collect();
+    json!({
+        "type": "object",
+        "required": ["title", "status", "detail"],
+        "properties": {
+            "type": {"type": "string"},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+            "detail": {"type": "string", "description": "what to do about it"},
+            "code": {"type": "string", "enum": codes},
+            "errors": {"type": "array", "items": {
+                "type": "object",
+                "required": ["field", "message"],
+                "properties": {"field": {"type": "string"}, "message": {"type": "string"}},
+            }},
+        },
+    })
+}

@@ -1,0 +1,235 @@
+//! `POST /v1/queues/{queue}/jobs` and its batch form.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::Response;
+use http::header::{ETAG, HeaderName, LOCATION, RETRY_AFTER};
+use http::{HeaderValue, StatusCode};
+use outlast_core::queue::FieldError;
+use outlast_core::{Job, NamespaceId, Overrides, Spec, Timestamp};
+use outlast_engine::watch::Until;
+use outlast_store::jobs::{NewJob, Published, Reach};
+use serde_json::{Value as Json, json};
+
+use crate::call::Call;
+use crate::error::{Code, Problem};
+use crate::fields;
+use crate::schema::{Value, Values, read_raw};
+use crate::wire;
+
+/// Longest wait of `Prefer: wait`.
+const PREFER_WAIT_MAX: Duration = Duration::from_secs(30);
+const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+
+pub(crate) async fn one(call: Call) -> Result<Response, Problem> {
+    let queue: Arc<str> = call.queue()?.into();
+    let namespace = call.caller()?.namespace;
+    let spec = spec(call.read(&fields::PUBLISH)?, &call)?;
+    let wait = preferred_wait(&call);
+    let new = NewJob { namespace, queue: Arc::clone(&queue), spec: Arc::new(spec) };
+    let published = call.engine.publish(vec![new]).await?.pop();
+    let (job, duplicate, mismatch) = created(published, &queue)?;
+    if let Some(wait) = wait
+        && let Some(response) = waited(&call, namespace, &job, wait).await?
+    {
+        return Ok(response);
+    }
+    let status = if duplicate { StatusCode::OK } else { StatusCode::ACCEPTED };
+    let mut response = wire::ok(status, wire::published(&job, &queue, duplicate, mismatch));
+    let headers = response.headers_mut();
+    if let Ok(location) = HeaderValue::try_from(format!("/v1/jobs/{}", job.id)) {
+        headers.insert(LOCATION, location);
+    }
+    if !job.status().is_terminal() {
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("2"));
+    }
+    Ok(response)
+}
+
+/// Each job is taken or refused on its own; what is taken is one durable commit.
+pub(crate) async fn batch(call: Call) -> Result<Response, Problem> {
+    let queue: Arc<str> = call.queue()?.into();
+    let namespace = call.caller()?.namespace;
+    let raws = call.read(&fields::PUBLISH_BATCH)?.list("jobs").unwrap_or_default();
+    if raws.len() > call.limits.batch_jobs {
+        let detail =
+            format!("a batch has at most {} jobs, not {}; nothing was stored", call.limits.batch_jobs, raws.len());
+        return Err(Problem::new(Code::PayloadTooLarge, detail));
+    }
+    let mut jobs = Vec::with_capacity(raws.len());
+    let mut refusals: Vec<Option<Problem>> = Vec::with_capacity(raws.len());
+    for (place, raw) in raws.into_iter().enumerate() {
+        match batch_spec(&raw, place, &call) {
+            Ok(spec) => {
+                jobs.push(NewJob { namespace, queue: Arc::clone(&queue), spec: Arc::new(spec) });
+                refusals.push(None);
+            }
+            Err(problem) => refusals.push(Some(problem)),
+        }
+    }
+    // An unknown queue refuses the batch as a whole, even an empty one.
+    if call.engine.store().queue(namespace, &queue).await?.is_none() {
+        return Err(Problem::queue_not_found(&queue));
+    }
+    let mut published = call.engine.publish(jobs).await?.into_iter();
+    let answers: Vec<Json> = refusals
+        .into_iter()
+        .map(|refusal| match refusal {
+            Some(problem) => json!({"error": problem.to_json()}),
+            None => batch_answer(published.next(), &queue),
+        })
+        .collect();
+    Ok(wire::json_ok(StatusCode::ACCEPTED, &json!({"jobs": answers})))
+}
+
+fn batch_spec(raw: &Value<'_>, place: usize, call: &Call) -> Result<Spec, Problem> {
+    let Value::Any(raw) = raw else {
+        return Err(Problem::field("jobs", "must be objects"));
+    };
+    let values = read_raw(&fields::PUBLISH, raw, &format!("jobs[{place}]")).map_err(Problem::invalid)?;
+    spec(values, call)
+}
+
+fn batch_answer(published: Option<Published>, queue: &str) -> Json {
+    match created(published, queue) {
+        Err(problem) => json!({"error": problem.to_json()}),
+        Ok((job, duplicate, mismatch)) => {
+            let mut answer = json!({
+                "id": job.id.to_string(),
+                "status": job.status().as_str(),
+                "createdAt": job.created_at.to_string(),
+                "statusUrl": format!("/v1/jobs/{}", job.id),
+                "duplicate": duplicate,
+            });
+            if let (true, Json::Object(map)) = (mismatch, &mut answer) {
+                map.insert("payloadMismatch".to_owned(), json!(true));
+            }
+            answer
+        }
+    }
+}
+
+fn created(published: Option<Published>, queue: &str) -> Result<(Job, bool, bool), Problem> {
+    match published {
+        Some(Published::Created { job, .. }) => Ok((job, false, false)),
+        Some(Published::Existing { job, payload_mismatch }) => Ok((job, true, payload_mismatch)),
+        Some(Published::QueueNotFound) | None => Err(Problem::queue_not_found(queue)),
+        Some(Published::QuotaReached { waiting_max }) => {
+            let detail =
+                format!("this namespace has {waiting_max} waiting jobs, which is its limit; nothing was stored");
+            Err(Problem::new(Code::TooManyRequests, detail))
+        }
+    }
+}
+
+/// What the fields ask for. The header wins over the field where both can say it.
+fn spec(mut values: Values<'_>, call: &Call) -> Result<Spec, Problem> {
+    let now = call.engine.now();
+    let payload = values.any("payload").map_or_else(|| "null".into(), wire::raw);
+    if payload.len() > call.limits.payload_bytes {
+        let detail = format!(
+            "the payload has {} bytes, the limit is {}; put large data elsewhere and send a link",
+            payload.len(),
+            call.limits.payload_bytes
+        );
+        return Err(Problem::new(Code::PayloadTooLarge, detail));
+    }
+    let overrides = overrides(&mut values);
+    if let (Some(soft), Some(hard)) = (overrides.soft_time_limit, overrides.hard_time_limit)
+        && soft >= hard
+    {
+        return Err(Problem::field("softTimeLimit", "must be shorter than hardTimeLimit"));
+    }
+    Ok(Spec {
+        payload,
+        priority: values.int("priority").and_then(|priority| i8::try_from(priority).ok()).unwrap_or(0),
+        not_before: not_before(&mut values, now)?,
+        start_by: values.time("startBy"),
+        idempotency_key: idempotency_key(&mut values, call)?,
+        key: values.text("key").map(Into::into),
+        tags: tags(&mut values),
+        callback_url: values.text("callbackUrl").map(Into::into),
+        notify_email: values.text("notifyEmail").map(Into::into),
+        traceparent: call.header("traceparent").filter(|text| is_traceparent(text)).map(Into::into),
+        overrides,
+    })
+}
+
+fn overrides(values: &mut Values<'_>) -> Overrides {
+    Overrides {
+        max_attempts: values.u32("maxAttempts"),
+        visibility_timeout: values.duration("visibilityTimeout"),
+        ack_timeout: values.duration("ackTimeout"),
+        heartbeat_timeout: values.duration("heartbeatTimeout"),
+        soft_time_limit: values.duration("softTimeLimit"),
+        hard_time_limit: values.duration("hardTimeLimit"),
+        job_timeout: values.duration("jobTimeout"),
+        max_deferrals: values.u32("maxDeferrals"),
+        max_age: values.duration("maxAge"),
+        result_ttl: values.duration("resultTtl"),
+    }
+}
+
+fn not_before(values: &mut Values<'_>, now: Timestamp) -> Result<Option<Timestamp>, Problem> {
+    match (values.duration("delay"), values.time("runAt")) {
+        (Some(_), Some(_)) => Err(Problem::field("runAt", "cannot be given together with delay")),
+        (Some(delay), None) => Ok(Some(now.plus(delay))),
+        (None, run_at) => Ok(run_at),
+    }
+}
+
+fn tags(values: &mut Values<'_>) -> Vec<(Box<str>, Box<str>)> {
+    let tags = values.map("tags").unwrap_or_default();
+    tags.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
+}
+
+/// From the field or the header `Idempotency-Key`, bare or as a quoted string.
+fn idempotency_key(values: &mut Values<'_>, call: &Call) -> Result<Option<Box<str>>, Problem> {
+    let in_body = values.text("idempotencyKey");
+    let Some(header) = call.headers.get("idempotency-key") else {
+        return Ok(in_body.map(Into::into));
+    };
+    let wrong = |message: &str| Problem::invalid(vec![FieldError::new("Idempotency-Key", message)]);
+    let text = header.to_str().map_err(|_| wrong("must be visible ASCII"))?.trim();
+    let text = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
+    if !(1..=outlast_core::dedupe::KEY_BYTES_MAX).contains(&text.len()) {
+        return Err(wrong("must have 1 to 255 bytes"));
+    }
+    if in_body.is_some_and(|key| key != text) {
+        return Err(wrong("differs from the field idempotencyKey; send one of them"));
+    }
+    Ok(Some(text.into()))
+}
+
+/// `version-traceid-parentid-flags`; anything else is left out rather than passed on.
+fn is_traceparent(text: &str) -> bool {
+    let lengths: Vec<usize> = text.split('-').map(str::len).collect();
+    lengths == [2, 32, 16, 2] && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+}
+
+/// `Prefer: wait=10`, in seconds, at most 30.
+fn preferred_wait(call: &Call) -> Option<Duration> {
+    let prefer = call.header("prefer")?;
+    let wait = prefer.split([',', ';']).find_map(|part| part.trim().strip_prefix("wait=")?.parse::<u64>().ok())?;
+    (wait > 0).then(|| Duration::from_secs(wait).min(PREFER_WAIT_MAX))
+}
+
+/// The whole job if it finishes within the wait.
+async fn waited(call: &Call, namespace: NamespaceId, job: &Job, wait: Duration) -> Result<Option<Response>, Problem> {
+    let reach = Reach::Namespace(namespace);
+    let Some(found) = call.engine.watch(&reach, job.id, Until::Terminal, wait).await? else {
+        return Ok(None);
+    };
+    if !found.job.status().is_terminal() {
+        return Ok(None);
+    }
+    let events = crate::jobs::last_events(call, &reach, &found.job).await?;
+    let mut response = wire::ok(StatusCode::OK, wire::job(&found.job, &found.queue, &events, call.engine.now()));
+    let headers = response.headers_mut();
+    headers.insert(PREFERENCE_APPLIED, HeaderValue::from_static("wait"));
+    if let Ok(etag) = HeaderValue::try_from(format!("\"{}\"", found.job.version)) {
+        headers.insert(ETAG, etag);
+    }
+    Ok(Some(response))
+}

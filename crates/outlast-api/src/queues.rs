@@ -1,0 +1,212 @@
+//! Queues: create, replace, change, show, pause, delete.
+
+use axum::response::Response;
+use http::header::{ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH, LOCATION};
+use http::{HeaderValue, StatusCode};
+use outlast_core::queue::is_name;
+use outlast_core::{NamespaceId, Queue, QueueSettings};
+use outlast_store::jobs::Reach;
+use outlast_store::operations::{Filter, NewOperation, OperationKind};
+use outlast_store::queues::{Counts, DeleteRefusal, Expect, SaveRefusal, Saved};
+use serde_json::Value;
+
+use crate::call::Call;
+use crate::error::{Code, Problem};
+use crate::schema::Values;
+use crate::{fields, operations, settings, wire};
+
+/// A patch without `If-Match` is tried again when somebody else was faster, so often.
+const PATCH_TRIES: u32 = 5;
+const PAGE_DEFAULT: usize = 50;
+
+pub(crate) async fn create(call: Call) -> Result<Response, Problem> {
+    let mut values = call.read(&fields::QUEUE_NEW)?;
+    let name = values.text("name").ok_or_else(|| Problem::field("name", "is required"))?;
+    // A key bound to one queue may make that queue and no other.
+    if let Reach::Queues(_, names) = &call.reach
+        && !names.contains(&name)
+    {
+        return Err(Problem::new(Code::Forbidden, "the key's scope is bound to other queues"));
+    }
+    let settings = settings::from_nothing(values)?;
+    let saved = save(&call, &name, settings, Expect::Absent).await?;
+    answer(&call, &saved).await
+}
+
+pub(crate) async fn put(call: Call) -> Result<Response, Problem> {
+    let name = own_name(&call)?;
+    let settings = settings::from_nothing(body(&call, &fields::QUEUE, &name)?)?;
+    let saved = save(&call, &name, settings, expect(&call)?).await?;
+    answer(&call, &saved).await
+}
+
+pub(crate) async fn patch(call: Call) -> Result<Response, Problem> {
+    let name = own_name(&call)?;
+    let asked = expect(&call)?;
+    for _ in 0..PATCH_TRIES {
+        let (queue, _) = find(&call, &name).await?;
+        let settings = settings::from_present(queue.settings.clone(), body(&call, &fields::QUEUE_PATCH, &name)?)?;
+        let expect = if asked == Expect::Anything { Expect::Version(queue.version) } else { asked };
+        match call.engine.save_queue(namespace(&call)?, &name, settings, expect).await? {
+            Ok(saved) => return answer(&call, &saved).await,
+            Err(SaveRefusal::VersionMismatch { .. }) if asked == Expect::Anything => {}
+            Err(refusal) => return Err(refused(refusal, &name)),
+        }
+    }
+    Err(Problem::new(Code::Overloaded, "others keep changing this queue; try again"))
+}
+
+pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
+    let (queue, counts) = find(&call, call.queue()?).await?;
+    Ok(shown(StatusCode::OK, &queue, &counts))
+}
+
+pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
+    let limit = call.query.usize("limit").unwrap_or(PAGE_DEFAULT);
+    let after = match call.query.text("cursor") {
+        None => None,
+        Some(text) => Some(
+            text.strip_prefix('q')
+                .filter(|name| is_name(name))
+                .map(str::to_owned)
+                .ok_or_else(|| Problem::field("cursor", "must be the nextCursor of the page before"))?,
+        ),
+    };
+    let queues = call.engine.store().queues(namespace(&call)?, after.as_deref(), limit).await?;
+    let next = (queues.len() == limit).then(|| queues.last().map(|(queue, _)| format!("q{}", queue.name))).flatten();
+    let items: Vec<Value> = queues
+        .iter()
+        .filter(|(queue, _)| call.reach.covers(queue))
+        .map(|(queue, counts)| wire::queue(queue, counts))
+        .collect();
+    Ok(wire::json_ok(StatusCode::OK, &wire::page(items, next)))
+}
+
+pub(crate) async fn pause(call: Call) -> Result<Response, Problem> {
+    set_paused(&call, true).await
+}
+
+pub(crate) async fn resume(call: Call) -> Result<Response, Problem> {
+    set_paused(&call, false).await
+}
+
+async fn set_paused(call: &Call, paused: bool) -> Result<Response, Problem> {
+    let name = call.queue()?;
+    call.engine.set_paused(namespace(call)?, name, paused).await?.ok_or_else(|| Problem::queue_not_found(name))?;
+    let (queue, counts) = find(call, name).await?;
+    Ok(shown(StatusCode::OK, &queue, &counts))
+}
+
+pub(crate) async fn delete(mut call: Call) -> Result<Response, Problem> {
+    let force = call.query.bool("force").unwrap_or(false);
+    let name = call.queue()?.to_owned();
+    match call.engine.store().delete_queue(namespace(&call)?, &name).await? {
+        Ok(()) => {
+            let mut response = Response::default();
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            Ok(response)
+        }
+        Err(DeleteRefusal::NotFound) => Err(Problem::queue_not_found(&name)),
+        Err(DeleteRefusal::NotEmpty) if force => {
+            let operation = NewOperation {
+                namespace: namespace(&call)?,
+                queue: name,
+                kind: OperationKind::Delete,
+                filter: Filter::default(),
+                limit: None,
+                rate_per_second: None,
+            };
+            operations::start(&call, operation).await
+        }
+        Err(DeleteRefusal::NotEmpty) => Err(Problem::new(
+            Code::QueueNotEmpty,
+            format!("queue \"{name}\" has jobs; add ?force=true to delete them too"),
+        )),
+    }
+}
+
+pub(crate) fn namespace(call: &Call) -> Result<NamespaceId, Problem> {
+    Ok(call.caller()?.namespace)
+}
+
+async fn find(call: &Call, name: &str) -> Result<(std::sync::Arc<Queue>, Counts), Problem> {
+    call.engine.store().queue(namespace(call)?, name).await?.ok_or_else(|| Problem::queue_not_found(name))
+}
+
+/// The name in the URL must be one that can be made; a bad one is the sender's mistake, not a missing queue.
+fn own_name(call: &Call) -> Result<String, Problem> {
+    let name = call.parameter("queue");
+    if !is_name(name) {
+        return Err(Problem::field(
+            "queue",
+            "must be a name: letters, digits, \".\", \"_\", \"-\", starting with a letter or digit, at most 128",
+        ));
+    }
+    call.queue().map(str::to_owned)
+}
+
+/// The settings of the body, whose name, if given, must be the URL's.
+fn body<'a>(call: &'a Call, object: &'static crate::schema::Object, name: &str) -> Result<Values<'a>, Problem> {
+    let mut values = call.read(object)?;
+    match values.text("name") {
+        Some(other) if other != name => {
+            Err(Problem::field("name", format!("must be \"{name}\" as in the URL; queues cannot be renamed")))
+        }
+        _ => Ok(values),
+    }
+}
+
+async fn save(call: &Call, name: &str, settings: QueueSettings, expect: Expect) -> Result<Saved, Problem> {
+    call.engine.save_queue(namespace(call)?, name, settings, expect).await?.map_err(|refusal| refused(refusal, name))
+}
+
+fn refused(refusal: SaveRefusal, name: &str) -> Problem {
+    match refusal {
+        SaveRefusal::Exists => {
+            Problem::new(Code::QueueExists, format!("queue \"{name}\" exists; use PUT or PATCH to change it"))
+        }
+        SaveRefusal::NotFound => Problem::queue_not_found(name),
+        SaveRefusal::VersionMismatch { present } => Problem::new(
+            Code::VersionMismatch,
+            format!("queue \"{name}\" is at version {present}; read it again and repeat your change"),
+        ),
+    }
+}
+
+/// `If-Match: "7"` and `If-None-Match: *`.
+fn expect(call: &Call) -> Result<Expect, Problem> {
+    if call.header(IF_NONE_MATCH.as_str()).is_some_and(|value| value.trim() == "*") {
+        return Ok(Expect::Absent);
+    }
+    match call.header(IF_MATCH.as_str()).map(str::trim) {
+        None | Some("*") => Ok(Expect::Anything),
+        Some(text) => {
+            let version = text.trim_start_matches("W/").trim_matches('"').parse();
+            version
+                .map(Expect::Version)
+                .map_err(|_| header_problem(&IF_MATCH, "must be the ETag of the queue, like \"3\""))
+        }
+    }
+}
+
+fn header_problem(name: &HeaderName, message: &str) -> Problem {
+    Problem::field(name.as_str(), message)
+}
+
+async fn answer(call: &Call, saved: &Saved) -> Result<Response, Problem> {
+    let (queue, counts) = find(call, &saved.queue.name).await?;
+    let status = if saved.created { StatusCode::CREATED } else { StatusCode::OK };
+    let mut response = shown(status, &queue, &counts);
+    if let (true, Ok(location)) = (saved.created, HeaderValue::try_from(format!("/v1/queues/{}", queue.name))) {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    Ok(response)
+}
+
+fn shown(status: StatusCode, queue: &Queue, counts: &Counts) -> Response {
+    let mut response = wire::json_ok(status, &wire::queue(queue, counts));
+    if let Ok(etag) = HeaderValue::try_from(format!("\"{}\"", queue.version)) {
+        response.headers_mut().insert(ETAG, etag);
+    }
+    response
+}

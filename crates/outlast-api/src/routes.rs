@@ -1,0 +1,143 @@
+//! Every URL on one screen: method, path, the scope it needs, what it reads, who answers. The router, the OpenAPI
+//! document and the authorisation matrix are all made from this table; a route without a scope does not compile.
+
+use std::pin::Pin;
+
+use axum::response::Response;
+use http::Method;
+use outlast_engine::scope::Word;
+
+use crate::call::Call;
+use crate::error::Problem;
+use crate::schema::{Field, Object};
+use crate::{dead, fields, health, jobs, keys, openapi, operations, outcome, publish, queues, receive, simple};
+
+/// What a caller must have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    Nothing,
+    Scope(Word),
+}
+
+/// How large a body may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    None,
+    Small,
+    Job,
+    Batch,
+}
+
+type Answer = Pin<Box<dyn Future<Output = Result<Response, Problem>> + Send>>;
+
+pub struct Route {
+    pub method: Method,
+    pub path: &'static str,
+    pub need: Need,
+    pub body: Option<&'static Object>,
+    pub query: &'static [Field],
+    pub size: Size,
+    /// The status of success and what it means.
+    pub answer: (u16, &'static str),
+    pub summary: &'static str,
+    pub(crate) handler: fn(Call) -> Answer,
+}
+
+macro_rules! handler {
+    ($function:path) => {
+        |call| Box::pin($function(call))
+    };
+}
+
+const OPEN: Need = Need::Nothing;
+const PUBLISH: Need = Need::Scope(Word::Publish);
+const CONSUME: Need = Need::Scope(Word::Consume);
+const READ: Need = Need::Scope(Word::Read);
+const MANAGE: Need = Need::Scope(Word::Manage);
+const ADMIN: Need = Need::Scope(Word::Admin);
+
+/// A route without body and query.
+const fn plain(
+    method: Method,
+    path: &'static str,
+    need: Need,
+    answer: (u16, &'static str),
+    handler: fn(Call) -> Answer,
+) -> Route {
+    Route {
+        method,
+        path,
+        need,
+        body: None,
+        query: fields::NOTHING,
+        size: Size::None,
+        answer,
+        summary: answer.1,
+        handler,
+    }
+}
+
+impl Route {
+    const fn reads(mut self, body: &'static Object, size: Size) -> Route {
+        self.body = Some(body);
+        self.size = size;
+        self
+    }
+
+    const fn asks(mut self, query: &'static [Field]) -> Route {
+        self.query = query;
+        self
+    }
+}
+
+#[rustfmt::skip]
+pub static ROUTES: &[Route] = &[
+    plain(Method::POST,   "/v1/queues",                        MANAGE,  (201, "creates a queue"),                         handler!(queues::create)).reads(&fields::QUEUE_NEW, Size::Small),
+    plain(Method::GET,    "/v1/queues",                        READ,    (200, "lists queues by name"),                    handler!(queues::list)).asks(fields::PAGE),
+    plain(Method::PUT,    "/v1/queues/{queue}",                MANAGE,  (200, "creates or replaces a queue"),             handler!(queues::put)).reads(&fields::QUEUE, Size::Small),
+    plain(Method::PATCH,  "/v1/queues/{queue}",                MANAGE,  (200, "changes settings of a queue"),             handler!(queues::patch)).reads(&fields::QUEUE_PATCH, Size::Small),
+    plain(Method::GET,    "/v1/queues/{queue}",                READ,    (200, "shows a queue with its counts"),           handler!(queues::show)),
+    plain(Method::DELETE, "/v1/queues/{queue}",                MANAGE,  (204, "deletes a queue"),                         handler!(queues::delete)).asks(fields::DELETE_QUEUE),
+    plain(Method::POST,   "/v1/queues/{queue}/pause",          MANAGE,  (200, "stops handing out jobs"),                  handler!(queues::pause)),
+    plain(Method::POST,   "/v1/queues/{queue}/resume",         MANAGE,  (200, "hands out jobs again"),                    handler!(queues::resume)),
+    plain(Method::POST,   "/v1/queues/{queue}/purge",          MANAGE,  (202, "cancels all waiting jobs"),                handler!(operations::purge)),
+    plain(Method::POST,   "/v1/queues/{queue}/jobs",           PUBLISH, (202, "publishes a job"),                         handler!(publish::one)).reads(&fields::PUBLISH, Size::Job),
+    plain(Method::POST,   "/v1/queues/{queue}/jobs/batch",     PUBLISH, (202, "publishes jobs in one commit"),            handler!(publish::batch)).reads(&fields::PUBLISH_BATCH, Size::Batch),
+    plain(Method::POST,   "/v1/queues/{queue}/receive",        CONSUME, (200, "hands out jobs to a puller"),              handler!(receive::receive)).reads(&fields::RECEIVE, Size::Small),
+    plain(Method::GET,    "/v1/queues/{queue}/dead",           READ,    (200, "lists dead letters"),                      handler!(dead::list)).asks(fields::PAGE),
+    plain(Method::POST,   "/v1/queues/{queue}/dead/replay",    MANAGE,  (202, "replays dead letters in bulk"),            handler!(dead::replay)).reads(&fields::DEAD_REPLAY, Size::Small),
+    plain(Method::DELETE, "/v1/queues/{queue}/dead",           MANAGE,  (202, "deletes all dead letters"),                handler!(dead::discard)),
+
+    plain(Method::GET,    "/v1/jobs",                          READ,    (200, "lists jobs, newest first"),                handler!(jobs::list)).asks(fields::LIST_JOBS),
+    plain(Method::GET,    "/v1/jobs/{id}",                     READ,    (200, "shows a job; long-polls with wait"),       handler!(jobs::show)).asks(fields::JOB_WAIT),
+    plain(Method::DELETE, "/v1/jobs/{id}",                     MANAGE,  (200, "cancels a job"),                           handler!(jobs::cancel)),
+    plain(Method::GET,    "/v1/jobs/{id}/events",              READ,    (200, "the job's log, oldest first"),             handler!(jobs::events)).asks(fields::EVENTS),
+    plain(Method::GET,    "/v1/jobs/{id}/result",              READ,    (200, "the job's inline result"),                 handler!(jobs::result)),
+    plain(Method::POST,   "/v1/jobs/{id}/cancel",              MANAGE,  (200, "cancels a job"),                           handler!(jobs::cancel)),
+    plain(Method::POST,   "/v1/jobs/{id}/replay",              MANAGE,  (200, "starts a new run of a dead letter"),       handler!(jobs::replay)).reads(&fields::REPLAY, Size::Job),
+    plain(Method::POST,   "/v1/jobs/{id}/ack",                 CONSUME, (200, "the work is done"),                        handler!(outcome::ack)).reads(&fields::ACK, Size::Job),
+    plain(Method::POST,   "/v1/jobs/{id}/nack",                CONSUME, (200, "the work failed"),                         handler!(outcome::nack)).reads(&fields::NACK, Size::Small),
+    plain(Method::POST,   "/v1/jobs/{id}/defer",               CONSUME, (200, "not now; no attempt is charged"),          handler!(outcome::defer)).reads(&fields::DEFER, Size::Small),
+    plain(Method::POST,   "/v1/jobs/{id}/release",             CONSUME, (200, "handed back at once, free"),               handler!(outcome::release)).reads(&fields::RELEASE, Size::Small),
+    plain(Method::POST,   "/v1/jobs/{id}/cancelled",           CONSUME, (200, "a requested cancel was carried out"),      handler!(outcome::cancelled)).reads(&fields::CONFIRM, Size::Small),
+    plain(Method::POST,   "/v1/outcomes",                      CONSUME, (200, "outcomes of several jobs"),                handler!(outcome::batch)).reads(&fields::OUTCOMES, Size::Batch),
+
+    plain(Method::GET,    "/v1/operations",                    READ,    (200, "lists operations, newest first"),          handler!(operations::list)).asks(fields::PAGE),
+    plain(Method::GET,    "/v1/operations/{id}",               READ,    (200, "shows an operation"),                      handler!(operations::show)),
+    plain(Method::POST,   "/v1/operations/{id}/stop",          MANAGE,  (200, "stops an operation where it is"),          handler!(operations::stop)),
+
+    plain(Method::POST,   "/v1/keys",                          ADMIN,   (201, "makes a key, shown this once"),            handler!(keys::create)).reads(&fields::KEY, Size::Small),
+    plain(Method::GET,    "/v1/keys",                          ADMIN,   (200, "lists keys without their text"),           handler!(keys::list)),
+    plain(Method::DELETE, "/v1/keys/{id}",                     ADMIN,   (200, "revokes a key"),                           handler!(keys::revoke)),
+
+    plain(Method::GET,    "/api/queues",                       CONSUME, (200, "simple form: lists pull queues"),          handler!(simple::queues)),
+    plain(Method::GET,    "/api/queues/{queue}/messages",      CONSUME, (200, "simple form: takes messages"),             handler!(simple::messages)).asks(fields::MESSAGES),
+    plain(Method::POST,   "/api/queues/{queue}/ack",           CONSUME, (200, "simple form: messages are done"),          handler!(simple::ack)).reads(&fields::SIMPLE_IDS, Size::Small),
+    plain(Method::POST,   "/api/queues/{queue}/nack",          CONSUME, (200, "simple form: messages failed"),            handler!(simple::nack)).reads(&fields::SIMPLE_IDS, Size::Small),
+
+    plain(Method::GET,    "/healthz",                          OPEN,    (200, "the process is alive"),                    handler!(health::alive)),
+    plain(Method::GET,    "/livez",                            OPEN,    (200, "the process is alive"),                    handler!(health::alive)),
+    plain(Method::GET,    "/readyz",                           OPEN,    (200, "the store answers and we are not draining"), handler!(health::ready)),
+    plain(Method::GET,    "/metrics",                          READ,    (200, "OpenMetrics"),                             handler!(health::alive)),
+    plain(Method::GET,    "/openapi.json",                     OPEN,    (200, "this API as OpenAPI 3.1"),                 handler!(openapi::show)),
+];

@@ -1,0 +1,593 @@
+//! What a body or a query may hold, as tables: the same table reads and checks a request, appears in the OpenAPI
+//! document, and is walked by the bad-input test. A field exists nowhere else.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+use outlast_core::Timestamp;
+use outlast_core::queue::FieldError;
+use outlast_core::time::{duration_from_seconds, parse_duration};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// JSON deeper than this is refused before it is read.
+pub const DEPTH_MAX: usize = 64;
+
+/// A JSON object with named fields and no others.
+#[derive(Debug)]
+pub struct Object {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub fields: &'static [Field],
+}
+
+#[derive(Debug)]
+pub struct Field {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub required: bool,
+    /// `null` is accepted and unsets it.
+    pub nullable: bool,
+    pub about: &'static str,
+}
+
+/// What a value may be. Ranges are inclusive.
+#[derive(Debug)]
+pub enum Kind {
+    /// Any JSON, kept byte for byte.
+    Any,
+    Bool,
+    Int {
+        min: i64,
+        max: i64,
+    },
+    Number {
+        min: f64,
+        max: f64,
+    },
+    /// Text of so many bytes that passes a check; the words say what the check wants.
+    Text {
+        min: usize,
+        max: usize,
+        check: fn(&str) -> bool,
+        wants: &'static str,
+    },
+    Word(&'static [&'static str]),
+    Duration {
+        min: Duration,
+        max: Duration,
+    },
+    /// RFC 3339.
+    Time,
+    Object(&'static Object),
+    /// Text to text.
+    Map {
+        entries: usize,
+        name_bytes: usize,
+        value_bytes: usize,
+    },
+    List {
+        of: &'static Kind,
+        max: usize,
+    },
+}
+
+pub const fn field(name: &'static str, kind: Kind, about: &'static str) -> Field {
+    Field { name, kind, required: false, nullable: false, about }
+}
+
+impl Field {
+    pub const fn required(mut self) -> Field {
+        self.required = true;
+        self
+    }
+
+    pub const fn nullable(mut self) -> Field {
+        self.nullable = true;
+        self
+    }
+}
+
+/// Text without further conditions.
+pub const fn text(max: usize) -> Kind {
+    Kind::Text { min: 1, max, check: anything, wants: "" }
+}
+
+fn anything(_: &str) -> bool {
+    true
+}
+
+/// A value that has been read and is within its range.
+#[derive(Debug)]
+pub(crate) enum Value<'a> {
+    Null,
+    Any(&'a RawValue),
+    Bool(bool),
+    Int(i64),
+    Number(f64),
+    Text(Cow<'a, str>),
+    Duration(Duration),
+    Time(Timestamp),
+    Object(Values<'a>),
+    Map(Vec<(String, String)>),
+    List(Vec<Value<'a>>),
+}
+
+/// The fields that were sent. Taking one out removes it.
+#[derive(Debug, Default)]
+pub(crate) struct Values<'a>(Vec<(&'static str, Value<'a>)>);
+
+impl<'a> Values<'a> {
+    pub(crate) fn take(&mut self, name: &str) -> Option<Value<'a>> {
+        let place = self.0.iter().position(|(known, _)| *known == name)?;
+        Some(self.0.swap_remove(place).1)
+    }
+
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.0.iter().any(|(known, _)| *known == name)
+    }
+
+    pub(crate) fn text(&mut self, name: &str) -> Option<String> {
+        match self.take(name)? {
+            Value::Text(text) => Some(text.into_owned()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn int(&mut self, name: &str) -> Option<i64> {
+        match self.take(name)? {
+            Value::Int(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn u32(&mut self, name: &str) -> Option<u32> {
+        self.int(name).and_then(|number| u32::try_from(number).ok())
+    }
+
+    pub(crate) fn usize(&mut self, name: &str) -> Option<usize> {
+        self.int(name).and_then(|number| usize::try_from(number).ok())
+    }
+
+    pub(crate) fn bool(&mut self, name: &str) -> Option<bool> {
+        match self.take(name)? {
+            Value::Bool(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn duration(&mut self, name: &str) -> Option<Duration> {
+        match self.take(name)? {
+            Value::Duration(duration) => Some(duration),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn time(&mut self, name: &str) -> Option<Timestamp> {
+        match self.take(name)? {
+            Value::Time(time) => Some(time),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn any(&mut self, name: &str) -> Option<&'a RawValue> {
+        match self.take(name)? {
+            Value::Any(raw) => Some(raw),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn object(&mut self, name: &str) -> Option<Values<'a>> {
+        match self.take(name)? {
+            Value::Object(values) => Some(values),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn map(&mut self, name: &str) -> Option<Vec<(String, String)>> {
+        match self.take(name)? {
+            Value::Map(entries) => Some(entries),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn list(&mut self, name: &str) -> Option<Vec<Value<'a>>> {
+        match self.take(name)? {
+            Value::List(values) => Some(values),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn into_iter(self) -> impl Iterator<Item = (&'static str, Value<'a>)> {
+        self.0.into_iter()
+    }
+
+    pub(crate) fn push(&mut self, name: &'static str, value: Value<'a>) {
+        self.0.push((name, value));
+    }
+}
+
+/// Reads a body. An empty one counts as `{}`.
+pub(crate) fn read<'a>(object: &'static Object, body: &'a [u8]) -> Result<Values<'a>, Vec<FieldError>> {
+    if body.iter().all(u8::is_ascii_whitespace) {
+        return read_members(object, Members(Vec::new()), "");
+    }
+    if is_too_deep(body) {
+        return Err(vec![FieldError::new("body", format!("is nested deeper than {DEPTH_MAX} levels"))]);
+    }
+    let members: Members<'a> =
+        serde_json::from_slice(body).map_err(|error| vec![FieldError::new("body", not_an_object(&error))])?;
+    read_members(object, members, "")
+}
+
+/// Reads one object of a list, whose own faults must not spoil the others.
+pub(crate) fn read_raw<'a>(
+    object: &'static Object,
+    raw: &'a RawValue,
+    path: &str,
+) -> Result<Values<'a>, Vec<FieldError>> {
+    let members: Members<'a> =
+        serde_json::from_str(raw.get()).map_err(|error| vec![FieldError::new(path, not_an_object(&error))])?;
+    read_members(object, members, path)
+}
+
+fn not_an_object(error: &serde_json::Error) -> String {
+    match error.classify() {
+        serde_json::error::Category::Data => format!("must be a JSON object ({error})"),
+        _ => format!("is not valid JSON: {error}"),
+    }
+}
+
+fn read_members<'a>(object: &'static Object, members: Members<'a>, path: &str) -> Result<Values<'a>, Vec<FieldError>> {
+    let mut values = Values(Vec::with_capacity(members.0.len()));
+    let mut errors = Vec::new();
+    for (name, raw) in members.0 {
+        let at = join(path, &name);
+        let Some(field) = object.fields.iter().find(|field| field.name == name) else {
+            errors.push(FieldError::new(at, unknown(&name, object.fields)));
+            continue;
+        };
+        if values.0.iter().any(|(known, _)| *known == field.name) {
+            errors.push(FieldError::new(at, "is given twice"));
+            continue;
+        }
+        match read_value(field, raw, &at) {
+            Ok(value) => values.0.push((field.name, value)),
+            Err(mut found) => errors.append(&mut found),
+        }
+    }
+    for field in object.fields.iter().filter(|field| field.required) {
+        let at = join(path, field.name);
+        let faulty = errors.iter().any(|error| {
+            error.field == at
+                || error.field.starts_with(&format!("{at}."))
+                || error.field.starts_with(&format!("{at}["))
+        });
+        if !faulty && !values.0.iter().any(|(known, _)| *known == field.name) {
+            errors.push(FieldError::new(at, "is required"));
+        }
+    }
+    if errors.is_empty() { Ok(values) } else { Err(errors) }
+}
+
+fn read_value<'a>(field: &'static Field, raw: &'a RawValue, at: &str) -> Result<Value<'a>, Vec<FieldError>> {
+    if raw.get() == "null" && field.nullable {
+        return Ok(Value::Null);
+    }
+    read_kind(&field.kind, raw, at)
+}
+
+fn read_kind<'a>(kind: &'static Kind, raw: &'a RawValue, at: &str) -> Result<Value<'a>, Vec<FieldError>> {
+    let json = raw.get();
+    let wrong = || vec![FieldError::new(at, format!("must be {}", wants(kind)))];
+    match kind {
+        Kind::Any => Ok(Value::Any(raw)),
+        Kind::Bool => match json {
+            "true" => Ok(Value::Bool(true)),
+            "false" => Ok(Value::Bool(false)),
+            _ => Err(wrong()),
+        },
+        Kind::Object(object) => match json.starts_with('{') {
+            true => read_raw(object, raw, at).map(Value::Object),
+            false => Err(wrong()),
+        },
+        Kind::List { of, max } => read_list(of, *max, json, at),
+        Kind::Map { .. } => read_map(kind, json).map(Value::Map).ok_or_else(wrong),
+        Kind::Int { .. }
+        | Kind::Number { .. }
+        | Kind::Text { .. }
+        | Kind::Word(_)
+        | Kind::Duration { .. }
+        | Kind::Time => {
+            let value = match text_of(json) {
+                Some(text) if matches!(kind, Kind::Int { .. } | Kind::Number { .. }) => {
+                    drop(text);
+                    None
+                }
+                Some(text) => read_text(kind, text),
+                None if matches!(kind, Kind::Text { .. } | Kind::Word(_) | Kind::Time) => None,
+                None => read_number(kind, json),
+            };
+            value.ok_or_else(wrong)
+        }
+    }
+}
+
+fn text_of(json: &str) -> Option<Cow<'_, str>> {
+    if !json.starts_with('"') {
+        return None;
+    }
+    match serde_json::from_str::<&str>(json) {
+        Ok(text) => Some(Cow::Borrowed(text)),
+        Err(_) => serde_json::from_str::<String>(json).ok().map(Cow::Owned),
+    }
+}
+
+/// A value from text: a JSON string, or a query parameter.
+fn read_text<'a>(kind: &'static Kind, text: Cow<'a, str>) -> Option<Value<'a>> {
+    match kind {
+        Kind::Text { min, max, check, .. } => {
+            let fits = (*min..=*max).contains(&text.len()) && check(&text) && !text.contains('\0');
+            fits.then_some(Value::Text(text))
+        }
+        Kind::Word(words) => words.contains(&&*text).then_some(Value::Text(text)),
+        Kind::Duration { min, max } => {
+            parse_duration(&text).filter(|duration| (min..=max).contains(&duration)).map(Value::Duration)
+        }
+        Kind::Time => parse_time(&text).map(Value::Time),
+        _ => None,
+    }
+}
+
+fn read_number<'a>(kind: &'static Kind, json: &str) -> Option<Value<'a>> {
+    match kind {
+        Kind::Int { min, max } => {
+            json.parse::<i64>().ok().filter(|number| (min..=max).contains(&number)).map(Value::Int)
+        }
+        Kind::Number { min, max } => {
+            json.parse::<f64>().ok().filter(|number| (min..=max).contains(&number)).map(Value::Number)
+        }
+        Kind::Duration { min, max } => {
+            let seconds = json.parse::<f64>().ok()?;
+            duration_from_seconds(seconds).filter(|duration| (min..=max).contains(&duration)).map(Value::Duration)
+        }
+        _ => None,
+    }
+}
+
+fn parse_time(text: &str) -> Option<Timestamp> {
+    let time: jiff::Timestamp = text.parse().ok()?;
+    let millis = time.as_millisecond();
+    (0..=Timestamp::MAX.as_millis()).contains(&millis).then(|| Timestamp::from_millis(millis))
+}
+
+fn read_list<'a>(of: &'static Kind, max: usize, json: &'a str, at: &str) -> Result<Value<'a>, Vec<FieldError>> {
+    let wrong = |message: String| vec![FieldError::new(at, message)];
+    let raws: Vec<&'a RawValue> = match serde_json::from_str(json) {
+        Ok(raws) if json.starts_with('[') => raws,
+        _ => return Err(wrong("must be a list".to_owned())),
+    };
+    if raws.len() > max {
+        return Err(wrong(format!("must have at most {max} entries, not {}", raws.len())));
+    }
+    let mut values = Vec::with_capacity(raws.len());
+    let mut errors = Vec::new();
+    for (place, raw) in raws.into_iter().enumerate() {
+        match read_kind(of, raw, &format!("{at}[{place}]")) {
+            Ok(value) => values.push(value),
+            Err(mut found) => errors.append(&mut found),
+        }
+    }
+    if errors.is_empty() { Ok(Value::List(values)) } else { Err(errors) }
+}
+
+fn read_map(kind: &Kind, json: &str) -> Option<Vec<(String, String)>> {
+    let Kind::Map { entries, name_bytes, value_bytes } = kind else {
+        return None;
+    };
+    let members: Members<'_> = serde_json::from_str(json).ok()?;
+    let mut map: Vec<(String, String)> = Vec::with_capacity(members.0.len());
+    for (name, raw) in members.0 {
+        let value = text_of(raw.get())?;
+        let fits = (1..=*name_bytes).contains(&name.len())
+            && value.len() <= *value_bytes
+            && !name.contains('\0')
+            && !value.contains('\0');
+        if !fits || map.iter().any(|(known, _)| *known == name) {
+            return None;
+        }
+        map.push((name.into_owned(), value.into_owned()));
+    }
+    (map.len() <= *entries).then_some(map)
+}
+
+/// Reads a query string. A field named `tag.*` stands for any parameter with that beginning.
+pub(crate) fn read_query(
+    fields: &'static [Field],
+    query: &str,
+) -> Result<(Values<'static>, Vec<(String, String)>), Vec<FieldError>> {
+    let (mut values, mut open, mut errors) = (Values::default(), Vec::new(), Vec::new());
+    for (name, text) in form_urlencoded::parse(query.as_bytes()) {
+        let starred = |field: &&Field| {
+            field.name.strip_suffix('*').is_some_and(|start| name.len() > start.len() && name.starts_with(start))
+        };
+        let Some(field) = fields.iter().find(|field| field.name == name).or_else(|| fields.iter().find(starred)) else {
+            errors.push(FieldError::new(name.clone(), unknown(&name, fields)));
+            continue;
+        };
+        if values.0.iter().any(|(known, _)| *known == field.name) {
+            errors.push(FieldError::new(name, "is given twice"));
+            continue;
+        }
+        let value = match &field.kind {
+            Kind::Int { .. } | Kind::Number { .. } => read_number(&field.kind, &text),
+            Kind::Bool => text.parse().ok().map(Value::Bool),
+            kind => read_text(kind, Cow::Owned(text.clone().into_owned())),
+        };
+        match value {
+            None => errors.push(FieldError::new(name, format!("must be {}", wants(&field.kind)))),
+            Some(_) if field.name.ends_with('*') => {
+                let start = field.name.len() - 1;
+                open.push((name.get(start..).unwrap_or_default().to_owned(), text.into_owned()));
+            }
+            Some(value) => values.push(field.name, value),
+        }
+    }
+    if errors.is_empty() { Ok((values, open)) } else { Err(errors) }
+}
+
+/// What is allowed, in words for the sender.
+pub fn wants(kind: &Kind) -> String {
+    match kind {
+        Kind::Any => "JSON".to_owned(),
+        Kind::Bool => "true or false".to_owned(),
+        Kind::Int { min, max } => format!("a whole number from {min} to {max}"),
+        Kind::Number { min, max } => format!("a number from {min} to {max}"),
+        Kind::Text { min, max, wants, .. } => {
+            let kind = if wants.is_empty() { "text" } else { wants };
+            format!("{kind} of {min} to {max} bytes")
+        }
+        Kind::Word(words) => {
+            let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+            format!("one of {}", quoted.join(", "))
+        }
+        Kind::Duration { min, max } => {
+            format!("seconds, or a duration like \"30s\", from {} to {}", Spoken(*min), Spoken(*max))
+        }
+        Kind::Time => "a time like \"2026-11-15T20:37:00Z\"".to_owned(),
+        Kind::Object(_) => "an object".to_owned(),
+        Kind::Map { entries, name_bytes, value_bytes } => {
+            format!(
+                "an object of at most {entries} texts, with names of 1 to {name_bytes} bytes and values of at most {value_bytes}"
+            )
+        }
+        Kind::List { max, .. } => format!("a list of at most {max} entries"),
+    }
+}
+
+/// A duration in the largest unit that divides it.
+struct Spoken(Duration);
+
+impl fmt::Display for Spoken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = self.0.as_millis();
+        for (unit, size) in [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)] {
+            if millis != 0 && millis.is_multiple_of(size) {
+                return write!(f, "{}{unit}", millis / size);
+            }
+        }
+        if millis == 0 { f.write_str("0s") } else { write!(f, "{millis}ms") }
+    }
+}
+
+fn unknown(name: &str, fields: &[Field]) -> String {
+    let near = fields
+        .iter()
+        .map(|field| (distance(name, field.name), field.name))
+        .filter(|(steps, known)| *steps <= 2 && *steps < known.len());
+    match near.min() {
+        Some((_, known)) => format!("is not a field here; did you mean \"{known}\"?"),
+        None => "is not a field here".to_owned(),
+    }
+}
+
+/// Edit distance, for suggestions only; long names are never near.
+fn distance(one: &str, other: &str) -> usize {
+    if one.len() > 64 {
+        return usize::MAX;
+    }
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (at, left) in one.chars().enumerate() {
+        let mut next = vec![at + 1];
+        for (place, right) in other.iter().enumerate() {
+            let substitute = row.get(place).copied().unwrap_or(0) + usize::from(left != *right);
+            let insert = next.get(place).copied().unwrap_or(0) + 1;
+            let delete = row.get(place + 1).copied().unwrap_or(0) + 1;
+            next.push(substitute.min(insert).min(delete));
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or(usize::MAX)
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+/// Counts brackets outside of strings, so that nothing recursive ever sees deep JSON.
+fn is_too_deep(body: &[u8]) -> bool {
+    let (mut depth, mut in_text, mut escaped) = (0usize, false, false);
+    for byte in body {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            _ if in_text => {}
+            b'{' | b'[' => {
+                depth += 1;
+                if depth > DEPTH_MAX {
+                    return true;
+                }
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    false
+}
+
+/// The members of an object in order, values unread.
+struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Collect;
+
+        impl<'de> Visitor<'de> for Collect {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+                let mut members = Vec::with_capacity(4);
+                while let Some(Name(name)) = map.next_key()? {
+                    members.push((name, map.next_value()?));
+                }
+                Ok(Members(members))
+            }
+        }
+
+        deserializer.deserialize_map(Collect)
+    }
+}
+
+/// A member's name, borrowed where it has no escapes.
+struct Name<'a>(Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Name<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+
+        impl<'de> Visitor<'de> for Text {
+            type Value = Name<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a name")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Name<'de>, E> {
+                Ok(Name(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Name<'de>, E> {
+                Ok(Name(Cow::Owned(text.to_owned())))
+            }
+        }
+
+        deserializer.deserialize_str(Text)
+    }
+}

@@ -1,0 +1,209 @@
+//! The way of every request: find the route, check the key and the scope, read the body, call the handler, answer. A
+//! panic in a handler costs one 500, not the process.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::extract::{RawPathParams, Request};
+use axum::response::Response;
+use axum::routing::{MethodFilter, MethodRouter};
+use axum::{RequestExt, Router};
+use futures_util::FutureExt;
+use http::Method;
+use outlast_engine::Engine;
+use outlast_store::jobs::Reach;
+
+use crate::auth::{authenticate, authorize};
+use crate::body;
+use crate::call::Call;
+use crate::error::{Code, Problem};
+use crate::limits::Limits;
+use crate::metrics::Requests;
+use crate::routes::{Need, ROUTES, Route, Size};
+use crate::schema::{Values, read_query};
+
+/// What all requests share.
+#[derive(Clone)]
+pub struct Api {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    engine: Engine,
+    limits: Arc<Limits>,
+    in_flight: AtomicUsize,
+    in_flight_bytes: AtomicUsize,
+    requests: Requests,
+}
+
+impl Api {
+    pub fn new(engine: Engine, limits: Limits) -> Api {
+        let shared = Shared {
+            engine,
+            limits: Arc::new(limits),
+            in_flight: AtomicUsize::new(0),
+            in_flight_bytes: AtomicUsize::new(0),
+            requests: Requests::default(),
+        };
+        Api { shared: Arc::new(shared) }
+    }
+
+    /// The router of the public listener.
+    pub fn router(&self) -> Router {
+        let paths: std::collections::BTreeSet<&str> = ROUTES.iter().map(|route| route.path).collect();
+        let mut router = Router::new();
+        for path in paths {
+            let routes: Vec<&'static Route> = ROUTES.iter().filter(|route| route.path == path).collect();
+            router = router.route(path, self.methods(&routes));
+        }
+        router.fallback(|| async {
+            Problem::new(Code::RouteNotFound, "there is nothing at this URL; GET /openapi.json lists what there is")
+                .into_response()
+        })
+    }
+
+    /// The router of the private listener: metrics without a key, and health.
+    pub fn private_router(&self) -> Router {
+        let api = self.clone();
+        let metrics = axum::routing::get(move || {
+            let api = api.clone();
+            async move { api.render_metrics().await.unwrap_or_else(Problem::into_response) }
+        });
+        Router::new().route("/metrics", metrics)
+    }
+
+    fn methods(&self, routes: &[&'static Route]) -> MethodRouter {
+        let allow: Vec<&str> = routes.iter().map(|route| route.method.as_str()).collect();
+        let allow = allow.join(", ");
+        let mut methods = MethodRouter::new();
+        for route in routes {
+            let (api, route) = (self.clone(), *route);
+            let handler = move |request: Request| {
+                let api = api.clone();
+                async move { api.answer(route, request).await }
+            };
+            methods = methods.on(filter(&route.method), handler);
+        }
+        methods.fallback(move || async move { Problem::method_not_allowed(allow).into_response() })
+    }
+
+    async fn answer(&self, route: &'static Route, request: Request) -> Response {
+        let guarded = AssertUnwindSafe(self.serve(route, request)).catch_unwind().await;
+        let response = match guarded {
+            Ok(Ok(response)) => response,
+            Ok(Err(problem)) => problem.into_response(),
+            Err(_) => {
+                tracing::error!(path = route.path, "a handler panicked");
+                Problem::new(Code::Internal, "the request could not be handled; the server's log says more")
+                    .into_response()
+            }
+        };
+        self.shared.requests.count(response.status());
+        response
+    }
+
+    async fn serve(&self, route: &'static Route, mut request: Request) -> Result<Response, Problem> {
+        let shared = &self.shared;
+        let target_length = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+        if target_length > shared.limits.url_bytes {
+            return Err(Problem::new(
+                Code::UriTooLong,
+                format!("the URL has more than {} bytes", shared.limits.url_bytes),
+            ));
+        }
+        let (principal, reach) = match route.need {
+            Need::Nothing => (None, Reach::Everything),
+            Need::Scope(word) => {
+                let principal = authenticate(&shared.engine, request.headers())?;
+                let reach = authorize(&principal, word)?;
+                (Some(principal), reach)
+            }
+        };
+        let _in_flight = Guard::take(&shared.in_flight, 1, shared.limits.in_flight_requests).ok_or_else(|| {
+            Problem::new(Code::Overloaded, "too many requests are in flight; nothing was stored, try again")
+        })?;
+        let parameters = path_parameters(&mut request).await;
+        let (parts, body) = request.into_parts();
+        let (query, tags) = match parts.uri.query() {
+            Some(query) => read_query(route.query, query).map_err(Problem::invalid)?,
+            None => (Values::default(), Vec::new()),
+        };
+        let bytes_max = route.size.bytes(&shared.limits);
+        let expected = body::declared_length(&parts.headers).unwrap_or(bytes_max).min(bytes_max);
+        let _held = Guard::take(&shared.in_flight_bytes, expected, shared.limits.in_flight_bytes).ok_or_else(|| {
+            Problem::new(Code::Overloaded, "too many large requests are in flight; nothing was stored, try again")
+        })?;
+        let body = body::read(&parts.headers, body, bytes_max, &shared.limits).await?;
+        let call = Call {
+            engine: shared.engine.clone(),
+            limits: Arc::clone(&shared.limits),
+            principal,
+            reach,
+            parameters,
+            query,
+            tags,
+            headers: parts.headers,
+            body,
+        };
+        match route.method == Method::GET && route.path == "/metrics" {
+            true => self.render_metrics().await,
+            false => (route.handler)(call).await,
+        }
+    }
+
+    async fn render_metrics(&self) -> Result<Response, Problem> {
+        crate::metrics::render(&self.shared.engine, &self.shared.requests).await
+    }
+}
+
+/// Percent-decoded names and values of the URL's variable parts.
+async fn path_parameters(request: &mut Request) -> Vec<(String, String)> {
+    match request.extract_parts::<RawPathParams>().await {
+        Ok(parameters) => parameters.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+        Err(_) => Vec::new(),
+    }
+}
+
+fn filter(method: &Method) -> MethodFilter {
+    match *method {
+        Method::POST => MethodFilter::POST,
+        Method::PUT => MethodFilter::PUT,
+        Method::PATCH => MethodFilter::PATCH,
+        Method::DELETE => MethodFilter::DELETE,
+        _ => MethodFilter::GET,
+    }
+}
+
+impl Size {
+    /// Room for the fields around a payload, so that the payload's own limit is what a sender meets.
+    fn bytes(self, limits: &Limits) -> usize {
+        const AROUND: usize = 64 << 10;
+        match self {
+            Size::None => 0,
+            Size::Small => AROUND,
+            Size::Job => limits.payload_bytes + AROUND,
+            Size::Batch => limits.batch_bytes,
+        }
+    }
+}
+
+/// A share of a bounded whole, given back when dropped.
+struct Guard<'a> {
+    used: &'a AtomicUsize,
+    share: usize,
+}
+
+impl<'a> Guard<'a> {
+    fn take(used: &'a AtomicUsize, share: usize, whole: usize) -> Option<Guard<'a>> {
+        let before = used.fetch_add(share, Ordering::SeqCst);
+        let guard = Guard { used, share };
+        (before.saturating_add(share) <= whole).then_some(guard)
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.used.fetch_sub(self.share, Ordering::SeqCst);
+    }
+}

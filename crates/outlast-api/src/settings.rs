@@ -1,0 +1,213 @@
+//! From the fields of a request to queue settings: a template first, then each field over it, then the rules between
+//! fields.
+
+use std::time::Duration;
+
+use outlast_core::QueueSettings;
+use outlast_core::queue::{
+    AckTimeoutAction, Dedupe, DedupeBy, Fencing, FieldError, Mode, RateLimit, Scope, StallAction, Template,
+};
+use outlast_core::retry::{Backoff, Seconds};
+
+use crate::error::Problem;
+use crate::schema::{Value, Values};
+
+/// Settings from nothing: defaults, the template's presets, the given fields.
+pub(crate) fn from_nothing(mut values: Values<'_>) -> Result<QueueSettings, Problem> {
+    let template = values.text("template").and_then(|word| template(&word));
+    let mut settings = template.map(QueueSettings::of_template).unwrap_or_default();
+    let mode_is_open = template.is_none() && !values.contains("mode");
+    fill(&mut settings, values)?;
+    if mode_is_open && settings.webhook_url.is_some() {
+        settings.mode = Mode::Standard;
+    }
+    checked(settings)
+}
+
+/// The present settings with the given fields changed. A template in a patch is a label only: it presets nothing.
+pub(crate) fn from_present(mut settings: QueueSettings, mut values: Values<'_>) -> Result<QueueSettings, Problem> {
+    match values.take("template") {
+        Some(Value::Text(word)) => settings.template = template(&word),
+        Some(_) => settings.template = None,
+        None => {}
+    }
+    fill(&mut settings, values)?;
+    checked(settings)
+}
+
+fn checked(settings: QueueSettings) -> Result<QueueSettings, Problem> {
+    let mut problems = settings.problems();
+    problems.extend(settings.headers.iter().filter(|(name, value)| !is_header(name, value)).map(|(name, _)| {
+        FieldError::new(format!("headers.{name}"), "is not a header that may be set: it must be a valid name and value, and not one of Host, Connection, Content-*, Transfer-Encoding, Upgrade, TE, Trailer, Cookie, Proxy-* or webhook-*")
+    }));
+    if problems.is_empty() { Ok(settings) } else { Err(Problem::invalid(problems)) }
+}
+
+/// Headers that would break the delivery, or speak for us.
+fn is_header(name: &str, value: &str) -> bool {
+    const OURS: [&str; 8] = ["host", "connection", "transfer-encoding", "upgrade", "te", "trailer", "cookie", "expect"];
+    let lower = name.to_ascii_lowercase();
+    let reserved = OURS.contains(&lower.as_str())
+        || ["proxy-", "webhook-", "content-", "x-outlast-"].iter().any(|start| lower.starts_with(start));
+    !reserved && http::HeaderName::try_from(name).is_ok() && http::HeaderValue::try_from(value).is_ok()
+}
+
+fn fill(settings: &mut QueueSettings, values: Values<'_>) -> Result<(), Problem> {
+    for (name, value) in values.into_iter() {
+        set(settings, name, value)?;
+    }
+    Ok(())
+}
+
+fn set(settings: &mut QueueSettings, name: &str, value: Value<'_>) -> Result<(), Problem> {
+    match (name, value) {
+        (_, Value::Duration(duration)) => set_duration(settings, name, duration),
+        (_, Value::Text(text)) => set_text(settings, name, &text),
+        (_, Value::Null) => unset(settings, name),
+        ("allowPull", Value::Bool(flag)) => settings.allow_pull = flag,
+        ("extendWhileProgressing", Value::Bool(flag)) => settings.extend_while_progressing = flag,
+        ("headers", Value::Map(entries)) => settings.headers = entries.into_iter().collect(),
+        ("maxAttempts", Value::Int(count)) => settings.max_attempts = to_u32(count),
+        ("maxDeferrals", Value::Int(count)) => settings.max_deferrals = to_u32(count),
+        ("concurrency", Value::Int(count)) => settings.concurrency = Some(to_u32(count)),
+        ("backoff", Value::Object(values)) => settings.backoff = backoff(&settings.backoff, values)?,
+        ("rateLimit", Value::Object(mut values)) => {
+            let limit = values.u32("limit").unwrap_or(1);
+            let per = values.duration("per").unwrap_or(Duration::from_secs(1));
+            settings.rate_limit = Some(RateLimit { limit, per });
+        }
+        (other, _) => return Err(Problem::field(other, "cannot be set here")),
+    }
+    Ok(())
+}
+
+fn set_duration(settings: &mut QueueSettings, name: &str, duration: Duration) {
+    match name {
+        "webhookTimeout" => settings.webhook_timeout = duration,
+        "ackTimeout" => settings.ack_timeout = duration,
+        "visibilityTimeout" => settings.visibility_timeout = duration,
+        "heartbeatTimeout" => settings.heartbeat_timeout = Some(duration),
+        "stallTimeout" => settings.stall_timeout = duration,
+        "softTimeLimit" => settings.soft_time_limit = Some(duration),
+        "hardTimeLimit" => settings.hard_time_limit = Some(duration),
+        "jobTimeout" => settings.job_timeout = Some(duration),
+        "drainTimeout" => settings.drain_timeout = duration,
+        "maxAge" => settings.max_age = duration,
+        "backpressureDelay" => settings.backpressure_delay = duration,
+        "resultTtl" => settings.result_ttl = duration,
+        "retention" => settings.retention = duration,
+        "dedupeWindow" => settings.dedupe_window = Some(duration),
+        _ => {}
+    }
+}
+
+fn set_text(settings: &mut QueueSettings, name: &str, text: &str) {
+    match name {
+        "mode" => settings.mode = mode(text),
+        "webhookUrl" => settings.webhook_url = Some(text.to_owned()),
+        "ackTimeoutAction" => {
+            settings.ack_timeout_action = if text == "dead" { AckTimeoutAction::Dead } else { AckTimeoutAction::Retry }
+        }
+        "stallAction" => settings.stall_action = if text == "retry" { StallAction::Retry } else { StallAction::Flag },
+        "backpressureScope" => settings.backpressure_scope = scope(text),
+        "dedupe" => settings.dedupe = if text == "unless_failed" { Dedupe::UnlessFailed } else { Dedupe::Always },
+        "dedupeBy" => settings.dedupe_by = if text == "payload" { DedupeBy::Payload } else { DedupeBy::Key },
+        "fencing" => settings.fencing = if text == "required" { Fencing::Required } else { Fencing::Optional },
+        "signatureHeader" => settings.signature_header = text.to_ascii_lowercase(),
+        _ => {}
+    }
+}
+
+fn unset(settings: &mut QueueSettings, name: &str) {
+    match name {
+        "template" => settings.template = None,
+        "webhookUrl" => settings.webhook_url = None,
+        "heartbeatTimeout" => settings.heartbeat_timeout = None,
+        "softTimeLimit" => settings.soft_time_limit = None,
+        "hardTimeLimit" => settings.hard_time_limit = None,
+        "jobTimeout" => settings.job_timeout = None,
+        "rateLimit" => settings.rate_limit = None,
+        "concurrency" => settings.concurrency = None,
+        "dedupeWindow" => settings.dedupe_window = None,
+        _ => {}
+    }
+}
+
+/// What is left out is taken from the present backoff where it is of the same type, else from the defaults.
+fn backoff(present: &Backoff, mut values: Values<'_>) -> Result<Backoff, Problem> {
+    let present_type = match present {
+        Backoff::Exponential { .. } => "exponential",
+        Backoff::Fixed { .. } => "fixed",
+        Backoff::Schedule { .. } => "schedule",
+    };
+    let wanted = values.text("type").unwrap_or_else(|| present_type.to_owned());
+    let jitter = match values.take("jitter") {
+        Some(Value::Number(jitter)) => jitter,
+        _ => present.jitter(),
+    };
+    let (delay, max_delay, delays) = (values.duration("delay"), values.duration("maxDelay"), values.list("delays"));
+    let given = [("delay", delay.is_some()), ("maxDelay", max_delay.is_some()), ("delays", delays.is_some())];
+    let allowed: &[&str] = match wanted.as_str() {
+        "fixed" => &["delay"],
+        "schedule" => &["delays"],
+        _ => &["delay", "maxDelay"],
+    };
+    let misplaced = given.iter().filter(|(name, given)| *given && !allowed.contains(name));
+    let errors: Vec<FieldError> = misplaced
+        .map(|(name, _)| FieldError::new(format!("backoff.{name}"), format!("has no meaning with type \"{wanted}\"")))
+        .collect();
+    if !errors.is_empty() {
+        return Err(Problem::invalid(errors));
+    }
+    let (old_delay, old_max) = match present {
+        Backoff::Exponential { delay, max_delay, .. } => (*delay, *max_delay),
+        Backoff::Fixed { delay, .. } => (*delay, Duration::from_secs(3600)),
+        Backoff::Schedule { .. } => (Duration::from_secs(1), Duration::from_secs(3600)),
+    };
+    Ok(match wanted.as_str() {
+        "fixed" => Backoff::Fixed { delay: delay.unwrap_or(old_delay), jitter },
+        "schedule" => Backoff::Schedule { delays: schedule(delays)?, jitter },
+        _ => {
+            Backoff::Exponential { delay: delay.unwrap_or(old_delay), max_delay: max_delay.unwrap_or(old_max), jitter }
+        }
+    })
+}
+
+fn schedule(delays: Option<Vec<Value<'_>>>) -> Result<Vec<Seconds>, Problem> {
+    let delays = delays.unwrap_or_default();
+    if delays.is_empty() {
+        return Err(Problem::field("backoff.delays", "must have at least one entry with type \"schedule\""));
+    }
+    Ok(delays
+        .into_iter()
+        .filter_map(|value| if let Value::Duration(delay) = value { Some(Seconds(delay)) } else { None })
+        .collect())
+}
+
+fn template(word: &str) -> Option<Template> {
+    Some(match word {
+        "anthropic" => Template::Anthropic,
+        "openai" => Template::Openai,
+        "report" => Template::Report,
+        "transcode" => Template::Transcode,
+        "webhook" => Template::Webhook,
+        _ => return None,
+    })
+}
+
+fn mode(word: &str) -> Mode {
+    match word {
+        "standard" => Mode::Standard,
+        "ack" => Mode::Ack,
+        _ => Mode::Pull,
+    }
+}
+
+pub(crate) fn scope(word: &str) -> Scope {
+    if word == "job" { Scope::Job } else { Scope::Queue }
+}
+
+/// The schema has checked the range.
+fn to_u32(count: i64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}

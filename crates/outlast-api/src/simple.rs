@@ -1,0 +1,113 @@
+//! The simple form under `/api/queues`, for consumers written against a bare message queue. The same jobs, leases and
+//! rules; only the shape differs.
+
+use std::time::Duration;
+
+use axum::response::Response;
+use http::StatusCode;
+use outlast_core::state::Phase;
+use outlast_core::{Command, Evidence, JobId, Lease, Outcome, Queue, State, Status};
+use outlast_store::jobs::{Claim, Order, Reach};
+use serde_json::{Value, json};
+
+use crate::call::Call;
+use crate::dead::texts;
+use crate::error::Problem;
+use crate::queues::namespace;
+use crate::receive::hand_out;
+use crate::{fields, wire};
+
+const QUEUES_MAX: usize = 1000;
+
+pub(crate) async fn queues(call: Call) -> Result<Response, Problem> {
+    let queues = call.engine.store().queues(namespace(&call)?, None, QUEUES_MAX).await?;
+    let pullable = queues.iter().filter(|(queue, _)| queue.settings.allows_pull() && call.reach.covers(queue));
+    let items: Vec<Value> = pullable
+        .map(|(queue, counts)| {
+            json!({
+                "name": queue.name,
+                "source": null,
+                "events": [],
+                "visibility_timeout": visibility(queue),
+                "depth": counts.get(Status::Queued),
+            })
+        })
+        .collect();
+    Ok(wire::json_ok(StatusCode::OK, &json!({"queues": items})))
+}
+
+fn visibility(queue: &Queue) -> String {
+    let timeout = queue.settings.visibility_timeout;
+    match timeout.subsec_millis() {
+        0 => format!("{}s", timeout.as_secs()),
+        _ => format!("{}ms", timeout.as_millis()),
+    }
+}
+
+pub(crate) async fn messages(mut call: Call) -> Result<Response, Problem> {
+    let wait = call.query.duration("wait").unwrap_or(Duration::ZERO);
+    let want = Claim {
+        namespace: namespace(&call)?,
+        limit: call.query.usize("batch").unwrap_or(1),
+        queue: call.queue()?.into(),
+        phase: Phase::Leased,
+        visibility: None,
+        worker: None,
+    };
+    let claimed = hand_out(&call, want, wait).await?;
+    let mut body = String::from("{\"messages\":[");
+    for (place, job) in claimed.jobs.iter().enumerate() {
+        let State::Running(running) = &job.state else {
+            continue;
+        };
+        let head = json!({
+            "id": job.id.to_string(),
+            "event_id": job.spec.idempotency_key.as_deref().filter(|key| !key.starts_with(outlast_store::step::PAYLOAD_KEY_MARK)).map_or_else(|| job.id.to_string(), str::to_owned),
+            "event_type": null,
+            "headers": {},
+            "attempt": job.attempt,
+            "created_at": job.created_at.to_string(),
+            "receipt": format!("{}.{}", job.id, running.lease),
+        });
+        let mut head = head.to_string();
+        head.pop();
+        let comma = if place > 0 { "," } else { "" };
+        body.push_str(&format!("{comma}{head},\"payload\":{}}}", job.spec.payload));
+    }
+    body.push_str("]}");
+    Ok(wire::ok(StatusCode::OK, body))
+}
+
+pub(crate) async fn ack(call: Call) -> Result<Response, Problem> {
+    let changed = report(&call, &Outcome::Ack { result: None }).await?;
+    Ok(wire::json_ok(StatusCode::OK, &json!({"acked": changed.len()})))
+}
+
+pub(crate) async fn nack(call: Call) -> Result<Response, Problem> {
+    let changed = report(&call, &Outcome::Nack { retryable: true, delay: Some(Duration::ZERO) }).await?;
+    let dead = changed.iter().filter(|status| **status == Status::Failed).count();
+    Ok(wire::json_ok(StatusCode::OK, &json!({"retried": changed.len() - dead, "dead": dead})))
+}
+
+/// Reports the outcome for each id or receipt; unknown and lost ones do not count. Returns where the others went.
+async fn report(call: &Call, outcome: &Outcome) -> Result<Vec<Status>, Problem> {
+    let name = call.queue()?;
+    call.engine.store().queue(namespace(call)?, name).await?.ok_or_else(|| Problem::queue_not_found(name))?;
+    let reach = Reach::Queues(namespace(call)?, [name.to_owned()].into());
+    let ids = texts(call.read(&fields::SIMPLE_IDS)?.list("ids").unwrap_or_default());
+    let mut orders = Vec::with_capacity(ids.len());
+    for (id, lease) in ids.iter().filter_map(|text| receipt(text)) {
+        let command = Command::Report { lease, outcome: outcome.clone(), evidence: Evidence::default() };
+        orders.push(Order { id, reach: reach.clone(), command });
+    }
+    let answers = call.engine.apply(orders).await?;
+    Ok(answers.into_iter().flatten().filter(|applied| applied.changed).map(|applied| applied.status).collect())
+}
+
+/// A job id, or `id.lease`.
+fn receipt(text: &str) -> Option<(JobId, Option<Lease>)> {
+    match text.split_once('.') {
+        None => Some((text.parse().ok()?, None)),
+        Some((id, lease)) => Some((id.parse().ok()?, Some(lease.parse().ok()?))),
+    }
+}

@@ -1,0 +1,270 @@
+//! How things look on the wire. The hot answers are written by hand, since they are most of what the server sends; the
+//! others go through `serde_json`.
+
+use std::fmt::Write;
+
+use axum::body::Body;
+use axum::response::Response;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, StatusCode};
+use outlast_core::event::Attempt;
+use outlast_core::state::{Phase, Running};
+use outlast_core::{Event, EventKind, Job, Queue, State, Status, Timestamp};
+use outlast_store::keys::KeyRecord;
+use outlast_store::operations::Operation;
+use outlast_store::queues::Counts;
+use outlast_store::step::PAYLOAD_KEY_MARK;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+pub(crate) fn ok(status: StatusCode, body: String) -> Response {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
+    response
+}
+
+pub(crate) fn json_ok(status: StatusCode, body: &Value) -> Response {
+    ok(status, body.to_string())
+}
+
+fn at(time: Option<Timestamp>) -> Value {
+    time.map_or(Value::Null, |time| json!(time.to_string()))
+}
+
+/// The answer to a publish. Names and states need no escaping.
+pub(crate) fn published(job: &Job, queue: &str, duplicate: bool, payload_mismatch: bool) -> String {
+    let mut out = String::with_capacity(448);
+    let id = job.id;
+    let mismatch = if payload_mismatch { ",\"payloadMismatch\":true" } else { "" };
+    let _ = write!(
+        out,
+        "{{\"id\":\"{id}\",\"queue\":\"{queue}\",\"status\":\"{}\",\"createdAt\":\"{}\",\"statusUrl\":\"/v1/jobs/{id}\",\
+         \"cancelUrl\":\"/v1/jobs/{id}/cancel\",\"duplicate\":{duplicate}{mismatch}}}",
+        job.status(),
+        job.created_at,
+    );
+    out
+}
+
+/// One handed-out job, as receive shows it.
+pub(crate) fn leased(out: &mut String, job: &Job, queue: &Queue) {
+    let State::Running(running) = &job.state else {
+        return;
+    };
+    let _ = write!(
+        out,
+        "{{\"id\":\"{}\",\"lease\":\"{}\",\"leaseExpiresAt\":\"{}\",\"attempt\":{},\"maxAttempts\":{},\"deferCount\":{},\"run\":{},\
+         \"createdAt\":\"{}\",\"checkpoint\":null,\"softTimeLimit\":{},\"hardTimeLimit\":{},\"traceparent\":{},\"payload\":{}}}",
+        job.id,
+        running.lease,
+        running.expires_at,
+        job.attempt,
+        job.max_attempts(queue),
+        job.deferrals,
+        job.run,
+        job.created_at,
+        seconds(job.soft_time_limit(queue)),
+        seconds(job.hard_time_limit(queue)),
+        json!(job.spec.traceparent),
+        job.spec.payload,
+    );
+}
+
+fn seconds(duration: Option<std::time::Duration>) -> Value {
+    match duration {
+        None => Value::Null,
+        Some(whole) if whole.subsec_nanos() == 0 => json!(whole.as_secs()),
+        Some(duration) => json!(duration.as_secs_f64()),
+    }
+}
+
+/// A job without payload and events, as lists show it.
+pub(crate) fn job_summary(job: &Job, queue: &Queue, now: Timestamp) -> Map<String, Value> {
+    let tags: Map<String, Value> = job.spec.tags.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
+    let key = job.spec.idempotency_key.as_deref().filter(|key| !key.starts_with(PAYLOAD_KEY_MARK));
+    let status = job.status();
+    let value = json!({
+        "id": job.id.to_string(),
+        "queue": queue.name,
+        "status": status.as_str(),
+        "run": job.run,
+        "attempt": job.attempt,
+        "maxAttempts": job.max_attempts(queue),
+        "deferCount": job.deferrals,
+        "version": job.version,
+        "priority": job.spec.priority,
+        "key": job.spec.key,
+        "tags": tags,
+        "idempotencyKey": key,
+        "progress": null,
+        "checkpoint": null,
+        "resultUrl": result_length(&job.state).map(|_| format!("/v1/jobs/{}/result", job.id)),
+        "resultMeta": result_length(&job.state).map(|length| json!({"length": length, "contentType": "application/json"})),
+        "error": error(job),
+        "lastError": job.last_error,
+        "createdAt": job.created_at.to_string(),
+        "queuedAt": at(job.queued_at),
+        "startedAt": at(job.started_at),
+        "finishedAt": at(job.finished_at()),
+        "scheduledFor": at(scheduled_for(job)),
+        "pendingReason": pending_reason(&job.state),
+        "cancelReason": cancel_reason(&job.state),
+        "callback": null,
+        "pipeline": null,
+    });
+    let Value::Object(mut map) = value else {
+        return Map::new();
+    };
+    if let State::Running(running) = &job.state {
+        add_running(&mut map, running, now);
+    }
+    map
+}
+
+fn add_running(map: &mut Map<String, Value>, running: &Running, now: Timestamp) {
+    let live = running.expires_at > now;
+    map.insert("runningPhase".to_owned(), json!(running.phase.as_str()));
+    map.insert("leaseExpiresAt".to_owned(), at(Some(running.expires_at)));
+    map.insert("lastHeartbeatAt".to_owned(), at(running.heartbeat_at));
+    map.insert("cancelRequested".to_owned(), json!(running.revoke_at.is_some()));
+    map.insert("worker".to_owned(), json!(running.worker));
+    map.insert("liveness".to_owned(), json!(if live { "working" } else { "dead" }));
+}
+
+/// The whole job: summary, payload, the last events, and its moves.
+pub(crate) fn job(job: &Job, queue: &Queue, events: &[Event], now: Timestamp) -> String {
+    let mut map = job_summary(job, queue, now);
+    let moves = events.iter().filter(|event| matches!(event.kind, EventKind::State { .. })).map(event_json);
+    map.insert("transitions".to_owned(), Value::Array(moves.collect()));
+    map.insert("events".to_owned(), Value::Array(events.iter().map(event_json).collect()));
+    let mut text = Value::Object(map).to_string();
+    // The payload goes in as it came, so that big numbers are not rounded.
+    text.pop();
+    let _ = write!(text, ",\"payload\":{}}}", job.spec.payload);
+    text
+}
+
+fn error(job: &Job) -> Value {
+    match &job.state {
+        State::Failed { reason, .. } => json!({"reason": reason.as_str(), "message": job.last_error}),
+        _ => Value::Null,
+    }
+}
+
+fn result_length(state: &State) -> Option<u64> {
+    match state {
+        State::Succeeded { result, .. } => result.as_ref().map(|result| result.length),
+        _ => None,
+    }
+}
+
+fn scheduled_for(job: &Job) -> Option<Timestamp> {
+    match &job.state {
+        State::Pending { until, .. } => Some(*until),
+        _ => None,
+    }
+}
+
+fn pending_reason(state: &State) -> Option<&'static str> {
+    match state {
+        State::Pending { reason, .. } => Some(reason.as_str()),
+        _ => None,
+    }
+}
+
+fn cancel_reason(state: &State) -> Option<&'static str> {
+    match state {
+        State::Cancelled { reason, .. } => Some(reason.as_str()),
+        _ => None,
+    }
+}
+
+pub(crate) fn event_json(event: &Event) -> Value {
+    let mut value = match &event.kind {
+        EventKind::State { from, to, reason } => {
+            json!({"from": from.map(Status::as_str), "to": to.as_str(), "reason": reason.as_str()})
+        }
+        EventKind::Attempt(attempt) => attempt_json(attempt),
+        EventKind::Result { length } => json!({"length": length}),
+        EventKind::Note { text } => json!({"text": text}),
+    };
+    if let Value::Object(map) = &mut value {
+        map.insert("seq".to_owned(), json!(event.seq));
+        map.insert("at".to_owned(), at(Some(event.at)));
+        map.insert("type".to_owned(), json!(event.kind.as_str()));
+    }
+    value
+}
+
+fn attempt_json(attempt: &Attempt) -> Value {
+    json!({
+        "number": attempt.number,
+        "phase": Phase::as_str(attempt.phase),
+        "outcome": attempt.outcome.as_str(),
+        "durationMs": u64::try_from(attempt.duration.as_millis()).unwrap_or(u64::MAX),
+        "statusCode": attempt.status_code,
+        "error": attempt.error,
+        "responseExcerpt": attempt.excerpt,
+    })
+}
+
+pub(crate) fn queue(queue: &Queue, counts: &Counts) -> Value {
+    let mut value = serde_json::to_value(&queue.settings).unwrap_or_default();
+    let by_status: Map<String, Value> =
+        Status::ALL.iter().map(|status| (status.as_str().to_owned(), json!(counts.get(*status)))).collect();
+    if let Value::Object(map) = &mut value {
+        map.insert("name".to_owned(), json!(queue.name));
+        map.insert("paused".to_owned(), json!(queue.paused));
+        map.insert(
+            "hold".to_owned(),
+            queue
+                .hold
+                .map_or(Value::Null, |hold| json!({"until": at(Some(hold.until)), "probing": hold.probe.is_some()})),
+        );
+        map.insert("version".to_owned(), json!(queue.version));
+        map.insert("createdAt".to_owned(), at(Some(queue.created_at)));
+        map.insert("updatedAt".to_owned(), at(Some(queue.updated_at)));
+        map.insert("counts".to_owned(), Value::Object(by_status));
+    }
+    value
+}
+
+pub(crate) fn operation(operation: &Operation) -> Value {
+    json!({
+        "id": operation.id.0.to_string(),
+        "kind": operation.kind.as_str(),
+        "queue": operation.queue_name,
+        "status": operation.status.as_str(),
+        "processed": operation.processed,
+        "limit": operation.limit,
+        "ratePerSecond": operation.rate_per_second,
+        "createdAt": at(Some(operation.created_at)),
+        "finishedAt": at(operation.finished_at),
+    })
+}
+
+pub(crate) fn key(record: &KeyRecord) -> Value {
+    json!({
+        "id": record.id.0.to_string(),
+        "prefix": format!("ol_{}", record.prefix),
+        "name": record.name,
+        "namespace": record.namespace_name,
+        "scopes": record.scopes,
+        "createdAt": at(Some(record.created_at)),
+        "expiresAt": at(record.expires_at),
+        "revokedAt": at(record.revoked_at),
+    })
+}
+
+/// A page of a list.
+pub(crate) fn page(items: Vec<Value>, next: Option<String>) -> Value {
+    json!({"items": items, "nextCursor": next})
+}
+
+/// JSON text as it came, for keeping.
+pub(crate) fn raw(value: &RawValue) -> std::sync::Arc<str> {
+    value.get().into()
+}

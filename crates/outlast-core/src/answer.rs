@@ -1,0 +1,147 @@
+//! What a webhook's answer means: status and headers to an outcome. Pure, so that the whole table is tested here.
+
+use std::time::Duration;
+
+use crate::command::Outcome;
+use crate::queue::{Mode, range};
+use crate::time::{Timestamp, days_from_civil};
+
+/// What a delivery's answer leads to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// The job is taken; the outcome comes by call.
+    Receipt,
+    Outcome(Outcome),
+}
+
+/// The parts of an answer that decide.
+#[derive(Clone, Copy, Debug)]
+pub struct Head<'a> {
+    pub status: u16,
+    pub retry_after: Option<&'a str>,
+    /// `x-outlast-retry: false` was sent.
+    pub forbids_retry: bool,
+}
+
+/// Reads an answer. The body, if it becomes a result, is added by the caller.
+pub fn read(head: Head<'_>, mode: Mode, now: Timestamp) -> Answer {
+    match head.status {
+        202 => Answer::Receipt,
+        200..=299 if mode == Mode::Ack => Answer::Receipt,
+        200..=299 => Answer::Outcome(Outcome::Ack { result: None }),
+        429 | 503 | 529 => {
+            let retry_after = head.retry_after.and_then(|text| retry_after(text, now));
+            Answer::Outcome(Outcome::Defer { retry_after, scope: None })
+        }
+        410 => Answer::Outcome(Outcome::Nack { retryable: false, delay: None }),
+        _ => Answer::Outcome(Outcome::Nack { retryable: !head.forbids_retry, delay: None }),
+    }
+}
+
+/// `Retry-After` as seconds or HTTP date, clamped to 0…24 h. `None` when malformed: the queue's own delay applies then.
+pub fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
+    let text = text.trim();
+    let longest = *range::RETRY_AFTER.end();
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        let seconds = text.parse::<u64>().unwrap_or(u64::MAX);
+        return Some(Duration::from_secs(seconds).min(longest));
+    }
+    http_date(text).map(|at| at.since(now).min(longest))
+}
+
+/// IMF-fixdate, the one form that must be sent: `Sun, 06 Nov 1994 08:49:37 GMT`.
+fn http_date(text: &str) -> Option<Timestamp> {
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let (_, date) = text.split_once(", ")?;
+    let mut parts = date.split(' ');
+    let day = number(parts.next()?, 2)?;
+    let month_name = parts.next()?;
+    let month = i64::try_from(MONTHS.iter().position(|month| *month == month_name)?).ok()? + 1;
+    let year = number(parts.next()?, 4)?;
+    let mut clock = parts.next()?.split(':');
+    let (hour, minute, second) = (number(clock.next()?, 2)?, number(clock.next()?, 2)?, number(clock.next()?, 2)?);
+    if parts.next()? != "GMT" || parts.next().is_some() || clock.next().is_some() {
+        return None;
+    }
+    if !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    let seconds = days_from_civil(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second;
+    Some(Timestamp::from_millis(seconds.saturating_mul(1000)))
+}
+
+fn number(text: &str, digits: usize) -> Option<i64> {
+    if text.len() != digits || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    text.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{any, prop_assert, proptest};
+
+    use super::*;
+
+    fn of(status: u16, mode: Mode) -> Answer {
+        read(Head { status, retry_after: None, forbids_retry: false }, mode, Timestamp::EPOCH)
+    }
+
+    fn nack(retryable: bool) -> Answer {
+        Answer::Outcome(Outcome::Nack { retryable, delay: None })
+    }
+
+    #[test]
+    fn every_row_of_the_answer_table_holds() {
+        let done = Answer::Outcome(Outcome::Ack { result: None });
+        let held = Answer::Outcome(Outcome::Defer { retry_after: None, scope: None });
+        for (status, standard, ack) in [
+            (200, &done, &Answer::Receipt),
+            (204, &done, &Answer::Receipt),
+            (202, &Answer::Receipt, &Answer::Receipt),
+            (429, &held, &held),
+            (503, &held, &held),
+            (529, &held, &held),
+            (410, &nack(false), &nack(false)),
+            (301, &nack(true), &nack(true)),
+            (404, &nack(true), &nack(true)),
+            (500, &nack(true), &nack(true)),
+        ] {
+            assert_eq!(&of(status, Mode::Standard), standard, "{status}");
+            assert_eq!(&of(status, Mode::Ack), ack, "{status}");
+        }
+        let forbidden = Head { status: 500, retry_after: None, forbids_retry: true };
+        assert_eq!(read(forbidden, Mode::Standard, Timestamp::EPOCH), nack(false));
+    }
+
+    #[test]
+    fn retry_after_is_read_as_seconds_and_as_date() {
+        let now = Timestamp::from_millis(784_111_777_000);
+        for (text, seconds) in [
+            ("0", Some(0)),
+            ("120", Some(120)),
+            ("99999999999999999999999", Some(86_400)),
+            ("Sun, 06 Nov 1994 08:50:37 GMT", Some(60)),
+            ("Sun, 06 Nov 1994 08:00:00 GMT", Some(0)),
+            ("Sun, 06 Nov 2094 08:00:00 GMT", Some(86_400)),
+            ("-5", None),
+            ("1.5", None),
+            ("soon", None),
+            ("", None),
+            ("Sun, 06 Nov 1994 08:50:37 CET", None),
+            ("Sun, 99 Nov 1994 08:50:37 GMT", None),
+        ] {
+            assert_eq!(retry_after(text, now), seconds.map(Duration::from_secs), "{text}");
+        }
+    }
+
+    proptest! {
+        /// I-22: hostile values neither panic nor leave the range.
+        #[test]
+        fn hostile_retry_after_values_stay_in_range(text in ".{0,40}", now in any::<i64>()) {
+            if let Some(wait) = retry_after(&text, Timestamp::from_millis(now)) {
+                prop_assert!(range::RETRY_AFTER.contains(&wait));
+            }
+        }
+    }
+}

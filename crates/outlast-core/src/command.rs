@@ -1,0 +1,120 @@
+//! Everything that can be asked of a job that exists.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ids::Lease;
+use crate::queue::Scope;
+use crate::state::{CancelReason, Ending, Phase, ResultMeta};
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// Hand the job out: to a puller (`Leased`) or to the webhook (`Delivering`).
+    Claim {
+        phase: Phase,
+        visibility: Option<Duration>,
+        worker: Option<Box<str>>,
+    },
+    /// The webhook took the job; its outcome comes later.
+    Receipt {
+        lease: Lease,
+    },
+    /// The end of a hand-out, as told by its holder. Without a lease it means the present one.
+    Report {
+        lease: Option<Lease>,
+        outcome: Outcome,
+        evidence: Evidence,
+    },
+    /// Still at work: extends the lease.
+    Heartbeat {
+        lease: Option<Lease>,
+        extend: Option<Duration>,
+    },
+    /// A result was uploaded and checked; it counts even if the lease is lost afterwards.
+    Finalize {
+        lease: Option<Lease>,
+        result: ResultMeta,
+    },
+    Cancel {
+        reason: CancelReason,
+    },
+    /// A new run of a failed or cancelled job. `fresh` drops what earlier runs saved.
+    Replay {
+        fresh: bool,
+        payload: Option<Arc<str>>,
+    },
+    /// Its alarm rang, or someone thinks so: do whatever is due.
+    Wake,
+    /// The server that was delivering it died; how it went is unknown.
+    Abandon,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Done, with the inline result if there is one (JSON text).
+    Ack { result: Option<Arc<str>> },
+    /// Did not work. `delay` overrides the backoff.
+    Nack { retryable: bool, delay: Option<Duration> },
+    /// Not now: comes back later, free of charge. Without a time, after the queue's `backpressureDelay`.
+    Defer { retry_after: Option<Duration>, scope: Option<Scope> },
+    /// Handed back at once, free of charge.
+    Release,
+    /// A requested cancel was carried out.
+    Cancelled,
+}
+
+/// An outcome's name, for comparing a repeated report with the recorded one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OutcomeKind {
+    Ack,
+    Nack,
+    Defer,
+    Release,
+    Cancelled,
+}
+
+impl OutcomeKind {
+    pub const ALL: [OutcomeKind; 5] =
+        [OutcomeKind::Ack, OutcomeKind::Nack, OutcomeKind::Defer, OutcomeKind::Release, OutcomeKind::Cancelled];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            OutcomeKind::Ack => "ack",
+            OutcomeKind::Nack => "nack",
+            OutcomeKind::Defer => "defer",
+            OutcomeKind::Release => "release",
+            OutcomeKind::Cancelled => "cancelled",
+        }
+    }
+
+    /// How a hand-out that gets this report ends.
+    pub fn ending(self) -> Ending {
+        match self {
+            OutcomeKind::Ack => Ending::Acked,
+            OutcomeKind::Nack => Ending::Nacked,
+            OutcomeKind::Defer => Ending::Deferred,
+            OutcomeKind::Release => Ending::Released,
+            OutcomeKind::Cancelled => Ending::CancelConfirmed,
+        }
+    }
+}
+
+impl Outcome {
+    pub fn kind(&self) -> OutcomeKind {
+        match self {
+            Outcome::Ack { .. } => OutcomeKind::Ack,
+            Outcome::Nack { .. } => OutcomeKind::Nack,
+            Outcome::Defer { .. } => OutcomeKind::Defer,
+            Outcome::Release => OutcomeKind::Release,
+            Outcome::Cancelled => OutcomeKind::Cancelled,
+        }
+    }
+}
+
+/// What the attempt log keeps about an ending.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Evidence {
+    pub status_code: Option<u16>,
+    pub error: Option<Box<str>>,
+    pub excerpt: Option<Box<str>>,
+}

@@ -1,0 +1,183 @@
+//! How a hand-out ends: by report, by loss, or unknown. Charging, the budgets, and what the queue's hold learns from it.
+
+use std::time::Duration;
+
+use crate::change::{Change, Effect, Refusal};
+use crate::command::{Evidence, Outcome, OutcomeKind};
+use crate::entropy::Entropy;
+use crate::event::{Attempt, EXCERPT_BYTES_MAX, EventKind, Reason};
+use crate::gate::Hold;
+use crate::ids::Lease;
+use crate::job::Ended;
+use crate::queue::{Queue, Scope, range};
+use crate::state::{CancelReason, Ending, FailReason, PendingReason, Phase, ResultMeta, Running, State};
+
+use super::draft::Draft;
+use super::holder;
+
+/// A report from the holder of a lease.
+pub(super) fn report(
+    mut draft: Draft<'_>,
+    lease: Option<Lease>,
+    outcome: Outcome,
+    evidence: Evidence,
+    entropy: &mut dyn Entropy,
+) -> Result<Change, Refusal> {
+    if let Some(answer) = repeated(&draft, lease, outcome.kind()) {
+        return answer;
+    }
+    let running = holder(&draft, lease)?;
+    if outcome.kind() == OutcomeKind::Cancelled && running.revoke_at.is_none() {
+        return Err(Refusal::NoCancelRequested);
+    }
+    let reason = outcome.reason();
+    let error = evidence.error.clone();
+    end(&mut draft, &running, outcome.kind().ending(), evidence);
+    match outcome {
+        Outcome::Ack { result } => {
+            let inline = result
+                .as_ref()
+                .map(|text| ResultMeta { length: u64::try_from(text.len()).unwrap_or(u64::MAX), inline: true });
+            if let Some(text) = result {
+                draft.effect(Effect::KeepResult(text));
+            }
+            draft.succeeded(inline.or(running.upload), reason);
+        }
+        // A cancel was asked for: whatever else the holder says, the job does not come back.
+        _ if running.revoke_at.is_some() => draft.cancelled(CancelReason::User),
+        Outcome::Nack { retryable, delay } => {
+            draft.job.last_error = Some(error.unwrap_or_else(|| "nacked".into()));
+            match retryable {
+                true => charge(&mut draft, delay, reason, entropy),
+                false => draft.failed(FailReason::NotRetryable),
+            }
+        }
+        Outcome::Defer { retry_after, scope } => defer(&mut draft, retry_after, scope, error),
+        Outcome::Release => {
+            // Handed back keeps its place: it goes out again before younger jobs of its priority.
+            let ready_at = draft.job.queued_at.unwrap_or(draft.now);
+            draft.go(State::Queued { ready_at }, reason);
+        }
+        Outcome::Cancelled => draft.cancelled(CancelReason::User),
+    }
+    Ok(draft.change())
+}
+
+/// The answer to a report whose lease has already ended: the same outcome again is fine, another one is a conflict.
+fn repeated(draft: &Draft<'_>, lease: Option<Lease>, kind: OutcomeKind) -> Option<Result<Change, Refusal>> {
+    if draft.running().is_some() {
+        return None;
+    }
+    let last = draft.job.last.filter(|last| lease == Some(last.lease) && last.how.is_report())?;
+    if last.how == kind.ending() {
+        return Some(Ok(Change::None));
+    }
+    let recorded = OutcomeKind::ALL.into_iter().find(|known| known.ending() == last.how)?;
+    Some(Err(Refusal::OutcomeConflict { status: draft.job.status(), recorded }))
+}
+
+/// Free of charge, but bounded in number and age.
+fn defer(draft: &mut Draft<'_>, retry_after: Option<Duration>, scope: Option<Scope>, error: Option<Box<str>>) {
+    let settings = &draft.queue.settings;
+    let wait = retry_after.unwrap_or(settings.backpressure_delay).min(*range::RETRY_AFTER.end());
+    let until = draft.now.plus(wait);
+    if scope.unwrap_or(settings.backpressure_scope) == Scope::Queue {
+        let until = draft.queue.hold.map_or(until, |hold| hold.until.max(until));
+        draft.effect(Effect::SetHold(Some(Hold { until, probe: None })));
+    }
+    if let Some(error) = error {
+        draft.job.last_error = Some(error);
+    }
+    if draft.job.deferrals >= draft.job.max_deferrals(draft.queue) {
+        return draft.failed(FailReason::DeferralExhausted);
+    }
+    if until.since(draft.job.opened_at) > draft.job.max_age(draft.queue) {
+        return draft.failed(FailReason::MaxAgeExceeded);
+    }
+    draft.job.deferrals += 1;
+    draft.wait(wait, PendingReason::Deferred, Reason::Deferred);
+}
+
+/// One attempt is used up: the next one follows after its backoff, or the job is a dead letter.
+fn charge(draft: &mut Draft<'_>, delay: Option<Duration>, reason: Reason, entropy: &mut dyn Entropy) {
+    if draft.job.attempt >= draft.job.max_attempts(draft.queue) {
+        return draft.failed(FailReason::AttemptsExhausted);
+    }
+    let wait = delay.unwrap_or_else(|| draft.queue.settings.backoff.wait(draft.job.attempt, entropy));
+    draft.job.attempt += 1;
+    draft.wait(wait, PendingReason::Backoff, reason);
+}
+
+/// The lease is taken away: out of time, out of heartbeats, or the server lost sight of it.
+pub(super) fn lose(mut draft: Draft<'_>, running: &Running, how: Ending, entropy: &mut dyn Entropy) -> Change {
+    let error = how.as_str();
+    let evidence = Evidence { error: Some(error.into()), ..Evidence::default() };
+    end(&mut draft, running, how, evidence);
+    draft.job.last_error = Some(error.into());
+    match how {
+        Ending::Revoked => draft.cancelled(CancelReason::User),
+        // The worker died between upload and ack: the work is done, doing it again helps nobody.
+        _ if running.upload.is_some() => draft.succeeded(running.upload.clone(), Reason::ResultAdopted),
+        _ if running.revoke_at.is_some() => draft.cancelled(CancelReason::User),
+        Ending::JobTimeout => draft.cancelled(CancelReason::Timeout),
+        Ending::LeaseExpired if dies_unacked(draft.queue, running) => draft.failed(FailReason::AckTimeout),
+        _ => {
+            let reason = lost_reason(how, running.phase);
+            // A puller that vanished is no sign of trouble downstream, so its job goes back at once.
+            let delay = (running.phase == Phase::Leased).then_some(Duration::ZERO);
+            charge(&mut draft, delay, reason, entropy);
+        }
+    }
+    draft.change()
+}
+
+/// The server died while delivering. Charged, so that a job whose handling kills the server is bounded.
+pub(super) fn abandon(draft: Draft<'_>, entropy: &mut dyn Entropy) -> Change {
+    match draft.running() {
+        Some(running) if running.phase == Phase::Delivering => lose(draft, &running, Ending::Unknown, entropy),
+        _ => Change::None,
+    }
+}
+
+fn dies_unacked(queue: &Queue, running: &Running) -> bool {
+    running.phase == Phase::AwaitingAck && queue.settings.ack_timeout_action == crate::queue::AckTimeoutAction::Dead
+}
+
+fn lost_reason(how: Ending, phase: Phase) -> Reason {
+    match how {
+        Ending::LeaseExpired if phase == Phase::AwaitingAck => Reason::AckTimeout,
+        Ending::HeartbeatLost => Reason::HeartbeatLost,
+        Ending::HardTimeLimit => Reason::HardTimeLimit,
+        Ending::Unknown => Reason::Unknown,
+        _ => Reason::LeaseExpired,
+    }
+}
+
+/// What every ending has in common: the attempt's record, the memory of the lease, the probe's verdict.
+fn end(draft: &mut Draft<'_>, running: &Running, how: Ending, evidence: Evidence) {
+    let attempt = Attempt {
+        number: draft.job.attempt,
+        phase: running.phase,
+        outcome: how,
+        duration: draft.now.since(running.began_at),
+        status_code: evidence.status_code,
+        error: evidence.error,
+        excerpt: evidence.excerpt.map(|text| truncate(&text, EXCERPT_BYTES_MAX).into()),
+    };
+    draft.event(EventKind::Attempt(attempt));
+    draft.job.last = Some(Ended { lease: running.lease, how });
+    if let Some(hold) = draft.queue.hold.filter(|hold| hold.probe == Some(draft.job.id)) {
+        // A released probe said nothing about the endpoint: another one must try.
+        let verdict = (how == Ending::Released).then_some(Hold { probe: None, ..hold });
+        draft.effect(Effect::SetHold(verdict));
+    }
+}
+
+/// The longest prefix of at most `bytes_max` bytes that is whole characters.
+fn truncate(text: &str, bytes_max: usize) -> &str {
+    let mut end = text.len().min(bytes_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default()
+}

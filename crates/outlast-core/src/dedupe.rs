@@ -1,0 +1,22 @@
+//! Idempotency: when a key still belongs to a job. One job per (namespace, queue, key) while this says so.
+
+use crate::job::Job;
+use crate::queue::{Dedupe, Queue};
+use crate::state::Status;
+use crate::time::Timestamp;
+
+/// Longest idempotency key, in bytes.
+pub const KEY_BYTES_MAX: usize = 255;
+
+/// Does `job` still hold its key? A job that is not finished always does; a finished one until its window is over, or,
+/// with `unless_failed`, until it failed, was cancelled or expired.
+pub fn holds_key(job: &Job, queue: &Queue, now: Timestamp) -> bool {
+    let status = job.status();
+    if !status.is_terminal() {
+        return true;
+    }
+    if queue.settings.dedupe == Dedupe::UnlessFailed && status != Status::Succeeded {
+        return false;
+    }
+    now < job.created_at.plus(queue.settings.dedupe_window())
+}

@@ -1,0 +1,142 @@
+//! The durable log of a job: one gapless sequence that every status channel reads by cursor.
+
+use std::time::Duration;
+
+use crate::state::{Ending, Phase, Status};
+use crate::time::Timestamp;
+
+/// Numbered from 1 within a job, without gaps, across all runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    pub seq: u64,
+    pub at: Timestamp,
+    pub kind: EventKind,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum EventKind {
+    /// The job moved; `from` is `None` for its creation. A request to cancel is a move from `running` to `running`.
+    State { from: Option<Status>, to: Status, reason: Reason },
+    /// A hand-out ended.
+    Attempt(Attempt),
+    /// A result was kept.
+    Result { length: u64 },
+    /// A remark for the reader of the history.
+    Note { text: Box<str> },
+}
+
+impl EventKind {
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            EventKind::State { .. } => "state",
+            EventKind::Attempt(_) => "attempt",
+            EventKind::Result { .. } => "result",
+            EventKind::Note { .. } => "note",
+        }
+    }
+}
+
+/// The record of one hand-out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attempt {
+    pub number: u32,
+    pub phase: Phase,
+    pub outcome: Ending,
+    pub duration: Duration,
+    pub status_code: Option<u16>,
+    pub error: Option<Box<str>>,
+    /// The beginning of the answer's body, at most [`EXCERPT_BYTES_MAX`].
+    pub excerpt: Option<Box<str>>,
+}
+
+pub const EXCERPT_BYTES_MAX: usize = 4096;
+
+/// Why a job moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    Published,
+    Delayed,
+    Due,
+    Claimed,
+    Received,
+    Acked,
+    Nacked,
+    Deferred,
+    Released,
+    LeaseExpired,
+    HeartbeatLost,
+    HardTimeLimit,
+    AckTimeout,
+    Unknown,
+    AttemptsExhausted,
+    NotRetryable,
+    DeferralExhausted,
+    MaxAgeExceeded,
+    ResultAdopted,
+    CancelRequested,
+    CancelledByUser,
+    CancelledByTimeout,
+    CancelledByPipeline,
+    Replayed,
+    ResultExpired,
+}
+
+impl Reason {
+    pub const ALL: [Reason; 25] = [
+        Reason::Published,
+        Reason::Delayed,
+        Reason::Due,
+        Reason::Claimed,
+        Reason::Received,
+        Reason::Acked,
+        Reason::Nacked,
+        Reason::Deferred,
+        Reason::Released,
+        Reason::LeaseExpired,
+        Reason::HeartbeatLost,
+        Reason::HardTimeLimit,
+        Reason::AckTimeout,
+        Reason::Unknown,
+        Reason::AttemptsExhausted,
+        Reason::NotRetryable,
+        Reason::DeferralExhausted,
+        Reason::MaxAgeExceeded,
+        Reason::ResultAdopted,
+        Reason::CancelRequested,
+        Reason::CancelledByUser,
+        Reason::CancelledByTimeout,
+        Reason::CancelledByPipeline,
+        Reason::Replayed,
+        Reason::ResultExpired,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Reason::Published => "published",
+            Reason::Delayed => "delayed",
+            Reason::Due => "due",
+            Reason::Claimed => "claimed",
+            Reason::Received => "received",
+            Reason::Acked => "acked",
+            Reason::Nacked => "nacked",
+            Reason::Deferred => "deferred",
+            Reason::Released => "released",
+            Reason::LeaseExpired => "lease_expired",
+            Reason::HeartbeatLost => "heartbeat_lost",
+            Reason::HardTimeLimit => "hard_time_limit",
+            Reason::AckTimeout => "ack_timeout",
+            Reason::Unknown => "unknown",
+            Reason::AttemptsExhausted => "attempts_exhausted",
+            Reason::NotRetryable => "not_retryable",
+            Reason::DeferralExhausted => "deferral_exhausted",
+            Reason::MaxAgeExceeded => "max_age_exceeded",
+            Reason::ResultAdopted => "result_adopted",
+            Reason::CancelRequested => "cancel_requested",
+            Reason::CancelledByUser => "cancelled_by_user",
+            Reason::CancelledByTimeout => "cancelled_by_timeout",
+            Reason::CancelledByPipeline => "cancelled_by_pipeline",
+            Reason::Replayed => "replayed",
+            Reason::ResultExpired => "result_expired",
+        }
+    }
+}

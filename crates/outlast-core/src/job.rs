@@ -1,0 +1,170 @@
+//! A job: what was asked for (`Spec`, written once) and how far it has come.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ids::{JobId, Lease, QueueId};
+use crate::queue::Queue;
+use crate::state::{Ending, PendingReason, State, Status};
+use crate::time::Timestamp;
+
+/// What the publisher asked for. Never changes within a run; a replay may bring a new payload.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Spec {
+    /// JSON text, kept byte for byte.
+    pub payload: Arc<str>,
+    pub priority: i8,
+    pub not_before: Option<Timestamp>,
+    pub start_by: Option<Timestamp>,
+    pub idempotency_key: Option<Box<str>>,
+    /// Fair-share key, a tenant say.
+    pub key: Option<Box<str>>,
+    pub tags: Vec<(Box<str>, Box<str>)>,
+    pub callback_url: Option<Box<str>>,
+    pub notify_email: Option<Box<str>>,
+    pub traceparent: Option<Box<str>>,
+    pub overrides: Overrides,
+}
+
+/// Queue settings a single job may set for itself.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Overrides {
+    pub max_attempts: Option<u32>,
+    pub visibility_timeout: Option<Duration>,
+    pub ack_timeout: Option<Duration>,
+    pub heartbeat_timeout: Option<Duration>,
+    pub soft_time_limit: Option<Duration>,
+    pub hard_time_limit: Option<Duration>,
+    pub job_timeout: Option<Duration>,
+    pub max_deferrals: Option<u32>,
+    pub max_age: Option<Duration>,
+    pub result_ttl: Option<Duration>,
+}
+
+/// How the last lease of this run ended, kept so that a repeated report gets the same answer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ended {
+    pub lease: Lease,
+    pub how: Ending,
+}
+
+/// A job as stored. Every field is durable.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    pub id: JobId,
+    pub queue: QueueId,
+    pub spec: Arc<Spec>,
+    pub created_at: Timestamp,
+    /// +1 on each durable change.
+    pub version: u64,
+    /// From 1; +1 by replay.
+    pub run: u32,
+    /// From 1 in each run; +1 when an attempt is charged and another one follows.
+    pub attempt: u32,
+    /// Hand-outs over the whole life; strictly increasing.
+    pub epoch: u64,
+    /// Free endings by deferral in this run.
+    pub deferrals: u32,
+    pub state: State,
+    /// When this run could first have started: creation, the asked-for time, or the replay.
+    pub opened_at: Timestamp,
+    /// When it last became eligible.
+    pub queued_at: Option<Timestamp>,
+    /// First hand-out of this run.
+    pub started_at: Option<Timestamp>,
+    pub last: Option<Ended>,
+    pub last_error: Option<Box<str>>,
+    /// How many events the log holds; the next event has this number plus one.
+    pub events: u64,
+}
+
+impl Job {
+    /// A job as it enters the store: `pending` when it must wait, else `queued`.
+    pub fn admit(id: JobId, queue: QueueId, spec: Arc<Spec>, now: Timestamp) -> Job {
+        let opened_at = spec.not_before.map_or(now, |not_before| not_before.max(now));
+        let waits = opened_at > now;
+        let state = match waits {
+            true => State::Pending { reason: PendingReason::Delayed, until: opened_at },
+            false => State::Queued { ready_at: now },
+        };
+        Job {
+            id,
+            queue,
+            spec,
+            created_at: now,
+            version: 1,
+            run: 1,
+            attempt: 1,
+            epoch: 0,
+            deferrals: 0,
+            state,
+            opened_at,
+            queued_at: (!waits).then_some(now),
+            started_at: None,
+            last: None,
+            last_error: None,
+            events: 0,
+        }
+    }
+
+    pub fn status(&self) -> Status {
+        self.state.status()
+    }
+
+    pub fn max_attempts(&self, queue: &Queue) -> u32 {
+        self.spec.overrides.max_attempts.unwrap_or(queue.settings.max_attempts)
+    }
+
+    pub fn max_deferrals(&self, queue: &Queue) -> u32 {
+        self.spec.overrides.max_deferrals.unwrap_or(queue.settings.max_deferrals)
+    }
+
+    pub fn max_age(&self, queue: &Queue) -> Duration {
+        self.spec.overrides.max_age.unwrap_or(queue.settings.max_age)
+    }
+
+    pub fn visibility_timeout(&self, queue: &Queue) -> Duration {
+        self.spec.overrides.visibility_timeout.unwrap_or(queue.settings.visibility_timeout)
+    }
+
+    pub fn ack_timeout(&self, queue: &Queue) -> Duration {
+        self.spec.overrides.ack_timeout.unwrap_or(queue.settings.ack_timeout)
+    }
+
+    pub fn heartbeat_timeout(&self, queue: &Queue) -> Option<Duration> {
+        self.spec.overrides.heartbeat_timeout.or(queue.settings.heartbeat_timeout)
+    }
+
+    pub fn soft_time_limit(&self, queue: &Queue) -> Option<Duration> {
+        self.spec.overrides.soft_time_limit.or(queue.settings.soft_time_limit)
+    }
+
+    pub fn hard_time_limit(&self, queue: &Queue) -> Option<Duration> {
+        self.spec.overrides.hard_time_limit.or(queue.settings.hard_time_limit)
+    }
+
+    pub fn job_timeout(&self, queue: &Queue) -> Option<Duration> {
+        self.spec.overrides.job_timeout.or(queue.settings.job_timeout)
+    }
+
+    pub fn result_ttl(&self, queue: &Queue) -> Duration {
+        self.spec.overrides.result_ttl.unwrap_or(queue.settings.result_ttl)
+    }
+
+    /// When the whole run is out of time, once it has started.
+    pub fn run_deadline(&self, queue: &Queue) -> Option<Timestamp> {
+        let timeout = self.job_timeout(queue)?;
+        self.started_at.map(|started_at| started_at.plus(timeout))
+    }
+
+    /// When the job reached a terminal state.
+    pub fn finished_at(&self) -> Option<Timestamp> {
+        match &self.state {
+            State::Succeeded { at, .. }
+            | State::Failed { at, .. }
+            | State::Cancelled { at, .. }
+            | State::Expired { at, .. } => Some(*at),
+            State::Pending { .. } | State::Queued { .. } | State::Running(_) => None,
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! What is true: the types, the state machine and the arithmetic of Outlast.
+//!
+//! No async, no IO, no clock, no randomness: time and entropy are arguments. Every state change in the product is
+//! computed by [`decide`]; stores only load what it reads and write what it returns.
+
+pub mod time;
+pub mod ids;
+pub mod entropy;
+pub mod queue;
+pub mod retry;
+pub mod job;
+pub mod state;
+pub mod event;
+pub mod command;
+pub mod change;
+pub mod decide;
+pub mod alarm;
+pub mod gate;
+pub mod answer;
+pub mod dedupe;
+pub mod invariants;
+
+pub use change::{Change, Effect, Refusal, Update};
+pub use command::{Command, Evidence, Outcome, OutcomeKind};
+pub use decide::decide;
+pub use entropy::Entropy;
+pub use event::{Event, EventKind};
+pub use ids::{JobId, Lease, NamespaceId, QueueId};
+pub use job::{Job, Overrides, Spec};
+pub use queue::{Queue, QueueSettings};
+pub use state::{Running, State, Status};
+pub use time::{Clock, Timestamp};

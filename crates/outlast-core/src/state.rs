@@ -1,0 +1,255 @@
+//! The states of a job. What belongs to a state lives inside it: a lease cannot exist outside `Running`, a result not
+//! outside `Succeeded`.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::ids::Lease;
+use crate::time::Timestamp;
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum State {
+    /// Accepted, not yet eligible.
+    Pending {
+        reason: PendingReason,
+        until: Timestamp,
+    },
+    /// Eligible; handed out in order of priority, then `ready_at`.
+    Queued {
+        ready_at: Timestamp,
+    },
+    /// Exactly one live lease exists.
+    Running(Running),
+    Succeeded {
+        at: Timestamp,
+        result: Option<ResultMeta>,
+    },
+    /// A dead letter.
+    Failed {
+        at: Timestamp,
+        reason: FailReason,
+    },
+    Cancelled {
+        at: Timestamp,
+        reason: CancelReason,
+    },
+    /// Was succeeded; the result has been deleted. `at` is when it had succeeded.
+    Expired {
+        at: Timestamp,
+        expired_at: Timestamp,
+    },
+}
+
+/// One hand-out in progress.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Running {
+    pub phase: Phase,
+    pub lease: Lease,
+    pub began_at: Timestamp,
+    /// When the lease (or the wait for the ack) runs out.
+    pub expires_at: Timestamp,
+    /// What one heartbeat extends the lease by, unless it asks for something else.
+    pub extension: Duration,
+    pub heartbeat_at: Option<Timestamp>,
+    /// A cancel was asked for; the lease is revoked at this time.
+    pub revoke_at: Option<Timestamp>,
+    pub worker: Option<Box<str>>,
+    /// A finalised result: if the lease is lost now, the job has succeeded all the same.
+    pub upload: Option<ResultMeta>,
+}
+
+/// What is known of a result; the bytes are kept beside the job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResultMeta {
+    pub length: u64,
+    pub inline: bool,
+}
+
+/// The flat name of a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Status {
+    Pending,
+    Queued,
+    Running,
+    Succeeded,
+    Failed,
+    Cancelled,
+    Expired,
+}
+
+impl Status {
+    pub const ALL: [Status; 7] = [
+        Status::Pending,
+        Status::Queued,
+        Status::Running,
+        Status::Succeeded,
+        Status::Failed,
+        Status::Cancelled,
+        Status::Expired,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Status::Pending => "pending",
+            Status::Queued => "queued",
+            Status::Running => "running",
+            Status::Succeeded => "succeeded",
+            Status::Failed => "failed",
+            Status::Cancelled => "cancelled",
+            Status::Expired => "expired",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Status> {
+        Status::ALL.into_iter().find(|status| status.as_str() == text)
+    }
+
+    /// Only replay (from `failed`, `cancelled`) or the result's expiry (from `succeeded`) leaves these.
+    pub fn is_terminal(self) -> bool {
+        !matches!(self, Status::Pending | Status::Queued | Status::Running)
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl State {
+    pub fn status(&self) -> Status {
+        match self {
+            State::Pending { .. } => Status::Pending,
+            State::Queued { .. } => Status::Queued,
+            State::Running(_) => Status::Running,
+            State::Succeeded { .. } => Status::Succeeded,
+            State::Failed { .. } => Status::Failed,
+            State::Cancelled { .. } => Status::Cancelled,
+            State::Expired { .. } => Status::Expired,
+        }
+    }
+}
+
+/// Why a pending job waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PendingReason {
+    Delayed,
+    Backoff,
+    Deferred,
+    Dependencies,
+}
+
+impl PendingReason {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PendingReason::Delayed => "delayed",
+            PendingReason::Backoff => "backoff",
+            PendingReason::Deferred => "deferred",
+            PendingReason::Dependencies => "dependencies",
+        }
+    }
+}
+
+/// How far a hand-out has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// The webhook is being called.
+    Delivering,
+    /// The webhook took it; the outcome comes by call.
+    AwaitingAck,
+    /// A puller holds it.
+    Leased,
+}
+
+impl Phase {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Phase::Delivering => "delivering",
+            Phase::AwaitingAck => "awaiting_ack",
+            Phase::Leased => "leased",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FailReason {
+    AttemptsExhausted,
+    NotRetryable,
+    AckTimeout,
+    DeferralExhausted,
+    MaxAgeExceeded,
+}
+
+impl FailReason {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FailReason::AttemptsExhausted => "attempts_exhausted",
+            FailReason::NotRetryable => "not_retryable",
+            FailReason::AckTimeout => "ack_timeout",
+            FailReason::DeferralExhausted => "deferral_exhausted",
+            FailReason::MaxAgeExceeded => "max_age_exceeded",
+        }
+    }
+
+    pub const ALL: [FailReason; 5] = [
+        FailReason::AttemptsExhausted,
+        FailReason::NotRetryable,
+        FailReason::AckTimeout,
+        FailReason::DeferralExhausted,
+        FailReason::MaxAgeExceeded,
+    ];
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CancelReason {
+    User,
+    Timeout,
+    Pipeline,
+}
+
+impl CancelReason {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            CancelReason::User => "user",
+            CancelReason::Timeout => "timeout",
+            CancelReason::Pipeline => "pipeline",
+        }
+    }
+}
+
+/// How a hand-out ended. The first five are reports; the others are losses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ending {
+    Acked,
+    Nacked,
+    Deferred,
+    Released,
+    CancelConfirmed,
+    /// The lease or the ack deadline ran out.
+    LeaseExpired,
+    HeartbeatLost,
+    HardTimeLimit,
+    JobTimeout,
+    /// A cancel was not confirmed in time.
+    Revoked,
+    /// The server died while delivering; nobody knows how it went.
+    Unknown,
+}
+
+impl Ending {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Ending::Acked => "acked",
+            Ending::Nacked => "nacked",
+            Ending::Deferred => "deferred",
+            Ending::Released => "released",
+            Ending::CancelConfirmed => "cancel_confirmed",
+            Ending::LeaseExpired => "lease_expired",
+            Ending::HeartbeatLost => "heartbeat_lost",
+            Ending::HardTimeLimit => "hard_time_limit",
+            Ending::JobTimeout => "job_timeout",
+            Ending::Revoked => "revoked",
+            Ending::Unknown => "unknown",
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Handing out to pullers, with long poll: a waiting receive is woken, it does not poll.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outlast_store::Error;
+use outlast_store::jobs::{Claim, Claimed};
+use tokio::time::{Instant, sleep_until};
+
+use crate::engine::Engine;
+
+impl Engine {
+    /// Up to `want.limit` jobs; waits up to `wait` for the first one. `None` when there is no such queue.
+    ///
+    /// Cancel-safe in effect: when the caller goes away, nothing stays leased; what had been handed out goes back free.
+    pub async fn claim(&self, want: Claim, wait: Duration) -> Result<Option<Claimed>, Error> {
+        let claimed = self.claim_now(&want).await?;
+        match claimed {
+            Some(claimed) if claimed.jobs.is_empty() && !wait.is_zero() => self.claim_waiting(want, wait).await,
+            claimed => Ok(claimed),
+        }
+    }
+
+    async fn claim_waiting(&self, want: Claim, wait: Duration) -> Result<Option<Claimed>, Error> {
+        let end = Instant::now() + wait;
+        let bell = self.shared.wakes.wait_for_queue(want.namespace, &want.queue);
+        loop {
+            // Listening starts before looking, so that a publish in between is not missed.
+            let mut rung = std::pin::pin!(bell.notify.notified());
+            rung.as_mut().enable();
+            let Some(claimed) = self.claim_now(&want).await? else {
+                return Ok(None);
+            };
+            if !claimed.jobs.is_empty() || Instant::now() >= end || self.is_draining() {
+                return Ok(Some(claimed));
+            }
+            let until_held = claimed.held_until.map(|until| Instant::now() + until.since(self.now()));
+            tokio::select! {
+                () = rung => {}
+                () = sleep_until(until_held.map_or(end, |until| until.min(end))) => {}
+            }
+        }
+    }
+
+    async fn claim_now(&self, want: &Claim) -> Result<Option<Claimed>, Error> {
+        if self.is_draining() {
+            let queue = self.shared.store.queue(want.namespace, &want.queue).await?;
+            return Ok(queue.map(|(queue, _)| Claimed { queue, jobs: Vec::new(), wake_at: None, held_until: None }));
+        }
+        let claimed = self.shared.store.claim(Claim { queue: Arc::clone(&want.queue), ..want.clone() }).await?;
+        if let Some(claimed) = &claimed {
+            self.shared.meters.handed_out.add(claimed.jobs.len());
+            self.note_alarm(claimed.wake_at);
+            for job in &claimed.jobs {
+                self.shared.wakes.job_changed(job.id);
+            }
+        }
+        Ok(claimed)
+    }
+}

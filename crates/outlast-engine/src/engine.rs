@@ -1,0 +1,105 @@
+//! The engine: what all verbs share, and the start and stop of its loops.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use outlast_core::{Clock, Entropy, Timestamp};
+use outlast_store::JobStore;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+use crate::keys::Keys;
+use crate::meters::Meters;
+use crate::sweep::Sweep;
+use crate::wakes::Wakes;
+
+/// Cheap to clone; all clones are the same engine.
+#[derive(Clone)]
+pub struct Engine {
+    pub(crate) shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn JobStore>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) entropy: std::sync::Mutex<Box<dyn Entropy + Send>>,
+    pub(crate) wakes: Wakes,
+    pub(crate) sweep: Sweep,
+    pub(crate) keys: Keys,
+    pub(crate) meters: Meters,
+    /// Rung when an operation was started.
+    pub(crate) operation_started: Notify,
+    draining: AtomicBool,
+    /// Turns true once, when the engine stops.
+    stop: watch::Sender<bool>,
+}
+
+/// The engine's loops, for whoever started them to wait for.
+pub struct Loops(Vec<JoinHandle<()>>);
+
+impl Loops {
+    /// Waits until all loops have ended; [`Engine::stop`] makes them.
+    pub async fn finish(self) {
+        for task in self.0 {
+            // A loop that panicked has been logged by its own guard; there is nothing left to wait for.
+            let _ = task.await;
+        }
+    }
+}
+
+impl Engine {
+    pub fn new(store: Arc<dyn JobStore>, clock: Arc<dyn Clock>, entropy: Box<dyn Entropy + Send>) -> Engine {
+        let shared = Shared {
+            store,
+            clock,
+            entropy: std::sync::Mutex::new(entropy),
+            wakes: Wakes::default(),
+            sweep: Sweep::default(),
+            keys: Keys::default(),
+            meters: Meters::default(),
+            operation_started: Notify::new(),
+            draining: AtomicBool::new(false),
+            stop: watch::channel(false).0,
+        };
+        Engine { shared: Arc::new(shared) }
+    }
+
+    /// Starts the loops: alarms and operations.
+    pub fn start(&self) -> Loops {
+        let sweep = tokio::spawn(self.clone().run_sweep());
+        let operations = tokio::spawn(self.clone().run_operations());
+        Loops(vec![sweep, operations])
+    }
+
+    /// No new hand-outs from here on; those who wait for one get an empty answer.
+    pub fn drain(&self) {
+        self.shared.draining.store(true, Ordering::SeqCst);
+        self.shared.wakes.wake_everyone();
+    }
+
+    /// Ends the loops after their present step.
+    pub fn stop(&self) {
+        self.drain();
+        self.shared.stop.send_replace(true);
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.shared.draining.load(Ordering::SeqCst)
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.shared.clock.now()
+    }
+
+    pub fn meters(&self) -> &Meters {
+        &self.shared.meters
+    }
+
+    pub fn store(&self) -> &Arc<dyn JobStore> {
+        &self.shared.store
+    }
+
+    pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
+        self.shared.stop.subscribe()
+    }
+}

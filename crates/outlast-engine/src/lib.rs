@@ -1,0 +1,18 @@
+//! The flow of a job: publish, claim, outcome, and the loops that act when time passes. The only crate that spawns
+//! loops; it talks to storage through `JobStore` and to time and chance through its ports.
+
+pub mod ports;
+pub mod engine;
+pub mod wakes;
+pub mod publish;
+pub mod claim;
+pub mod outcome;
+pub mod watch;
+pub mod sweep;
+pub mod operations;
+pub mod queues;
+pub mod keys;
+pub mod scope;
+pub mod meters;
+
+pub use engine::Engine;

@@ -1,0 +1,31 @@
+//! What the engine counts about itself since it started. Readable at any time; never needed for correctness.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[derive(Debug, Default)]
+pub struct Meter(AtomicU64);
+
+impl Meter {
+    pub fn add(&self, count: usize) {
+        self.0.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Meters {
+    pub published: Meter,
+    pub duplicates: Meter,
+    pub handed_out: Meter,
+    pub acked: Meter,
+    pub nacked: Meter,
+    pub deferred: Meter,
+    pub released: Meter,
+    pub refused_reports: Meter,
+    /// Jobs moved by an alarm: due, lease lost, expired, purged.
+    pub woken: Meter,
+    pub loop_failures: Meter,
+}

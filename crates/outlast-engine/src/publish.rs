@@ -1,0 +1,30 @@
+//! Publishing: store, then wake those who wait for work.
+
+use outlast_store::Error;
+use outlast_store::jobs::{NewJob, Published};
+
+use outlast_core::Status;
+
+use crate::engine::Engine;
+
+impl Engine {
+    /// Durable when it returns. Answers in order. Not cancel-safe in effect: a dropped call may still store.
+    pub async fn publish(&self, jobs: Vec<NewJob>) -> Result<Vec<Published>, Error> {
+        let places: Vec<_> = jobs.iter().map(|job| (job.namespace, job.queue.clone())).collect();
+        let published = self.shared.store.publish(jobs).await?;
+        for (answer, (namespace, queue)) in published.iter().zip(&places) {
+            match answer {
+                Published::Created { job, wake_at } => {
+                    self.shared.meters.published.add(1);
+                    self.note_alarm(*wake_at);
+                    if job.status() == Status::Queued {
+                        self.shared.wakes.queue_has(*namespace, queue, 1);
+                    }
+                }
+                Published::Existing { .. } => self.shared.meters.duplicates.add(1),
+                Published::QueueNotFound | Published::QuotaReached { .. } => {}
+            }
+        }
+        Ok(published)
+    }
+}

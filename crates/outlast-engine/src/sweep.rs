@@ -1,0 +1,81 @@
+//! The one loop over the one alarm index: delays, backoff, leases, time limits, expiry, retention. Sleeps until the next
+//! alarm or until an earlier one is set; an idle service does not tick.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use outlast_core::{Command, Timestamp};
+use outlast_store::Error;
+use outlast_store::jobs::{Order, Reach};
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use crate::engine::Engine;
+
+/// Jobs woken in one transaction; also the bound of a purge.
+const BATCH_MAX: usize = 1000;
+/// The pause after a store error, before trying again.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// No single sleep is longer; timers of years overflow.
+const SLEEP_MAX: Duration = Duration::from_secs(30 * 86_400);
+
+/// What the loop sleeps for, so that only an earlier alarm disturbs it.
+pub(crate) struct Sweep {
+    sleeping_until: AtomicI64,
+    earlier: Notify,
+}
+
+impl Default for Sweep {
+    fn default() -> Sweep {
+        Sweep { sleeping_until: AtomicI64::new(i64::MAX), earlier: Notify::new() }
+    }
+}
+
+impl Engine {
+    /// An alarm was set. Wakes the loop if it would sleep past it.
+    pub(crate) fn note_alarm(&self, wake_at: Option<Timestamp>) {
+        let sweep = &self.shared.sweep;
+        if wake_at.is_some_and(|at| at.as_millis() < sweep.sleeping_until.load(Ordering::SeqCst)) {
+            sweep.earlier.notify_one();
+        }
+    }
+
+    pub(crate) async fn run_sweep(self) {
+        let mut stopping = self.stopping();
+        while !*stopping.borrow() {
+            let pause = match self.sweep_once().await {
+                Ok(pause) => pause,
+                Err(Error::Stopped | Error::Indeterminate) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "alarms could not be served; trying again");
+                    self.shared.meters.loop_failures.add(1);
+                    RETRY_PAUSE
+                }
+            };
+            tokio::select! {
+                () = self.shared.sweep.earlier.notified() => {}
+                () = sleep(pause) => {}
+                _ = stopping.changed() => {}
+            }
+        }
+        tracing::debug!("the sweep has ended");
+    }
+
+    /// Serves every alarm that has rung; returns how long nothing will.
+    pub async fn sweep_once(&self) -> Result<Duration, Error> {
+        // While awake, every new alarm rings: it may be one that `due` has just not seen.
+        self.shared.sweep.sleeping_until.store(i64::MAX, Ordering::SeqCst);
+        loop {
+            let due = self.shared.store.due(BATCH_MAX).await?;
+            if due.jobs.is_empty() {
+                let until = due.next.map_or(i64::MAX, Timestamp::as_millis);
+                self.shared.sweep.sleeping_until.store(until, Ordering::SeqCst);
+                return Ok(due.next.map_or(SLEEP_MAX, |next| next.since(self.now()).min(SLEEP_MAX)));
+            }
+            let count = due.jobs.len();
+            let orders = due.jobs.into_iter().map(|id| Order { id, reach: Reach::Everything, command: Command::Wake });
+            self.apply(orders.collect()).await?;
+            self.shared.meters.woken.add(count);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Waiting for a job to change: long poll on its version, and `Prefer: wait`.
+
+use std::time::Duration;
+
+use outlast_core::JobId;
+use outlast_store::Error;
+use outlast_store::jobs::{Found, Reach};
+use tokio::time::{Instant, sleep_until};
+
+use crate::engine::Engine;
+
+/// Until when to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// The version has passed this one.
+    VersionPasses(u64),
+    /// Nothing more can happen by itself.
+    Terminal,
+}
+
+impl Engine {
+    /// The job, as soon as the condition holds or `wait` is over. `None` when there is no such job. Cancel-safe.
+    pub async fn watch(&self, reach: &Reach, id: JobId, until: Until, wait: Duration) -> Result<Option<Found>, Error> {
+        let end = Instant::now() + wait;
+        let bell = self.shared.wakes.watch_job(id);
+        loop {
+            let mut rung = std::pin::pin!(bell.notify.notified());
+            rung.as_mut().enable();
+            let Some(found) = self.shared.store.job(reach, id).await? else {
+                return Ok(None);
+            };
+            let holds = match until {
+                Until::VersionPasses(version) => found.job.version > version,
+                Until::Terminal => found.job.status().is_terminal(),
+            };
+            if holds || Instant::now() >= end || self.is_draining() {
+                return Ok(Some(found));
+            }
+            tokio::select! {
+                () = rung => {}
+                () = sleep_until(end) => {}
+            }
+        }
+    }
+}

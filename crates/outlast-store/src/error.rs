@@ -1,0 +1,24 @@
+//! Why a store could not do what it was asked. Refusals by core's rules are not errors; they are answers.
+
+/// All variants but `Indeterminate` mean: nothing was stored.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// Too much is waiting for the disk; try again later.
+    #[error("too many writes are waiting")]
+    Overloaded,
+    /// The disk is full: nothing new is taken, outcomes still are.
+    #[error("the disk is full")]
+    DiskFull,
+    /// The store has stopped after a failed write or sync, or is shutting down.
+    #[error("the store has stopped")]
+    Stopped,
+    /// The store stopped while this write was under way: it may or may not have happened.
+    #[error("the store stopped before the write was confirmed")]
+    Indeterminate,
+    /// The stored bytes do not make sense; never served, never "repaired".
+    #[error("corrupt: {0}")]
+    Corrupt(String),
+    /// A read failed.
+    #[error("the store could not be read: {0}")]
+    Unreadable(String),
+}

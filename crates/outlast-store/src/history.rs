@@ -1,0 +1,228 @@
+//! The event log in bytes: a few bytes per event, appended without reading what is there. Times are written relative to
+//! the job's creation. Shared by all engines, and read back as one gapless sequence.
+
+use std::time::Duration;
+
+use outlast_core::event::{Attempt, Reason};
+use outlast_core::state::{Ending, Phase};
+use outlast_core::{Event, EventKind, Status, Timestamp};
+
+use crate::error::Error;
+
+const KIND_STATE: u8 = 1;
+const KIND_ATTEMPT: u8 = 2;
+const KIND_RESULT: u8 = 3;
+const KIND_NOTE: u8 = 4;
+
+/// Appends one event.
+pub fn append(bytes: &mut Vec<u8>, created_at: Timestamp, event: &Event) {
+    let offset = u64::try_from(event.at.since(created_at).as_millis()).unwrap_or(u64::MAX);
+    match &event.kind {
+        EventKind::State { from, to, reason } => {
+            bytes.push(KIND_STATE);
+            put_number(bytes, offset);
+            bytes.push(from.map_or(0, |from| code(&Status::ALL, from) + 1));
+            bytes.push(code(&Status::ALL, *to));
+            bytes.push(code(&Reason::ALL, *reason));
+        }
+        EventKind::Attempt(attempt) => {
+            bytes.push(KIND_ATTEMPT);
+            put_number(bytes, offset);
+            put_number(bytes, u64::from(attempt.number));
+            bytes.push(code(&PHASES, attempt.phase));
+            bytes.push(code(&ENDINGS, attempt.outcome));
+            put_number(bytes, u64::try_from(attempt.duration.as_millis()).unwrap_or(u64::MAX));
+            put_number(bytes, u64::from(attempt.status_code.unwrap_or(0)));
+            put_text(bytes, attempt.error.as_deref());
+            put_text(bytes, attempt.excerpt.as_deref());
+        }
+        EventKind::Result { length } => {
+            bytes.push(KIND_RESULT);
+            put_number(bytes, offset);
+            put_number(bytes, *length);
+        }
+        EventKind::Note { text } => {
+            bytes.push(KIND_NOTE);
+            put_number(bytes, offset);
+            put_text(bytes, Some(text));
+        }
+    }
+}
+
+/// Reads a run of events whose first one has number `first`.
+pub fn read(bytes: &[u8], created_at: Timestamp, first: u64) -> Result<Vec<Event>, Error> {
+    let mut reader = Reader { bytes };
+    let mut events = Vec::new();
+    let mut seq = first;
+    while !reader.bytes.is_empty() {
+        events
+            .push(reader.event(created_at, seq).ok_or_else(|| Error::Corrupt(format!("event {seq} cannot be read")))?);
+        seq += 1;
+    }
+    Ok(events)
+}
+
+/// The order is the stored form: append only.
+pub(crate) const PHASES: [Phase; 3] = [Phase::Delivering, Phase::AwaitingAck, Phase::Leased];
+/// The order is the stored form: append only.
+pub(crate) const ENDINGS: [Ending; 11] = [
+    Ending::Acked,
+    Ending::Nacked,
+    Ending::Deferred,
+    Ending::Released,
+    Ending::CancelConfirmed,
+    Ending::LeaseExpired,
+    Ending::HeartbeatLost,
+    Ending::HardTimeLimit,
+    Ending::JobTimeout,
+    Ending::Revoked,
+    Ending::Unknown,
+];
+
+/// The place of a value in its table; every value stands in its table, which the round-trip test shows.
+pub(crate) fn code<T: PartialEq>(table: &[T], value: T) -> u8 {
+    let position = table.iter().position(|known| *known == value);
+    position.and_then(|position| u8::try_from(position).ok()).expect("every value stands in its table")
+}
+
+fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(u8::try_from(number & 0x7f).unwrap_or(0) | 0x80);
+        number >>= 7;
+    }
+    bytes.push(u8::try_from(number).unwrap_or(0));
+}
+
+/// Length plus one, so that "none" and "empty" differ.
+fn put_text(bytes: &mut Vec<u8>, text: Option<&str>) {
+    let Some(text) = text else {
+        return put_number(bytes, 0);
+    };
+    put_number(bytes, u64::try_from(text.len()).unwrap_or(0) + 1);
+    bytes.extend_from_slice(text.as_bytes());
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+}
+
+impl Reader<'_> {
+    fn event(&mut self, created_at: Timestamp, seq: u64) -> Option<Event> {
+        let kind = self.byte()?;
+        let at = created_at.plus(Duration::from_millis(self.number()?));
+        let kind = match kind {
+            KIND_STATE => {
+                let from = match self.byte()? {
+                    0 => None,
+                    code => Some(*Status::ALL.get(usize::from(code) - 1)?),
+                };
+                EventKind::State { from, to: self.of(&Status::ALL)?, reason: self.of(&Reason::ALL)? }
+            }
+            KIND_ATTEMPT => EventKind::Attempt(Attempt {
+                number: u32::try_from(self.number()?).ok()?,
+                phase: self.of(&PHASES)?,
+                outcome: self.of(&ENDINGS)?,
+                duration: Duration::from_millis(self.number()?),
+                status_code: Some(u16::try_from(self.number()?).ok()?).filter(|code| *code != 0),
+                error: self.text()?,
+                excerpt: self.text()?,
+            }),
+            KIND_RESULT => EventKind::Result { length: self.number()? },
+            KIND_NOTE => EventKind::Note { text: self.text()?? },
+            _ => return None,
+        };
+        Some(Event { seq, at, kind })
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.bytes.split_first()?;
+        self.bytes = rest;
+        Some(*first)
+    }
+
+    fn of<T: Copy>(&mut self, table: &[T]) -> Option<T> {
+        let code = self.byte()?;
+        table.get(usize::from(code)).copied()
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let mut number = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    fn text(&mut self) -> Option<Option<Box<str>>> {
+        let Some(length) = self.number()?.checked_sub(1) else {
+            return Some(None);
+        };
+        let (text, rest) = self.bytes.split_at_checked(usize::try_from(length).ok()?)?;
+        self.bytes = rest;
+        Some(Some(std::str::from_utf8(text).ok()?.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Vec<EventKind> {
+        let mut kinds = vec![EventKind::Result { length: 300_000 }, EventKind::Note { text: "ä".into() }];
+        for reason in Reason::ALL {
+            kinds.push(EventKind::State { from: None, to: Status::Queued, reason });
+        }
+        for status in Status::ALL {
+            kinds.push(EventKind::State { from: Some(status), to: status, reason: Reason::Due });
+        }
+        for (number, outcome) in (1..).zip(ENDINGS) {
+            kinds.push(EventKind::Attempt(Attempt {
+                number,
+                phase: PHASES[usize::try_from(number).unwrap() % 3],
+                outcome,
+                duration: Duration::from_millis(u64::from(number) * 977),
+                status_code: Some(500),
+                error: Some("boom".into()),
+                excerpt: (number % 2 == 0).then(|| "".into()),
+            }));
+        }
+        kinds
+    }
+
+    #[test]
+    fn every_kind_of_event_survives_writing_and_reading() {
+        let created_at = Timestamp::from_millis(1_000_000);
+        let events: Vec<Event> = all()
+            .into_iter()
+            .zip(5..)
+            .map(|(kind, seq)| Event { seq, at: created_at.plus(Duration::from_millis(seq * 100_000)), kind })
+            .collect();
+        let mut bytes = Vec::new();
+
+        for event in &events {
+            append(&mut bytes, created_at, event);
+        }
+
+        assert_eq!(read(&bytes, created_at, 5).unwrap(), events);
+    }
+
+    #[test]
+    fn damaged_bytes_are_reported_and_never_panic() {
+        let mut bytes = Vec::new();
+        for (seq, kind) in (1..).zip(all()) {
+            append(&mut bytes, Timestamp::EPOCH, &Event { seq, at: Timestamp::EPOCH, kind });
+        }
+
+        for cut in 1..bytes.len() {
+            let _ = read(&bytes[..cut], Timestamp::EPOCH, 1);
+            let mut flipped = bytes.clone();
+            flipped[cut] ^= 0xff;
+            let _ = read(&flipped, Timestamp::EPOCH, 1);
+        }
+        assert!(matches!(read(&[9], Timestamp::EPOCH, 1), Err(Error::Corrupt(_))));
+    }
+}

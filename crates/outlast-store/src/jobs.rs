@@ -1,0 +1,222 @@
+//! The port every engine implements. Verbs take batches: one call is one durable transaction, and concurrent calls share
+//! a sync. Nothing here names a dialect, a row or a file.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use outlast_core::queue::QueueSettings;
+use outlast_core::state::Phase;
+use outlast_core::{Command, Event, Job, JobId, NamespaceId, Queue, Refusal, Spec, Status, Timestamp};
+
+use crate::error::Error;
+use crate::keys::{KeyId, KeyRecord, NewKey};
+use crate::operations::{NewOperation, Operation, OperationId};
+use crate::queues::{Counts, DeleteRefusal, Expect, SaveRefusal, Saved};
+
+/// Which jobs a caller may see. It is part of every verb that names a job, so that no query can forget it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reach {
+    /// The service itself: alarms, operations.
+    Everything,
+    /// All queues of one namespace.
+    Namespace(NamespaceId),
+    /// Only these queues of one namespace.
+    Queues(NamespaceId, Arc<[String]>),
+}
+
+impl Reach {
+    pub fn covers(&self, queue: &Queue) -> bool {
+        match self {
+            Reach::Everything => true,
+            Reach::Namespace(namespace) => queue.namespace == *namespace,
+            Reach::Queues(namespace, names) => {
+                queue.namespace == *namespace && names.iter().any(|name| *name == queue.name)
+            }
+        }
+    }
+}
+
+/// A job to be published.
+#[derive(Clone, Debug)]
+pub struct NewJob {
+    pub namespace: NamespaceId,
+    pub queue: Arc<str>,
+    pub spec: Arc<Spec>,
+}
+
+/// The answer to one publish.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Published {
+    Created {
+        job: Job,
+        wake_at: Option<Timestamp>,
+    },
+    /// The key belongs to this job already.
+    Existing {
+        job: Job,
+        payload_mismatch: bool,
+    },
+    QueueNotFound,
+    /// The namespace holds as many waiting jobs as it may.
+    QuotaReached {
+        waiting_max: u64,
+    },
+}
+
+/// How many jobs to hand out, of which queue, to whom.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    pub namespace: NamespaceId,
+    pub queue: Arc<str>,
+    pub limit: usize,
+    pub phase: Phase,
+    pub visibility: Option<Duration>,
+    pub worker: Option<Box<str>>,
+}
+
+/// What was handed out. `jobs` may be fewer than asked for, and none.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    pub queue: Arc<Queue>,
+    pub jobs: Vec<Job>,
+    /// The earliest alarm among them.
+    pub wake_at: Option<Timestamp>,
+    /// The queue is held: asking again before this time is useless.
+    pub held_until: Option<Timestamp>,
+}
+
+/// One command for one job, by someone with this reach.
+#[derive(Clone, Debug)]
+pub struct Order {
+    pub id: JobId,
+    pub reach: Reach,
+    pub command: Command,
+}
+
+/// The state after a command.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Applied {
+    pub id: JobId,
+    pub queue: Arc<Queue>,
+    pub status: Status,
+    pub version: u64,
+    /// False when the command had no effect: a repeated report, an alarm that was not due.
+    pub changed: bool,
+    pub deleted: bool,
+    /// It became eligible, or its ending made room: somebody waiting for the queue may try again.
+    pub frees: bool,
+    pub wake_at: Option<Timestamp>,
+}
+
+/// Why a command did nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Declined {
+    /// No such job within the caller's reach.
+    NotFound,
+    Refused(Refusal),
+}
+
+/// Jobs whose alarm has rung.
+#[derive(Clone, Debug, Default)]
+pub struct Due {
+    pub jobs: Vec<JobId>,
+    /// The earliest alarm that has not rung yet.
+    pub next: Option<Timestamp>,
+}
+
+/// A job with what is needed to show it.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub job: Job,
+    pub queue: Arc<Queue>,
+}
+
+/// Which jobs to list, newest first.
+#[derive(Clone, Debug)]
+pub struct ListJobs {
+    pub reach: Reach,
+    pub queue: Option<String>,
+    pub status: Option<Status>,
+    /// All of them must match; the first one selects.
+    pub tags: Vec<(String, String)>,
+    pub key: Option<String>,
+    /// Only jobs older than this position.
+    pub before: Option<u64>,
+    pub limit: usize,
+}
+
+/// A page may be short, even empty, and still have a `next`: a page looks at a bounded number of jobs.
+#[derive(Clone, Debug)]
+pub struct JobPage {
+    pub jobs: Vec<Found>,
+    pub next: Option<u64>,
+}
+
+#[async_trait]
+pub trait JobStore: Send + Sync {
+    /// Stores each job, or finds the one that has its key. Answers in order, after one sync.
+    async fn publish(&self, jobs: Vec<NewJob>) -> Result<Vec<Published>, Error>;
+
+    /// Hands out up to `limit` queued jobs in order of priority, then age. `None` when there is no such queue.
+    async fn claim(&self, want: Claim) -> Result<Option<Claimed>, Error>;
+
+    /// Carries out each command on its own; one sync for all. Answers in order.
+    async fn apply(&self, orders: Vec<Order>) -> Result<Vec<Result<Applied, Declined>>, Error>;
+
+    /// Up to `limit` jobs whose alarm has rung. Only names them; `apply` with `Command::Wake` acts.
+    async fn due(&self, limit: usize) -> Result<Due, Error>;
+
+    async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<Found>, Error>;
+    async fn jobs(&self, list: ListJobs) -> Result<JobPage, Error>;
+    /// Up to `limit` events after `after`, oldest first. `None` when there is no such job.
+    async fn events(&self, reach: &Reach, id: JobId, after: u64, limit: usize) -> Result<Option<Vec<Event>>, Error>;
+    /// The inline result of a succeeded job.
+    async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Arc<str>>, Error>;
+
+    /// Creates or replaces a queue's settings, if `expect` holds.
+    async fn save_queue(
+        &self,
+        namespace: NamespaceId,
+        name: &str,
+        settings: QueueSettings,
+        expect: Expect,
+    ) -> Result<Result<Saved, SaveRefusal>, Error>;
+    async fn set_paused(&self, namespace: NamespaceId, name: &str, paused: bool) -> Result<Option<Arc<Queue>>, Error>;
+    /// Deletes a queue that has no jobs.
+    async fn delete_queue(&self, namespace: NamespaceId, name: &str) -> Result<Result<(), DeleteRefusal>, Error>;
+    async fn queue(&self, namespace: NamespaceId, name: &str) -> Result<Option<(Arc<Queue>, Counts)>, Error>;
+    /// Up to `limit` queues in order of name, after `after`.
+    async fn queues(
+        &self,
+        namespace: NamespaceId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(Arc<Queue>, Counts)>, Error>;
+    /// All queues of all namespaces with their counts, for the metrics.
+    async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error>;
+
+    /// The number of a namespace, made if it is new.
+    async fn namespace(&self, name: &str) -> Result<NamespaceId, Error>;
+    async fn add_key(&self, key: NewKey) -> Result<KeyRecord, Error>;
+    /// All keys, revoked ones included.
+    async fn keys(&self) -> Result<Vec<KeyRecord>, Error>;
+    async fn revoke_key(&self, namespace: Option<NamespaceId>, id: KeyId) -> Result<Option<KeyRecord>, Error>;
+
+    async fn start_operation(&self, operation: NewOperation) -> Result<Option<Operation>, Error>;
+    async fn operation(&self, namespace: NamespaceId, id: OperationId) -> Result<Option<Operation>, Error>;
+    /// The newest operations of a namespace.
+    async fn operations(&self, namespace: NamespaceId, limit: usize) -> Result<Vec<Operation>, Error>;
+    /// Operations that still have work to do, of all namespaces.
+    async fn open_operations(&self) -> Result<Vec<Operation>, Error>;
+    async fn stop_operation(&self, namespace: NamespaceId, id: OperationId) -> Result<Option<Operation>, Error>;
+    /// Does up to `limit` jobs of an operation and remembers how far it came, in one transaction.
+    async fn advance_operation(&self, id: OperationId, limit: usize) -> Result<Option<Operation>, Error>;
+    /// How many jobs an operation would touch, counting at most `limit`.
+    async fn count_operation(&self, operation: &NewOperation, limit: usize) -> Result<u64, Error>;
+
+    /// Does a write come back? Cheap; for readiness.
+    async fn ping(&self) -> Result<(), Error>;
+    /// Finishes what is under way and closes. Later calls get `Stopped`.
+    async fn close(&self);
+}

@@ -1,0 +1,16 @@
+//! What is remembered: the [`JobStore`] trait of batch verbs and the engines behind it.
+//!
+//! The only crate that knows SQL. A store loads under a lock, asks core's `decide`, and writes what it computed; no
+//! policy lives here.
+
+pub mod jobs;
+pub mod queues;
+pub mod keys;
+pub mod operations;
+pub mod error;
+pub mod step;
+pub mod history;
+pub mod sqlite;
+
+pub use error::Error;
+pub use jobs::JobStore;

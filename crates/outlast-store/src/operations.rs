@@ -1,0 +1,134 @@
+//! Work on many jobs that outlives a call: bulk replay, purge, discard of dead letters, deletion of a queue. An operation
+//! walks the jobs in order of their position; each step commits the jobs' changes together with the new position, so that
+//! a crash in the middle leaves neither doubles nor holes.
+
+use outlast_core::state::{CancelReason, FailReason, State};
+use outlast_core::{Command, Job, NamespaceId, QueueId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OperationId(pub u32);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OperationKind {
+    /// Dead letters back to queued.
+    Replay,
+    /// Waiting jobs to cancelled.
+    Purge,
+    /// Dead letters deleted.
+    Discard,
+    /// Every job, then the queue itself, deleted.
+    Delete,
+}
+
+impl OperationKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            OperationKind::Replay => "replay",
+            OperationKind::Purge => "purge",
+            OperationKind::Discard => "discard",
+            OperationKind::Delete => "delete",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OperationStatus {
+    Running,
+    Done,
+    Stopped,
+}
+
+impl OperationStatus {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            OperationStatus::Running => "running",
+            OperationStatus::Done => "done",
+            OperationStatus::Stopped => "stopped",
+        }
+    }
+}
+
+/// Which of the candidates to take. Empty takes all.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Filter {
+    pub ids: Option<Vec<String>>,
+    pub tags: Vec<(String, String)>,
+    pub key: Option<String>,
+    pub reason: Option<String>,
+    pub finished_after: Option<Timestamp>,
+    pub finished_before: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewOperation {
+    pub namespace: NamespaceId,
+    pub queue: String,
+    pub kind: OperationKind,
+    pub filter: Filter,
+    pub limit: Option<u64>,
+    pub rate_per_second: Option<u32>,
+}
+
+/// An operation as stored. Every field is durable.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Operation {
+    pub id: OperationId,
+    pub namespace: NamespaceId,
+    pub queue: QueueId,
+    pub queue_name: String,
+    pub kind: OperationKind,
+    pub filter: Filter,
+    pub limit: Option<u64>,
+    pub rate_per_second: Option<u32>,
+    pub status: OperationStatus,
+    /// Everything up to this position has been looked at.
+    pub position: u64,
+    /// How many jobs it changed.
+    pub processed: u64,
+    pub created_at: Timestamp,
+    pub finished_at: Option<Timestamp>,
+}
+
+/// What an operation does to a job it has found.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    Skip,
+    Command(Command),
+    Delete,
+}
+
+/// The rule of all operations, the same for every engine. A replay takes only what had failed before it was asked for:
+/// a job that fails again behind its position is not replayed twice.
+pub fn step(operation: &Operation, job: &Job) -> Step {
+    let waiting = matches!(job.state, State::Pending { .. } | State::Queued { .. });
+    match operation.kind {
+        OperationKind::Delete => Step::Delete,
+        OperationKind::Purge if waiting => Step::Command(Command::Cancel { reason: CancelReason::User }),
+        OperationKind::Purge => Step::Skip,
+        OperationKind::Replay if matches(operation, job) => {
+            Step::Command(Command::Replay { fresh: false, payload: None })
+        }
+        OperationKind::Discard if matches(operation, job) => Step::Delete,
+        OperationKind::Replay | OperationKind::Discard => Step::Skip,
+    }
+}
+
+fn matches(operation: &Operation, job: &Job) -> bool {
+    let State::Failed { at, reason } = &job.state else {
+        return false;
+    };
+    let filter = &operation.filter;
+    let tagged =
+        |tag: &(String, String)| job.spec.tags.iter().any(|(name, value)| **name == *tag.0 && **value == *tag.1);
+    *at <= operation.created_at
+        && filter.ids.as_ref().is_none_or(|ids| ids.iter().any(|id| *id == job.id.to_string()))
+        && filter.tags.iter().all(tagged)
+        && filter.key.as_ref().is_none_or(|key| job.spec.key.as_deref() == Some(key))
+        && filter.reason.as_ref().is_none_or(|wanted| FailReason::as_str(*reason) == wanted)
+        && filter.finished_after.is_none_or(|after| *at >= after)
+        && filter.finished_before.is_none_or(|before| *at < before)
+}

@@ -1,0 +1,78 @@
+//! What stores say about queues.
+
+use std::sync::Arc;
+
+use outlast_core::Queue;
+use outlast_core::state::Status;
+
+/// A condition on saving a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// It must not exist yet.
+    Absent,
+    Anything,
+    /// It must exist with this version.
+    Version(u64),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Saved {
+    pub queue: Arc<Queue>,
+    pub created: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SaveRefusal {
+    Exists,
+    NotFound,
+    VersionMismatch { present: u64 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeleteRefusal {
+    NotFound,
+    NotEmpty,
+}
+
+/// Jobs per status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts([u64; 7]);
+
+impl Counts {
+    pub fn get(&self, status: Status) -> u64 {
+        self.0.get(slot(status)).copied().unwrap_or(0)
+    }
+
+    pub fn add(&mut self, status: Status) {
+        if let Some(count) = self.0.get_mut(slot(status)) {
+            *count += 1;
+        }
+    }
+
+    pub fn remove(&mut self, status: Status) {
+        if let Some(count) = self.0.get_mut(slot(status)) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Jobs that are not finished and not handed out.
+    pub fn waiting(&self) -> u64 {
+        self.get(Status::Pending) + self.get(Status::Queued)
+    }
+}
+
+fn slot(status: Status) -> usize {
+    match status {
+        Status::Pending => 0,
+        Status::Queued => 1,
+        Status::Running => 2,
+        Status::Succeeded => 3,
+        Status::Failed => 4,
+        Status::Cancelled => 5,
+        Status::Expired => 6,
+    }
+}

@@ -1,0 +1,26 @@
+//! The embedded engine: one SQLite file, one writer thread with group commit, read-only connections beside it, and the
+//! scheduling indexes in memory. One process per data directory.
+
+mod options;
+mod directory;
+mod migrate;
+mod ids;
+mod index;
+mod rows;
+mod cache;
+mod registry;
+mod reserve;
+mod writer;
+mod write;
+mod publish;
+mod claim;
+mod apply;
+mod queues;
+mod keys;
+mod operations;
+mod read;
+mod store;
+
+pub use migrate::{MIGRATIONS, SCHEMA, migrated_schema};
+pub use options::{Durability, OpenError, Options};
+pub use store::SqliteStore;

@@ -1,0 +1,60 @@
+//! Handing out inside the writer: the order comes from the index, the effect from `decide`.
+
+use outlast_core::gate::{Gate, gate};
+use outlast_core::{Command, Status};
+
+use super::write::{Transition, lease_of};
+use super::writer::{Core, Fault};
+use crate::jobs::{Claim, Claimed};
+
+impl Core {
+    pub(super) fn claim(&mut self, want: &Claim) -> Result<Option<Claimed>, Fault> {
+        let Some(queue) = self.registry.find(want.namespace, &want.queue).cloned() else {
+            return Ok(None);
+        };
+        let mut claimed = Claimed { jobs: Vec::new(), wake_at: None, held_until: None, queue };
+        let running = self.index.counts(claimed.queue.id).get(Status::Running);
+        let limit = match gate(&claimed.queue, running, self.now) {
+            Gate::Open { limit } => usize::try_from(limit).unwrap_or(usize::MAX).min(want.limit),
+            Gate::Probe => want.limit.min(1),
+            Gate::Shut => 0,
+            Gate::HeldUntil(until) => {
+                claimed.held_until = Some(until);
+                0
+            }
+        };
+        while claimed.jobs.len() < limit {
+            let Some(seq) = self.index.first(claimed.queue.id) else {
+                break;
+            };
+            self.hand_out(seq, want, &mut claimed)?;
+        }
+        Ok(Some(claimed))
+    }
+
+    fn hand_out(&mut self, seq: i64, want: &Claim, claimed: &mut Claimed) -> Result<(), Fault> {
+        let record = self
+            .take(seq)?
+            .ok_or_else(|| Fault::Unsound(crate::Error::Corrupt(format!("job row {seq} is indexed but gone"))))?;
+        let command = Command::Claim { phase: want.phase, visibility: want.visibility, worker: want.worker.clone() };
+        let (record, transition) = self.transition(record, &claimed.queue, command)?;
+        if let Transition::Refused(refusal) = transition {
+            return Err(Fault::Unsound(crate::Error::Corrupt(format!(
+                "job row {seq} is indexed as queued: {refusal}"
+            ))));
+        }
+        // A job whose time was over while it waited is cancelled by this and not handed out.
+        if record.job.status() == Status::Running {
+            claimed.wake_at = claimed.wake_at.into_iter().chain(record.wake_at).min();
+            claimed.jobs.push(record.job.clone());
+        }
+        self.keep(record);
+        Ok(())
+    }
+
+    /// The receiver has gone: hand back what it would have got.
+    pub(super) fn orphan(&mut self, claimed: Option<Claimed>) {
+        let jobs = claimed.into_iter().flat_map(|claimed| claimed.jobs);
+        self.orphans.extend(jobs.filter_map(|job| lease_of(&job).map(|lease| (job.id, lease))));
+    }
+}

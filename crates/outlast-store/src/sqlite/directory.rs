@@ -1,0 +1,49 @@
+//! The data directory: made private, locked to one process for as long as the lock lives.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::options::OpenError;
+
+/// Held for the life of the store; the operating system lets go of it when the process ends, however it ends.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: File,
+}
+
+pub(super) fn database_path(directory: &Path) -> PathBuf {
+    directory.join("outlast.db")
+}
+
+/// Makes the directory if needed and takes its lock, before any other file in it is touched.
+pub(super) fn lock(directory: &Path) -> Result<Lock, OpenError> {
+    let failed = |source: io::Error| OpenError::Directory { directory: directory.to_owned(), source };
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(directory.join("lock"))
+        .map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Lock { _file: file }),
+        Err(TryLockError::WouldBlock) => Err(OpenError::Locked(directory.to_owned())),
+        Err(TryLockError::Error(source)) => Err(failed(source)),
+    }
+}
+
+/// Creates the database file private before SQLite opens it; SQLite gives its side files the same mode.
+pub(super) fn touch_database(directory: &Path) -> Result<(), OpenError> {
+    let failed = |source: io::Error| OpenError::Directory { directory: directory.to_owned(), source };
+    OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(database_path(directory))
+        .map(drop)
+        .map_err(failed)
+}

@@ -1,0 +1,71 @@
+//! What an embedded store is opened with, and why opening can fail.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use outlast_core::{Clock, Entropy};
+
+/// When an answer is given. Everything but `Full` exists so that the crash rigs can prove they notice the difference; no
+/// configuration of the product reaches it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Answer after the sync.
+    Full,
+    /// SQLite's `synchronous=NORMAL`: survives a kill, not a power cut.
+    Normal,
+    /// Answer before the commit: survives nothing.
+    AnswerFirst,
+}
+
+pub struct Options {
+    /// The data directory; made if it is missing.
+    pub directory: PathBuf,
+    pub clock: Arc<dyn Clock>,
+    /// Lease tokens come from here: must be cryptographic in production.
+    pub entropy: Box<dyn Entropy + Send>,
+    pub durability: Durability,
+    /// SQLite's page cache of the writer.
+    pub page_cache_bytes: u64,
+    /// Payloads and states of fresh jobs kept in memory.
+    pub job_cache_bytes: u64,
+    /// Writes that may wait for the disk; more are refused as overload.
+    pub waiting_writes_max: usize,
+    /// Waiting jobs one namespace may hold.
+    pub namespace_waiting_max: u64,
+    /// Space set aside so that outcomes still fit on a full disk.
+    pub reserve_bytes: u64,
+}
+
+impl Options {
+    pub fn new(directory: impl Into<PathBuf>, clock: Arc<dyn Clock>, entropy: Box<dyn Entropy + Send>) -> Options {
+        Options {
+            directory: directory.into(),
+            clock,
+            entropy,
+            durability: Durability::Full,
+            page_cache_bytes: 32 << 20,
+            job_cache_bytes: 16 << 20,
+            waiting_writes_max: 16_384,
+            namespace_waiting_max: 10_000_000,
+            reserve_bytes: 8 << 20,
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("data directory {0} is in use by another process")]
+    Locked(PathBuf),
+    #[error("data directory {directory} cannot be used")]
+    Directory {
+        directory: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("the store was written by a newer version (schema {found}, this binary knows {known}); use that version")]
+    Newer { found: u32, known: u32 },
+    #[error("the store cannot be opened")]
+    Sqlite(#[from] rusqlite::Error),
+    #[error("the store is damaged: {0}")]
+    Corrupt(String),
+}

@@ -1,0 +1,80 @@
+//! Publishing inside the writer: find the key's job or make a new one.
+
+use std::sync::Arc;
+
+use outlast_core::alarm::alarm;
+use outlast_core::dedupe::holds_key;
+use outlast_core::{Job, Queue, Spec};
+
+use super::rows::Record;
+use super::writer::{Core, Fault};
+use crate::history;
+use crate::jobs::{NewJob, Published};
+use crate::step::{birth, dedupe_key};
+
+impl Core {
+    pub(super) fn publish(&mut self, jobs: &[NewJob]) -> Result<Vec<Published>, Fault> {
+        jobs.iter().map(|new| self.publish_one(new)).collect()
+    }
+
+    fn publish_one(&mut self, new: &NewJob) -> Result<Published, Fault> {
+        let Some(queue) = self.registry.find(new.namespace, &new.queue).cloned() else {
+            return Ok(Published::QueueNotFound);
+        };
+        let key = dedupe_key(&new.spec, &queue.settings);
+        let key_hash = key.as_deref().map(|key| self.ids.key_hash(queue.id, key));
+        if let (Some(key), Some(hash)) = (&key, key_hash)
+            && let Some(existing) = self.holder_of_key(&queue, key, hash)?
+        {
+            let payload_mismatch = !same_json(&existing.spec.payload, &new.spec.payload);
+            return Ok(Published::Existing { job: existing, payload_mismatch });
+        }
+        if self.index.waiting(new.namespace) >= self.namespace_waiting_max {
+            return Ok(Published::QuotaReached { waiting_max: self.namespace_waiting_max });
+        }
+        let spec = match &new.spec.idempotency_key {
+            None if key.is_some() => {
+                Arc::new(Spec { idempotency_key: key.as_deref().map(Into::into), ..Spec::clone(&new.spec) })
+            }
+            _ => Arc::clone(&new.spec),
+        };
+        self.create(&queue, spec, key_hash)
+    }
+
+    fn create(&mut self, queue: &Queue, spec: Arc<Spec>, key_hash: Option<i64>) -> Result<Published, Fault> {
+        let seq = self.next_seq;
+        let mut job = Job::admit(self.ids.id(seq, self.now), queue.id, spec, self.now);
+        let event = birth(&mut job);
+        let mut history = Vec::with_capacity(64);
+        history::append(&mut history, job.created_at, &event);
+        let wake_at = alarm(&job, queue);
+        let record = Record { seq, job, history, wake_at, key_hash };
+        self.insert(&record, queue)?;
+        self.next_seq += 1;
+        let job = record.job.clone();
+        self.keep(record);
+        Ok(Published::Created { job, wake_at })
+    }
+
+    /// The job that holds the key now, if any. A hash is only a hint; the stored key decides.
+    fn holder_of_key(&mut self, queue: &Queue, key: &str, hash: i64) -> Result<Option<Job>, Fault> {
+        let Some(seq) = self.index.key(hash) else {
+            return Ok(None);
+        };
+        let Some(record) = self.take(seq)? else {
+            return Ok(None);
+        };
+        let is_holder = record.job.queue == queue.id
+            && record.job.spec.idempotency_key.as_deref() == Some(key)
+            && holds_key(&record.job, queue, self.now);
+        let job = is_holder.then(|| record.job.clone());
+        self.keep(record);
+        Ok(job)
+    }
+}
+
+/// Equal as JSON: white space and the order of keys do not matter.
+fn same_json(one: &str, other: &str) -> bool {
+    let parse = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
+    one == other || parse(one).is_some_and(|value| Some(value) == parse(other))
+}

@@ -1,0 +1,157 @@
+//! Queues inside the writer.
+
+use std::sync::Arc;
+
+use outlast_core::{NamespaceId, Queue, QueueId, QueueSettings, Timestamp};
+use rusqlite::params;
+
+use super::writer::{Core, Fault};
+use crate::error::Error;
+use crate::queues::{Counts, DeleteRefusal, Expect, SaveRefusal, Saved};
+
+const INSERT_QUEUE: &str = "
+    INSERT INTO queue (namespace, name, settings, paused, version, created_at, updated_at)
+    VALUES (?1, ?2, ?3, 0, 1, ?4, ?4)";
+
+const UPDATE_QUEUE: &str = "
+    UPDATE queue
+    SET settings = ?2, paused = ?3, version = ?4, updated_at = ?5
+    WHERE id = ?1";
+
+const DELETE_QUEUE: &str = "DELETE FROM queue WHERE id = ?1";
+
+impl Core {
+    pub(super) fn save_queue(
+        &mut self,
+        namespace: NamespaceId,
+        name: &str,
+        settings: &QueueSettings,
+        expect: Expect,
+    ) -> Result<Result<Saved, SaveRefusal>, Fault> {
+        let present = self.registry.find(namespace, name).cloned();
+        let refusal = match (expect, &present) {
+            (Expect::Absent, Some(_)) => Some(SaveRefusal::Exists),
+            (Expect::Version(_), None) => Some(SaveRefusal::NotFound),
+            (Expect::Version(wanted), Some(queue)) if queue.version != wanted => {
+                Some(SaveRefusal::VersionMismatch { present: queue.version })
+            }
+            _ => None,
+        };
+        if let Some(refusal) = refusal {
+            return Ok(Err(refusal));
+        }
+        match present {
+            None => self.create_queue(namespace, name, settings).map(|queue| Ok(Saved { queue, created: true })),
+            Some(queue) if queue.settings == *settings => Ok(Ok(Saved { queue, created: false })),
+            Some(queue) => {
+                let changed = Queue { settings: settings.clone(), ..Queue::clone(&queue) };
+                self.update_queue(changed).map(|queue| Ok(Saved { queue, created: false }))
+            }
+        }
+    }
+
+    pub(super) fn set_paused(
+        &mut self,
+        namespace: NamespaceId,
+        name: &str,
+        paused: bool,
+    ) -> Result<Option<Arc<Queue>>, Fault> {
+        let Some(queue) = self.registry.find(namespace, name).cloned() else {
+            return Ok(None);
+        };
+        if queue.paused == paused {
+            return Ok(Some(queue));
+        }
+        self.update_queue(Queue { paused, ..Queue::clone(&queue) }).map(Some)
+    }
+
+    pub(super) fn delete_queue(
+        &mut self,
+        namespace: NamespaceId,
+        name: &str,
+    ) -> Result<Result<(), DeleteRefusal>, Fault> {
+        let Some(queue) = self.registry.find(namespace, name).cloned() else {
+            return Ok(Err(DeleteRefusal::NotFound));
+        };
+        if self.index.counts(queue.id).total() > 0 {
+            return Ok(Err(DeleteRefusal::NotEmpty));
+        }
+        self.remove_queue(&queue)?;
+        Ok(Ok(()))
+    }
+
+    /// The queue has no jobs.
+    pub(super) fn remove_queue(&mut self, queue: &Queue) -> Result<(), Fault> {
+        self.connection.prepare_cached(DELETE_QUEUE)?.execute([queue.id.0])?;
+        self.registry.remove(queue);
+        self.index.forget_queue(queue.id);
+        Ok(())
+    }
+
+    pub(super) fn queue(&self, namespace: NamespaceId, name: &str) -> Option<(Arc<Queue>, Counts)> {
+        self.registry.find(namespace, name).map(|queue| self.counted(queue))
+    }
+
+    pub(super) fn queues(
+        &self,
+        namespace: NamespaceId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Vec<(Arc<Queue>, Counts)> {
+        self.registry.page(namespace, after, limit).iter().map(|queue| self.counted(queue)).collect()
+    }
+
+    pub(super) fn census(&self) -> Vec<(Arc<Queue>, Counts)> {
+        self.registry.all().map(|queue| self.counted(queue)).collect()
+    }
+
+    fn counted(&self, queue: &Arc<Queue>) -> (Arc<Queue>, Counts) {
+        (Arc::clone(queue), self.index.counts(queue.id))
+    }
+
+    fn create_queue(
+        &mut self,
+        namespace: NamespaceId,
+        name: &str,
+        settings: &QueueSettings,
+    ) -> Result<Arc<Queue>, Fault> {
+        let now = self.now;
+        self.connection.prepare_cached(INSERT_QUEUE)?.execute(params![
+            namespace.0,
+            name,
+            settings_json(settings)?,
+            now.as_millis()
+        ])?;
+        let id = u32::try_from(self.connection.last_insert_rowid())
+            .map_err(|_| Error::Corrupt("too many queues were made".to_owned()))?;
+        let queue = Queue {
+            id: QueueId(id),
+            namespace,
+            name: name.to_owned(),
+            settings: settings.clone(),
+            paused: false,
+            hold: None,
+            version: 1,
+            created_at: now,
+            updated_at: now,
+        };
+        Ok(self.registry.put(queue))
+    }
+
+    fn update_queue(&mut self, mut queue: Queue) -> Result<Arc<Queue>, Fault> {
+        queue.version += 1;
+        queue.updated_at = self.now;
+        self.connection.prepare_cached(UPDATE_QUEUE)?.execute(params![
+            queue.id.0,
+            settings_json(&queue.settings)?,
+            queue.paused,
+            queue.version.cast_signed(),
+            Timestamp::as_millis(queue.updated_at),
+        ])?;
+        Ok(self.registry.put(queue))
+    }
+}
+
+fn settings_json(settings: &QueueSettings) -> Result<String, Error> {
+    serde_json::to_string(settings).map_err(|error| Error::Corrupt(error.to_string()))
+}

@@ -1,0 +1,247 @@
+//! Readers: read-only connections beside the writer, used from the blocking pool. They see what is committed, and
+//! nothing is answered before it is committed, so everyone reads their own writes.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use outlast_core::{Event, JobId, QueueId, Status};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+
+use super::directory::database_path;
+use super::ids::Ids;
+use super::options::OpenError;
+use super::registry::Shared;
+use super::rows::{Record, record};
+use super::write::{label, select_record, unreadable};
+use crate::error::Error;
+use crate::history;
+use crate::jobs::{Found, JobPage, ListJobs, Reach};
+
+/// Connections kept; more readers than this wait for the blocking pool, not for each other.
+const KEEP_MAX: usize = 8;
+const PAGE_CACHE_KIB: i64 = 2048;
+/// Rows one page of a list looks at.
+const LOOK_MAX: i64 = 5000;
+
+#[derive(Debug)]
+pub(super) struct Readers {
+    idle: Mutex<Vec<Connection>>,
+    path: std::path::PathBuf,
+    ids: Ids,
+    queues: Shared,
+}
+
+impl Readers {
+    pub(super) fn new(directory: &Path, ids: Ids, queues: Shared) -> Readers {
+        Readers { idle: Mutex::new(Vec::new()), path: database_path(directory), ids, queues }
+    }
+
+    /// Runs `work` on a connection in the blocking pool.
+    pub(super) async fn run<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Reader<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let readers = Arc::clone(self);
+        let task = tokio::task::spawn_blocking(move || {
+            let connection = readers.connection().map_err(|error| Error::Unreadable(error.to_string()))?;
+            let answer = work(&Reader { connection: &connection, ids: readers.ids, queues: &readers.queues });
+            readers.give_back(connection);
+            answer
+        });
+        task.await.map_err(|_| Error::Stopped)?
+    }
+
+    fn connection(&self) -> Result<Connection, OpenError> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        if let Some(connection) = idle {
+            return Ok(connection);
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&self.path, flags)?;
+        connection.pragma_update(None, "cache_size", -PAGE_CACHE_KIB)?;
+        connection.busy_timeout(std::time::Duration::from_secs(5))?;
+        Ok(connection)
+    }
+
+    fn give_back(&self, connection: Connection) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < KEEP_MAX {
+            idle.push(connection);
+        }
+    }
+}
+
+pub(super) struct Reader<'a> {
+    connection: &'a Connection,
+    ids: Ids,
+    queues: &'a Shared,
+}
+
+const OLDER_HISTORY: &str = "SELECT first, events FROM history WHERE job = ?1 ORDER BY first LIMIT 100000";
+const RESULT: &str = "SELECT body FROM result WHERE seq = ?1";
+
+const NEWEST: &str = "SELECT seq, queue, status FROM job WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2";
+const NEWEST_OF_QUEUE: &str = "
+    SELECT seq, queue, status
+    FROM job INDEXED BY job_queue
+    WHERE queue = ?3 AND seq < ?1
+    ORDER BY seq DESC
+    LIMIT ?2";
+const NEWEST_DEAD: &str = "
+    SELECT seq, queue, status
+    FROM job INDEXED BY job_dead
+    WHERE queue = ?3 AND status = 4 AND seq < ?1
+    ORDER BY seq DESC
+    LIMIT ?2";
+const NEWEST_LABELLED: &str = "
+    SELECT job.seq, job.queue, job.status
+    FROM label
+    JOIN job ON job.seq = label.seq
+    WHERE label.label = ?3 AND label.seq < ?1
+    ORDER BY label.seq DESC
+    LIMIT ?2";
+
+impl Reader<'_> {
+    pub(super) fn job(&self, reach: &Reach, id: JobId) -> Result<Option<Found>, Error> {
+        Ok(self.record(reach, id)?.map(|(_, found)| found))
+    }
+
+    fn record(&self, reach: &Reach, id: JobId) -> Result<Option<(Record, Found)>, Error> {
+        let Some(record) = self.row(self.ids.seq(id))?.filter(|record| record.job.id == id) else {
+            return Ok(None);
+        };
+        let queue = self.queues.get(record.job.queue).filter(|queue| reach.covers(queue));
+        Ok(queue.map(|queue| {
+            let job = record.job.clone();
+            (record, Found { job, queue })
+        }))
+    }
+
+    fn row(&self, seq: i64) -> Result<Option<Record>, Error> {
+        let mut statement = self.connection.prepare_cached(&select_record()).map_err(unreadable)?;
+        let ids = self.ids;
+        statement.query_row([seq], |row| Ok(record(row, ids))).optional().map_err(unreadable)?.transpose()
+    }
+
+    pub(super) fn events(
+        &self,
+        reach: &Reach,
+        id: JobId,
+        after: u64,
+        limit: usize,
+    ) -> Result<Option<Vec<Event>>, Error> {
+        let Some((record, _)) = self.record(reach, id)? else {
+            return Ok(None);
+        };
+        let created_at = record.job.created_at;
+        let mut events = Vec::new();
+        let mut statement = self.connection.prepare_cached(OLDER_HISTORY).map_err(unreadable)?;
+        let mut rows = statement.query([record.seq]).map_err(unreadable)?;
+        while let Some(row) = rows.next().map_err(unreadable)? {
+            let first: i64 = row.get(0).map_err(unreadable)?;
+            let bytes: Vec<u8> = row.get(1).map_err(unreadable)?;
+            events.extend(history::read(&bytes, created_at, first.cast_unsigned())?);
+        }
+        let first = u64::try_from(events.len()).unwrap_or(u64::MAX) + 1;
+        events.extend(history::read(&record.history, created_at, first)?);
+        Ok(Some(events.into_iter().filter(|event| event.seq > after).take(limit).collect()))
+    }
+
+    pub(super) fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Arc<str>>, Error> {
+        let Some((record, _)) = self.record(reach, id)? else {
+            return Ok(None);
+        };
+        let mut statement = self.connection.prepare_cached(RESULT).map_err(unreadable)?;
+        let body: Option<String> =
+            statement.query_row([record.seq], |row| row.get(0)).optional().map_err(unreadable)?;
+        Ok(body.map(Into::into))
+    }
+
+    pub(super) fn jobs(&self, list: &ListJobs) -> Result<JobPage, Error> {
+        let (rows, next) = self.matching_rows(list)?;
+        let mut jobs = Vec::with_capacity(rows.len());
+        for seq in rows {
+            let Some(record) = self.row(seq)? else {
+                continue;
+            };
+            let Some(queue) = self.queues.get(record.job.queue) else {
+                continue;
+            };
+            // Only the first label selected; the others are compared here.
+            let tagged = |tag: &(String, String)| {
+                record.job.spec.tags.iter().any(|(name, value)| **name == *tag.0 && **value == *tag.1)
+            };
+            let keyed = list.key.as_ref().is_none_or(|key| record.job.spec.key.as_deref() == Some(key));
+            if keyed && list.tags.iter().all(tagged) {
+                jobs.push(Found { job: record.job, queue });
+            }
+        }
+        Ok(JobPage { jobs, next })
+    }
+
+    /// Rows that match by queue and status, newest first, and where to go on.
+    fn matching_rows(&self, list: &ListJobs) -> Result<(Vec<i64>, Option<u64>), Error> {
+        let nothing = (Vec::new(), None);
+        let Some(source) = self.source(list) else {
+            return Ok(nothing);
+        };
+        let before = list.before.map_or(i64::MAX, u64::cast_signed);
+        let mut statement = self.connection.prepare_cached(source.statement).map_err(unreadable)?;
+        let mut rows = match &source.argument {
+            Argument::None => statement.query(params![before, LOOK_MAX]),
+            Argument::Queue(queue) => statement.query(params![before, LOOK_MAX, queue.0]),
+            Argument::Label(label) => statement.query(params![before, LOOK_MAX, label]),
+        }
+        .map_err(unreadable)?;
+        let (mut found, mut looked, mut last) = (Vec::new(), 0, 0);
+        while let Some(row) = rows.next().map_err(unreadable)? {
+            last = row.get(0).map_err(unreadable)?;
+            looked += 1;
+            let queue = QueueId(row.get(1).map_err(unreadable)?);
+            let status: usize = row.get(2).map_err(unreadable)?;
+            let status_fits = list.status.is_none_or(|wanted| Status::ALL.get(status) == Some(&wanted));
+            let queue_fits = self.queues.get(queue).is_some_and(|queue| {
+                list.reach.covers(&queue) && list.queue.as_ref().is_none_or(|name| *name == queue.name)
+            });
+            if status_fits && queue_fits {
+                found.push(last);
+            }
+            if found.len() >= list.limit {
+                return Ok((found, Some(last.cast_unsigned())));
+            }
+        }
+        Ok((found, (looked >= LOOK_MAX).then_some(last.cast_unsigned())))
+    }
+
+    /// The narrowest index for a list; `None` when nothing can match.
+    fn source(&self, list: &ListJobs) -> Option<Source> {
+        let namespace = match &list.reach {
+            Reach::Everything => None,
+            Reach::Namespace(namespace) | Reach::Queues(namespace, _) => Some(*namespace),
+        };
+        if let Some(namespace) = namespace {
+            let tag = list.tags.first().map(|(name, value)| label(namespace, name, value));
+            let key = list.key.as_ref().map(|key| label(namespace, "", key));
+            if let Some(label) = tag.or(key) {
+                return Some(Source { statement: NEWEST_LABELLED, argument: Argument::Label(label) });
+            }
+            if let Some(name) = &list.queue {
+                let queue = self.queues.find(namespace, name)?;
+                let statement = if list.status == Some(Status::Failed) { NEWEST_DEAD } else { NEWEST_OF_QUEUE };
+                return Some(Source { statement, argument: Argument::Queue(queue.id) });
+            }
+        }
+        Some(Source { statement: NEWEST, argument: Argument::None })
+    }
+}
+
+struct Source {
+    statement: &'static str,
+    argument: Argument,
+}
+
+enum Argument {
+    None,
+    Queue(QueueId),
+    Label(String),
+}

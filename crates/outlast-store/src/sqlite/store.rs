@@ -1,0 +1,324 @@
+//! The store as others see it: opens the file, starts the writer, and turns each verb into a call for the writer or a
+//! reader.
+
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use async_trait::async_trait;
+use outlast_core::{Entropy, Event, JobId, NamespaceId, Queue, QueueSettings};
+use rusqlite::{Connection, OptionalExtension, params};
+use tokio::sync::{oneshot, watch};
+
+use super::cache::Cache;
+use super::directory::{database_path, lock, touch_database};
+use super::ids::Ids;
+use super::index::Index;
+use super::migrate::migrate;
+use super::options::{Durability, OpenError, Options};
+use super::read::Readers;
+use super::registry::{Registry, Shared};
+use super::reserve::Reserve;
+use super::writer::{Call, Core, Fault, Kind, Task, Writer};
+use crate::error::Error;
+use crate::jobs::{
+    Applied, Claim, Claimed, Declined, Due, Found, JobPage, JobStore, ListJobs, NewJob, Order, Published, Reach,
+};
+use crate::keys::{KeyId, KeyRecord, NewKey};
+use crate::operations::{NewOperation, Operation, OperationId};
+use crate::queues::{Counts, DeleteRefusal, Expect, SaveRefusal, Saved};
+
+const STATEMENTS_MAX: usize = 64;
+
+pub struct SqliteStore {
+    calls: Mutex<Option<SyncSender<Box<dyn Call>>>>,
+    readers: Arc<Readers>,
+    failed: watch::Receiver<Option<String>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl SqliteStore {
+    /// Takes the directory's lock, migrates, reads the indexes into memory and starts the writer.
+    pub fn open(options: Options) -> Result<SqliteStore, OpenError> {
+        let lock = lock(&options.directory)?;
+        touch_database(&options.directory)?;
+        let mut connection = Connection::open(database_path(&options.directory))?;
+        prepare(&connection, &options)?;
+        migrate(&mut connection)?;
+        let mut entropy = options.entropy;
+        let ids = Ids::new(secret(&connection, entropy.as_mut())?);
+        let corrupt = |error: Error| OpenError::Corrupt(error.to_string());
+        let shared = Shared::default();
+        let registry = Registry::load(&connection, ids, shared.clone()).map_err(corrupt)?;
+        let now = options.clock.now();
+        let mut core = Core {
+            connection,
+            ids,
+            entropy,
+            index: Index::default(),
+            registry,
+            cache: Cache::new(options.job_cache_bytes),
+            next_seq: 1,
+            now,
+            namespace_waiting_max: options.namespace_waiting_max,
+            orphans: Vec::new(),
+            dirty_pages: 0,
+        };
+        core.rebuild().map_err(corrupt)?;
+        let (sender, calls) = sync_channel(options.waiting_writes_max);
+        let (failed_sender, failed) = watch::channel(None);
+        let reserve = Reserve::open(&options.directory, options.reserve_bytes, now);
+        let writer = Writer {
+            core,
+            clock: options.clock,
+            calls,
+            durability: options.durability,
+            reserve,
+            failed: failed_sender,
+            _lock: lock,
+        };
+        let thread = std::thread::Builder::new()
+            .name("outlast-writer".to_owned())
+            .spawn(move || writer.run())
+            .map_err(|source| OpenError::Directory { directory: options.directory.clone(), source })?;
+        Ok(SqliteStore {
+            calls: Mutex::new(Some(sender)),
+            readers: Arc::new(Readers::new(&options.directory, ids, shared)),
+            failed,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// Waits until the writer has failed and says why. Never returns while the store is sound. Cancel-safe.
+    pub async fn failed(&self) -> String {
+        let mut failed = self.failed.clone();
+        loop {
+            if let Some(why) = failed.borrow_and_update().clone() {
+                return why;
+            }
+            if failed.changed().await.is_err() {
+                return "the writer ended unexpectedly".to_owned();
+            }
+        }
+    }
+
+    /// Does the index in memory say what the rows say? For tests and `doctor`; reads every row.
+    pub async fn verify(&self) -> Result<bool, Error> {
+        self.call(Kind::Read, |core| Ok(core.read_index()?.equals(&core.index))).await
+    }
+
+    async fn call<T: Send + 'static>(
+        &self,
+        kind: Kind,
+        work: impl FnMut(&mut Core) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.send(kind, work, |_, _| {})?.await.map_err(|_| Error::Indeterminate)?
+    }
+
+    fn send<T: Send + 'static>(
+        &self,
+        kind: Kind,
+        work: impl FnMut(&mut Core) -> Result<T, Fault> + Send + 'static,
+        undelivered: fn(T, &mut Core),
+    ) -> Result<oneshot::Receiver<Result<T, Error>>, Error> {
+        let (reply, answer) = oneshot::channel();
+        let task = Task { kind, work, value: None, reply, undelivered };
+        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let sender = calls.as_ref().ok_or(Error::Stopped)?;
+        match sender.try_send(Box::new(task)) {
+            Ok(()) => Ok(answer),
+            Err(TrySendError::Full(_)) => Err(Error::Overloaded),
+            Err(TrySendError::Disconnected(_)) => Err(Error::Stopped),
+        }
+    }
+}
+
+/// A wait for a hand-out. If it is dropped with the answer already inside, the jobs go back at once.
+struct HandOut<'a> {
+    store: &'a SqliteStore,
+    answer: oneshot::Receiver<Result<Option<Claimed>, Error>>,
+}
+
+impl Drop for HandOut<'_> {
+    fn drop(&mut self) {
+        self.answer.close();
+        if let Ok(Ok(Some(claimed))) = self.answer.try_recv() {
+            let mut unwanted = Some(claimed);
+            // Refused only when the store has stopped or is overloaded; then the leases run out by themselves.
+            let _ = self.store.send(
+                Kind::Write,
+                move |core| {
+                    core.orphan(unwanted.take());
+                    core.release_orphans()
+                },
+                |(), _| {},
+            );
+        }
+    }
+}
+
+fn prepare(connection: &Connection, options: &Options) -> Result<(), OpenError> {
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    connection.pragma_update(None, "page_size", 4096)?;
+    connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+    let synchronous = if options.durability == Durability::Normal { "NORMAL" } else { "FULL" };
+    connection.pragma_update(None, "synchronous", synchronous)?;
+    connection.query_row("PRAGMA wal_autocheckpoint = 0", [], |_| Ok(()))?;
+    connection.pragma_update(None, "cache_size", -i64::try_from(options.page_cache_bytes / 1024).unwrap_or(32_768))?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    Ok(())
+}
+
+const READ_SECRET: &str = "SELECT value FROM meta WHERE name = 'secret'";
+const WRITE_SECRET: &str = "INSERT INTO meta (name, value) VALUES ('secret', ?1)";
+
+/// The number that permutes this store's ids; made once.
+fn secret(connection: &Connection, entropy: &mut dyn Entropy) -> Result<i64, OpenError> {
+    if let Some(secret) = connection.query_row(READ_SECRET, [], |row| row.get(0)).optional()? {
+        return Ok(secret);
+    }
+    let secret = entropy.next_u64().cast_signed();
+    connection.execute(WRITE_SECRET, params![secret])?;
+    Ok(secret)
+}
+
+#[async_trait]
+impl JobStore for SqliteStore {
+    async fn publish(&self, jobs: Vec<NewJob>) -> Result<Vec<Published>, Error> {
+        self.call(Kind::Grow, move |core| core.publish(&jobs)).await
+    }
+
+    async fn claim(&self, want: Claim) -> Result<Option<Claimed>, Error> {
+        let answer = self.send(Kind::HandOut, move |core| core.claim(&want), |claimed, core| core.orphan(claimed))?;
+        let mut hand_out = HandOut { store: self, answer };
+        (&mut hand_out.answer).await.map_err(|_| Error::Indeterminate)?
+    }
+
+    async fn apply(&self, orders: Vec<Order>) -> Result<Vec<Result<Applied, Declined>>, Error> {
+        self.call(Kind::Write, move |core| core.apply(&orders)).await
+    }
+
+    async fn due(&self, limit: usize) -> Result<Due, Error> {
+        self.call(Kind::Read, move |core| core.due(limit)).await
+    }
+
+    async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<Found>, Error> {
+        let reach = reach.clone();
+        self.readers.run(move |reader| reader.job(&reach, id)).await
+    }
+
+    async fn jobs(&self, list: ListJobs) -> Result<JobPage, Error> {
+        self.readers.run(move |reader| reader.jobs(&list)).await
+    }
+
+    async fn events(&self, reach: &Reach, id: JobId, after: u64, limit: usize) -> Result<Option<Vec<Event>>, Error> {
+        let reach = reach.clone();
+        self.readers.run(move |reader| reader.events(&reach, id, after, limit)).await
+    }
+
+    async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Arc<str>>, Error> {
+        let reach = reach.clone();
+        self.readers.run(move |reader| reader.result(&reach, id)).await
+    }
+
+    async fn save_queue(
+        &self,
+        namespace: NamespaceId,
+        name: &str,
+        settings: QueueSettings,
+        expect: Expect,
+    ) -> Result<Result<Saved, SaveRefusal>, Error> {
+        let name = name.to_owned();
+        self.call(Kind::Grow, move |core| core.save_queue(namespace, &name, &settings, expect)).await
+    }
+
+    async fn set_paused(&self, namespace: NamespaceId, name: &str, paused: bool) -> Result<Option<Arc<Queue>>, Error> {
+        let name = name.to_owned();
+        self.call(Kind::Write, move |core| core.set_paused(namespace, &name, paused)).await
+    }
+
+    async fn delete_queue(&self, namespace: NamespaceId, name: &str) -> Result<Result<(), DeleteRefusal>, Error> {
+        let name = name.to_owned();
+        self.call(Kind::Write, move |core| core.delete_queue(namespace, &name)).await
+    }
+
+    async fn queue(&self, namespace: NamespaceId, name: &str) -> Result<Option<(Arc<Queue>, Counts)>, Error> {
+        let name = name.to_owned();
+        self.call(Kind::Read, move |core| Ok(core.queue(namespace, &name))).await
+    }
+
+    async fn queues(
+        &self,
+        namespace: NamespaceId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
+        let after = after.map(str::to_owned);
+        self.call(Kind::Read, move |core| Ok(core.queues(namespace, after.as_deref(), limit))).await
+    }
+
+    async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
+        self.call(Kind::Read, |core| Ok(core.census())).await
+    }
+
+    async fn namespace(&self, name: &str) -> Result<NamespaceId, Error> {
+        let name = name.to_owned();
+        self.call(Kind::Grow, move |core| core.namespace(&name)).await
+    }
+
+    async fn add_key(&self, key: NewKey) -> Result<KeyRecord, Error> {
+        self.call(Kind::Grow, move |core| core.add_key(&key)).await
+    }
+
+    async fn keys(&self) -> Result<Vec<KeyRecord>, Error> {
+        self.call(Kind::Read, |core| Ok(core.keys()?)).await
+    }
+
+    async fn revoke_key(&self, namespace: Option<NamespaceId>, id: KeyId) -> Result<Option<KeyRecord>, Error> {
+        self.call(Kind::Write, move |core| core.revoke_key(namespace, id)).await
+    }
+
+    async fn start_operation(&self, operation: NewOperation) -> Result<Option<Operation>, Error> {
+        self.call(Kind::Grow, move |core| core.start_operation(&operation)).await
+    }
+
+    async fn operation(&self, namespace: NamespaceId, id: OperationId) -> Result<Option<Operation>, Error> {
+        self.call(Kind::Read, move |core| Ok(core.operation(id)?.filter(|operation| operation.namespace == namespace)))
+            .await
+    }
+
+    async fn operations(&self, namespace: NamespaceId, limit: usize) -> Result<Vec<Operation>, Error> {
+        self.call(Kind::Read, move |core| Ok(core.operations(namespace, limit)?)).await
+    }
+
+    async fn open_operations(&self) -> Result<Vec<Operation>, Error> {
+        self.call(Kind::Read, |core| Ok(core.open_operations()?)).await
+    }
+
+    async fn stop_operation(&self, namespace: NamespaceId, id: OperationId) -> Result<Option<Operation>, Error> {
+        self.call(Kind::Write, move |core| core.stop_operation(namespace, id)).await
+    }
+
+    async fn advance_operation(&self, id: OperationId, limit: usize) -> Result<Option<Operation>, Error> {
+        self.call(Kind::Write, move |core| core.advance_operation(id, limit)).await
+    }
+
+    async fn count_operation(&self, operation: &NewOperation, limit: usize) -> Result<u64, Error> {
+        let operation = operation.clone();
+        self.call(Kind::Read, move |core| core.count_operation(&operation, limit)).await
+    }
+
+    async fn ping(&self) -> Result<(), Error> {
+        self.call(Kind::Read, |_| Ok(())).await
+    }
+
+    async fn close(&self) {
+        drop(self.calls.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // The writer drains what was sent before and then ends; joining must not block the runtime.
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! Loading and writing single jobs inside the writer's transaction, and keeping the memory in step with the rows.
+
+use outlast_core::{
+    Command, Effect, Event, Job, JobId, Lease, NamespaceId, Outcome, Queue, QueueId, State, Status, Timestamp, Update,
+};
+use rusqlite::{OptionalExtension, params};
+
+use super::index::{Index, Place, ready_at};
+use super::registry::Registry;
+use super::rows::{
+    JOB_COLUMNS, Record, SPEC_COLUMNS, overrides_json, queued_at_column, record, state_columns, tags_json,
+};
+use super::writer::{Core, Fault};
+use crate::error::Error;
+use crate::history;
+use crate::step::{Step, step};
+
+/// Events that take more room than this in the hot row move to the history table.
+const HISTORY_BYTES_MAX: usize = 1000;
+const PAGE_BYTES: usize = 4096;
+
+impl Core {
+    pub(super) fn begin(&mut self) -> Result<(), Fault> {
+        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        Ok(())
+    }
+
+    /// The sync happens here.
+    pub(super) fn commit(&mut self) -> Result<(), Fault> {
+        self.connection.prepare_cached("COMMIT")?.execute([])?;
+        Ok(())
+    }
+
+    /// The record of a row, from memory or disk. It leaves the cache: whoever takes it puts it back.
+    pub(super) fn take(&mut self, seq: i64) -> Result<Option<Record>, Fault> {
+        if let Some(record) = self.cache.take(seq) {
+            return Ok(Some(record));
+        }
+        let mut statement = self.connection.prepare_cached(&select_record())?;
+        let ids = self.ids;
+        let found = statement.query_row([seq], |row| Ok(record(row, ids))).optional()?;
+        Ok(found.transpose()?)
+    }
+
+    /// The record an id names. `None` for ids that were never ours.
+    pub(super) fn take_by_id(&mut self, id: JobId) -> Result<Option<Record>, Fault> {
+        let Some(record) = self.take(self.ids.seq(id))? else {
+            return Ok(None);
+        };
+        if record.job.id != id {
+            self.keep(record);
+            return Ok(None);
+        }
+        Ok(Some(record))
+    }
+
+    /// Back into memory, unless it is finished and so will hardly be asked for again.
+    pub(super) fn keep(&mut self, record: Record) {
+        if !record.job.status().is_terminal() {
+            self.cache.put(record);
+        }
+    }
+
+    /// Runs one command and writes what it changes. The record comes back as it is afterwards, with what happened.
+    pub(super) fn transition(
+        &mut self,
+        record: Record,
+        queue: &Queue,
+        command: Command,
+    ) -> Result<(Record, Transition), Fault> {
+        let now = self.now;
+        match step(&record.job, queue, command, now, self.entropy.as_mut()) {
+            Err(refusal) => Ok((record, Transition::Refused(refusal))),
+            Ok(Step::Nothing) => Ok((record, Transition::Unchanged)),
+            Ok(Step::Delete) => {
+                self.delete(&record, queue)?;
+                Ok((record, Transition::Deleted))
+            }
+            Ok(Step::Update { update, wake_at, frees }) => {
+                let record = self.update(record, queue, *update, wake_at)?;
+                Ok((record, Transition::Changed { frees }))
+            }
+        }
+    }
+
+    pub(super) fn insert(&mut self, record: &Record, queue: &Queue) -> Result<(), Fault> {
+        let (job, spec) = (&record.job, &record.job.spec);
+        let columns = state_columns(job);
+        self.connection.prepare_cached(INSERT_JOB)?.execute(params![
+            record.seq,
+            job.queue.0,
+            columns.status,
+            columns.detail,
+            spec.priority,
+            job.created_at.as_millis(),
+            job.version.cast_signed(),
+            job.run,
+            job.attempt,
+            job.events.cast_signed(),
+            record.history,
+            columns.state_at,
+            record.wake_at.map(Timestamp::as_millis),
+            record.key_hash,
+            Some(job.opened_at.as_millis()).filter(|_| job.opened_at != job.created_at),
+            queued_at_column(job),
+        ])?;
+        self.connection.prepare_cached(INSERT_SPEC)?.execute(params![
+            record.seq,
+            &*spec.payload,
+            spec.idempotency_key.as_deref(),
+            spec.key.as_deref(),
+            tags_json(spec),
+            spec.not_before.map(Timestamp::as_millis),
+            spec.start_by.map(Timestamp::as_millis),
+            spec.callback_url.as_deref(),
+            spec.notify_email.as_deref(),
+            spec.traceparent.as_deref(),
+            overrides_json(spec),
+        ])?;
+        for label in labels(job, queue.namespace) {
+            self.connection.prepare_cached(INSERT_LABEL)?.execute(params![label, record.seq])?;
+        }
+        if let Some(hash) = record.key_hash {
+            self.index.take_key(hash, record.seq);
+        }
+        self.index.insert(&place(record, queue));
+        self.dirty_pages += 1 + pages(spec.payload.len());
+        Ok(())
+    }
+
+    fn update(
+        &mut self,
+        mut record: Record,
+        queue: &Queue,
+        update: Update,
+        wake_at: Option<Timestamp>,
+    ) -> Result<Record, Fault> {
+        let before = place(&record, queue);
+        let payload_changed = !std::sync::Arc::ptr_eq(&record.job.spec, &update.job.spec);
+        self.append_history(&mut record, &update.events)?;
+        record.job = update.job;
+        record.wake_at = wake_at;
+        self.update_row(&record)?;
+        if payload_changed {
+            self.connection.prepare_cached(UPDATE_PAYLOAD)?.execute(params![record.seq, &*record.job.spec.payload])?;
+        }
+        for effect in update.effects {
+            self.carry_out(&record, queue, effect)?;
+        }
+        self.index.remove(&before);
+        self.index.insert(&place(&record, queue));
+        self.dirty_pages += 1;
+        Ok(record)
+    }
+
+    fn update_row(&mut self, record: &Record) -> Result<(), Fault> {
+        let job = &record.job;
+        let columns = state_columns(job);
+        let changed = self.connection.prepare_cached(UPDATE_JOB)?.execute(params![
+            record.seq,
+            columns.status,
+            columns.detail,
+            job.version.cast_signed(),
+            job.run,
+            job.attempt,
+            job.epoch.cast_signed(),
+            job.deferrals,
+            job.events.cast_signed(),
+            record.history,
+            columns.state_at,
+            record.wake_at.map(Timestamp::as_millis),
+            Some(job.opened_at.as_millis()).filter(|_| job.opened_at != job.created_at),
+            queued_at_column(job),
+            job.started_at.map(Timestamp::as_millis),
+            columns.lease,
+            columns.last_how,
+            columns.expires_at,
+            columns.extension,
+            columns.heartbeat_at,
+            columns.revoke_at,
+            columns.result,
+            job.last_error.as_deref(),
+            columns.worker,
+        ])?;
+        match changed {
+            1 => Ok(()),
+            _ => Err(Fault::Unsound(Error::Corrupt(format!("job row {} is gone", record.seq)))),
+        }
+    }
+
+    /// Adds events to the hot row; when it grows too long, what was there moves out first.
+    fn append_history(&mut self, record: &mut Record, events: &[Event]) -> Result<(), Fault> {
+        let created_at = record.job.created_at;
+        if record.history.len() > HISTORY_BYTES_MAX {
+            let inline = history::read(&record.history, created_at, 1)?.len();
+            let first = record.job.events.cast_signed() - i64::try_from(inline).unwrap_or(i64::MAX) + 1;
+            self.connection.prepare_cached(INSERT_HISTORY)?.execute(params![record.seq, first, record.history])?;
+            record.history.clear();
+        }
+        for event in events {
+            history::append(&mut record.history, created_at, event);
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, record: &Record, queue: &Queue, effect: Effect) -> Result<(), Fault> {
+        match effect {
+            Effect::KeepResult(body) => {
+                self.connection.prepare_cached(INSERT_RESULT)?.execute(params![record.seq, &*body])?;
+                self.dirty_pages += pages(body.len());
+            }
+            Effect::DropResult => {
+                self.connection.prepare_cached(DELETE_RESULT)?.execute([record.seq])?;
+            }
+            Effect::SetHold(hold) => {
+                let until = hold.map(|hold| hold.until.as_millis());
+                let probe = hold.and_then(|hold| hold.probe).map(|id| self.ids.seq(id));
+                self.connection.prepare_cached(UPDATE_HOLD)?.execute(params![queue.id.0, until, probe])?;
+                if let Some(present) = self.registry.get(queue.id) {
+                    let held = Queue { hold, ..Queue::clone(present) };
+                    self.registry.put(held);
+                }
+            }
+            // Checkpoints come with the issue that stores them; there is nothing to drop yet.
+            Effect::DropCheckpoints => {}
+        }
+        Ok(())
+    }
+
+    /// Removes a job and all that belongs to it.
+    pub(super) fn delete(&mut self, record: &Record, queue: &Queue) -> Result<(), Fault> {
+        for statement in [DELETE_JOB, DELETE_SPEC, DELETE_RESULT, DELETE_HISTORY] {
+            self.connection.prepare_cached(statement)?.execute([record.seq])?;
+        }
+        for label in labels(&record.job, queue.namespace) {
+            self.connection.prepare_cached(DELETE_LABEL)?.execute(params![label, record.seq])?;
+        }
+        if let Some(hash) = record.key_hash {
+            self.index.drop_key(hash, record.seq);
+        }
+        self.index.remove(&place(record, queue));
+        self.dirty_pages += 2;
+        Ok(())
+    }
+
+    /// Hand-outs whose receiver vanished before the answer: back at once, free.
+    pub(super) fn release_orphans(&mut self) -> Result<(), Fault> {
+        for (id, lease) in std::mem::take(&mut self.orphans) {
+            let command = Command::Report {
+                lease: Some(lease),
+                outcome: Outcome::Release,
+                evidence: outlast_core::Evidence::default(),
+            };
+            let Some(record) = self.take_by_id(id)? else {
+                continue;
+            };
+            let Some(queue) = self.registry.get(record.job.queue).cloned() else {
+                continue;
+            };
+            let (record, _) = self.transition(record, &queue, command)?;
+            self.keep(record);
+        }
+        Ok(())
+    }
+
+    /// Builds all memory from the rows: at start, and after a rolled-back group.
+    pub(super) fn rebuild(&mut self) -> Result<(), Error> {
+        self.cache.clear();
+        self.registry = Registry::load(&self.connection, self.ids, self.registry.shared())?;
+        self.index = self.read_index()?;
+        let newest: Option<i64> = self.connection.query_row(NEWEST, [], |row| row.get(0)).map_err(unreadable)?;
+        self.next_seq = self.next_seq.max(newest.unwrap_or(0) + 1);
+        Ok(())
+    }
+
+    /// The index as the rows say it should be.
+    pub(super) fn read_index(&self) -> Result<Index, Error> {
+        let mut index = Index::default();
+        let mut statement = self.connection.prepare(SCAN).map_err(unreadable)?;
+        let mut rows = statement.query([]).map_err(unreadable)?;
+        while let Some(row) = rows.next().map_err(unreadable)? {
+            let status: usize = row.get(2).map_err(unreadable)?;
+            let status = *Status::ALL.get(status).ok_or_else(|| Error::Corrupt("status of a job row".to_owned()))?;
+            let queue = QueueId(row.get(1).map_err(unreadable)?);
+            let time =
+                |at: usize| row.get::<_, Option<i64>>(at).map(|at| at.map(Timestamp::from_millis)).map_err(unreadable);
+            let created_at = time(4)?.unwrap_or_default();
+            let namespace = self
+                .registry
+                .get(queue)
+                .ok_or_else(|| Error::Corrupt(format!("a job of queue {} which does not exist", queue.0)))?
+                .namespace;
+            let place = Place {
+                seq: row.get(0).map_err(unreadable)?,
+                queue,
+                namespace,
+                status,
+                priority: row.get(3).map_err(unreadable)?,
+                ready_at: if status == Status::Queued { time(5)?.unwrap_or(created_at) } else { Timestamp::EPOCH },
+                wake_at: time(6)?,
+            };
+            index.insert(&place);
+            if let Some(hash) = row.get::<_, Option<i64>>(7).map_err(unreadable)? {
+                index.take_key(hash, place.seq);
+            }
+        }
+        Ok(index)
+    }
+}
+
+/// What a command did to a record.
+#[derive(Debug)]
+pub(super) enum Transition {
+    Refused(outlast_core::Refusal),
+    Unchanged,
+    Changed { frees: bool },
+    Deleted,
+}
+
+/// The labels a job is listed by: each tag, and its fair-share key.
+fn labels(job: &Job, namespace: NamespaceId) -> Vec<String> {
+    let tags = job.spec.tags.iter().map(|(name, value)| label(namespace, name, value));
+    tags.chain(job.spec.key.iter().map(|key| label(namespace, "", key))).collect()
+}
+
+/// A tag's name is never empty, so the empty one stands for the fair-share key.
+pub(super) fn label(namespace: NamespaceId, name: &str, value: &str) -> String {
+    format!("{}\u{1f}{name}\u{1f}{value}", namespace.0)
+}
+
+fn place(record: &Record, queue: &Queue) -> Place {
+    Place {
+        seq: record.seq,
+        queue: queue.id,
+        namespace: queue.namespace,
+        status: record.job.status(),
+        priority: record.job.spec.priority,
+        ready_at: ready_at(&record.job.state),
+        wake_at: record.wake_at,
+    }
+}
+
+fn pages(bytes: usize) -> u64 {
+    u64::try_from(bytes / PAGE_BYTES).unwrap_or(0)
+}
+
+pub(super) fn unreadable(error: rusqlite::Error) -> Error {
+    Error::Unreadable(error.to_string())
+}
+
+/// Present lease of a running job.
+pub(super) fn lease_of(job: &Job) -> Option<Lease> {
+    match &job.state {
+        State::Running(running) => Some(running.lease),
+        _ => None,
+    }
+}
+
+pub(super) fn select_record() -> String {
+    format!("SELECT {JOB_COLUMNS}, {SPEC_COLUMNS} FROM job JOIN spec ON spec.seq = job.seq WHERE job.seq = ?1")
+}
+
+const INSERT_JOB: &str = "
+    INSERT INTO job (seq, queue, status, detail, priority, created_at, version, run, attempt, epoch, deferrals, events,
+                     history, state_at, wake_at, key_hash, opened_at, queued_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0, 0, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
+
+const INSERT_SPEC: &str = "
+    INSERT INTO spec (seq, payload, idempotency_key, key, tags, not_before, start_by, callback_url, notify_email,
+                      traceparent, overrides)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+
+const INSERT_LABEL: &str = "INSERT OR IGNORE INTO label (label, seq) VALUES (?1, ?2)";
+
+const UPDATE_JOB: &str = "
+    UPDATE job
+    SET status = ?2, detail = ?3, version = ?4, run = ?5, attempt = ?6, epoch = ?7, deferrals = ?8, events = ?9,
+        history = ?10, state_at = ?11, wake_at = ?12, opened_at = ?13, queued_at = ?14, started_at = ?15, lease = ?16,
+        last_how = ?17, expires_at = ?18, extension = ?19, heartbeat_at = ?20, revoke_at = ?21, result = ?22,
+        last_error = ?23, worker = ?24
+    WHERE seq = ?1";
+
+const UPDATE_PAYLOAD: &str = "UPDATE spec SET payload = ?2 WHERE seq = ?1";
+const UPDATE_HOLD: &str = "UPDATE queue SET hold_until = ?2, hold_probe = ?3 WHERE id = ?1";
+const INSERT_HISTORY: &str = "INSERT INTO history (job, first, events) VALUES (?1, ?2, ?3)";
+const INSERT_RESULT: &str = "INSERT OR REPLACE INTO result (seq, body) VALUES (?1, ?2)";
+const DELETE_RESULT: &str = "DELETE FROM result WHERE seq = ?1";
+const DELETE_JOB: &str = "DELETE FROM job WHERE seq = ?1";
+const DELETE_SPEC: &str = "DELETE FROM spec WHERE seq = ?1";
+const DELETE_HISTORY: &str = "DELETE FROM history WHERE job = ?1";
+const DELETE_LABEL: &str = "DELETE FROM label WHERE label = ?1 AND seq = ?2";
+const NEWEST: &str = "SELECT max(seq) FROM job";
+const SCAN: &str = "SELECT seq, queue, status, priority, created_at, state_at, wake_at, key_hash FROM job NOT INDEXED";

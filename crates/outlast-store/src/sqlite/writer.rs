@@ -1,0 +1,309 @@
+//! The writer loop: take what waits, run it in one transaction, sync once, then answer everybody. No timer and no
+//! artificial delay: while one group syncs, the next one gathers by itself.
+//!
+//! A failed write or sync ends the thread without another answer, and the process with it: after a failed sync nobody
+//! knows what the disk holds.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use outlast_core::{Clock, Entropy, JobId, Lease, Timestamp};
+use rusqlite::{Connection, ErrorCode};
+use tokio::sync::{oneshot, watch};
+
+use super::cache::Cache;
+use super::directory::Lock;
+use super::ids::Ids;
+use super::index::Index;
+use super::options::Durability;
+use super::registry::Registry;
+use super::reserve::Reserve;
+use crate::error::Error;
+
+/// More operations than this do not share a commit: latency would suffer and nothing be gained.
+const GROUP_MAX: usize = 1000;
+/// Pages written to the WAL before it is copied back; 16 MiB.
+const CHECKPOINT_PAGES: u64 = 4000;
+/// In the rig that answers first: how many groups stay uncommitted.
+const UNCOMMITTED_GROUPS: u32 = 64;
+
+/// Why an operation could not run.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// No room on the disk. Nothing of the group is stored.
+    Full,
+    /// A write or sync failed: the process must stop.
+    Fatal(rusqlite::Error),
+    /// Stored bytes do not make sense; only this call fails.
+    Unsound(Error),
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Fault {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => Fault::Full,
+            _ => Fault::Fatal(error),
+        }
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Fault {
+        Fault::Unsound(error)
+    }
+}
+
+/// Everything a transaction touches.
+pub(super) struct Core {
+    pub(super) connection: Connection,
+    pub(super) ids: Ids,
+    pub(super) entropy: Box<dyn Entropy + Send>,
+    pub(super) index: Index,
+    pub(super) registry: Registry,
+    pub(super) cache: Cache,
+    pub(super) next_seq: i64,
+    /// The time of the present group. Never goes back.
+    pub(super) now: Timestamp,
+    pub(super) namespace_waiting_max: u64,
+    /// Hand-outs whose receiver has gone; released in the next group.
+    pub(super) orphans: Vec<(JobId, Lease)>,
+    /// An estimate of the pages written since the last checkpoint.
+    pub(super) dirty_pages: u64,
+}
+
+/// One call on the store. `run` may happen twice, when a group is repeated after a full disk.
+pub(super) trait Call: Send {
+    fn writes(&self) -> bool;
+    /// Needs new space, so it is refused while the disk is full.
+    fn grows(&self) -> bool;
+    /// Nobody waits for the answer any more and the effect would only harm.
+    fn is_moot(&self) -> bool;
+    fn run(&mut self, core: &mut Core) -> Result<(), Fault>;
+    fn answer(self: Box<Self>, outcome: Result<(), Error>, core: &mut Core);
+}
+
+/// What a call wants of the writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Read,
+    Write,
+    /// A write that needs new space.
+    Grow,
+    /// A hand-out: moot without a receiver.
+    HandOut,
+}
+
+/// A call made of a closure.
+pub(super) struct Task<T, F> {
+    pub(super) kind: Kind,
+    pub(super) work: F,
+    pub(super) value: Option<T>,
+    pub(super) reply: oneshot::Sender<Result<T, Error>>,
+    /// What to do with an answer that nobody takes.
+    pub(super) undelivered: fn(T, &mut Core),
+}
+
+impl<T: Send, F: FnMut(&mut Core) -> Result<T, Fault> + Send> Call for Task<T, F> {
+    fn writes(&self) -> bool {
+        self.kind != Kind::Read
+    }
+
+    fn grows(&self) -> bool {
+        self.kind == Kind::Grow
+    }
+
+    fn is_moot(&self) -> bool {
+        self.kind == Kind::HandOut && self.reply.is_closed()
+    }
+
+    fn run(&mut self, core: &mut Core) -> Result<(), Fault> {
+        self.value = Some((self.work)(core)?);
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, outcome: Result<(), Error>, core: &mut Core) {
+        let Task { value, reply, undelivered, .. } = *self;
+        let Some(value) = outcome.map(|()| value).transpose() else {
+            return;
+        };
+        if let Err(Ok(unwanted)) = reply.send(value) {
+            undelivered(unwanted, core);
+        }
+    }
+}
+
+/// The thread's own things.
+pub(super) struct Writer {
+    pub(super) core: Core,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) calls: Receiver<Box<dyn Call>>,
+    pub(super) durability: Durability,
+    pub(super) reserve: Reserve,
+    /// Set when the loop ends by a failure; whoever runs the process waits for it.
+    pub(super) failed: watch::Sender<Option<String>>,
+    pub(super) _lock: Lock,
+}
+
+type Answered = (Box<dyn Call>, Result<(), Error>);
+
+impl Writer {
+    /// Runs until all senders are gone or a write fails.
+    pub(super) fn run(mut self) {
+        let mut uncommitted = 0;
+        while let Ok(first) = self.calls.recv() {
+            let mut group = vec![first];
+            while group.len() < GROUP_MAX
+                && let Ok(next) = self.calls.try_recv()
+            {
+                group.push(next);
+            }
+            self.core.now = self.core.now.max(self.clock.now());
+            let answered = match self.durability {
+                Durability::AnswerFirst => self.answer_first(group, &mut uncommitted),
+                Durability::Full | Durability::Normal => self.commit_group(group),
+            };
+            match answered.and_then(|()| self.checkpoint_if_due()) {
+                Ok(()) => {}
+                Err(error) => return self.stop(&error),
+            }
+        }
+        // An orderly end leaves an empty WAL, so that the file alone is the whole store.
+        if let Err(error) = self.core.connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)") {
+            tracing::warn!(%error, "last checkpoint failed; the next start will do it");
+        }
+    }
+
+    fn stop(&self, error: &rusqlite::Error) {
+        tracing::error!(%error, "a write or sync failed; stopping without further answers");
+        self.failed.send_replace(Some(error.to_string()));
+    }
+
+    /// `Err` means stop: nobody of this group has been answered.
+    fn commit_group(&mut self, group: Vec<Box<dyn Call>>) -> Result<(), rusqlite::Error> {
+        let (mut group, refused) = self.admit(group);
+        let mut results = match self.transact(&mut group) {
+            Ok(results) => results,
+            Err(Fault::Full) => {
+                self.make_room()?;
+                let (without_growth, refused) = split(group, |call| !call.grows());
+                self.refuse(refused);
+                group = without_growth;
+                match self.transact(&mut group) {
+                    Ok(results) => results,
+                    Err(Fault::Full) => {
+                        self.rollback()?;
+                        vec![Err(Error::DiskFull); group.len()]
+                    }
+                    Err(Fault::Fatal(error)) => return Err(error),
+                    Err(Fault::Unsound(error)) => unreachable!("unsound calls fail alone: {error}"),
+                }
+            }
+            Err(Fault::Fatal(error)) => return Err(error),
+            Err(Fault::Unsound(error)) => unreachable!("unsound calls fail alone: {error}"),
+        };
+        self.core.registry.publish();
+        self.refuse(refused);
+        for (call, result) in group.into_iter().zip(results.drain(..)) {
+            call.answer(result, &mut self.core);
+        }
+        Ok(())
+    }
+
+    /// Runs and commits. Calls that fail alone have their error in the list.
+    fn transact(&mut self, group: &mut [Box<dyn Call>]) -> Result<Vec<Result<(), Error>>, Fault> {
+        let writes = !self.core.orphans.is_empty() || group.iter().any(|call| call.writes());
+        if writes {
+            self.core.begin()?;
+            self.core.release_orphans()?;
+        }
+        let mut results = Vec::with_capacity(group.len());
+        for call in group.iter_mut() {
+            results.push(match call.run(&mut self.core) {
+                Ok(()) => Ok(()),
+                Err(Fault::Unsound(error)) => {
+                    tracing::error!(%error, "stored data is unsound");
+                    Err(error)
+                }
+                Err(fault) => return Err(fault),
+            });
+        }
+        if writes {
+            self.core.commit()?;
+        }
+        Ok(results)
+    }
+
+    /// Leaves out what is moot, and what needs space while there is none.
+    fn admit(&mut self, group: Vec<Box<dyn Call>>) -> (Vec<Box<dyn Call>>, Vec<Box<dyn Call>>) {
+        let wants_space = group.iter().any(|call| call.grows());
+        let has_room = !wants_space || self.reserve.has_room(self.core.now);
+        let (live, _moot) = split(group, |call| !call.is_moot());
+        split(live, |call| has_room || !call.grows())
+    }
+
+    fn refuse(&mut self, calls: Vec<Box<dyn Call>>) {
+        for call in calls {
+            call.answer(Err(Error::DiskFull), &mut self.core);
+        }
+    }
+
+    /// The group did not fit: undo it, give up the reserve.
+    fn make_room(&mut self) -> Result<(), rusqlite::Error> {
+        self.rollback()?;
+        self.reserve.give_up(self.core.now);
+        Ok(())
+    }
+
+    /// Undoes the transaction; the indexes are built anew, since they had already followed it.
+    fn rollback(&mut self) -> Result<(), rusqlite::Error> {
+        if !self.core.connection.is_autocommit() {
+            self.core.connection.execute_batch("ROLLBACK")?;
+        }
+        self.core.rebuild().map_err(|error| rusqlite::Error::InvalidParameterName(error.to_string()))
+    }
+
+    /// The negative control of the crash rigs.
+    fn answer_first(&mut self, mut group: Vec<Box<dyn Call>>, uncommitted: &mut u32) -> Result<(), rusqlite::Error> {
+        let fatal = |fault: Fault| match fault {
+            Fault::Fatal(error) => error,
+            other => rusqlite::Error::InvalidParameterName(format!("{other:?}")),
+        };
+        if self.core.connection.is_autocommit() {
+            self.core.begin().map_err(fatal)?;
+        }
+        let mut answered: Vec<Answered> = Vec::new();
+        for mut call in group.drain(..) {
+            call.run(&mut self.core).map_err(fatal)?;
+            answered.push((call, Ok(())));
+        }
+        self.core.registry.publish();
+        for (call, result) in answered {
+            call.answer(result, &mut self.core);
+        }
+        *uncommitted += 1;
+        if *uncommitted >= UNCOMMITTED_GROUPS {
+            *uncommitted = 0;
+            self.core.commit().map_err(fatal)?;
+        }
+        Ok(())
+    }
+
+    /// By hand and not by SQLite's automatism, which would swallow a failed sync.
+    fn checkpoint_if_due(&mut self) -> Result<(), rusqlite::Error> {
+        if self.core.dirty_pages < CHECKPOINT_PAGES || !self.core.connection.is_autocommit() {
+            return Ok(());
+        }
+        self.core.dirty_pages = 0;
+        match self.core.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())) {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
+                self.reserve.give_up(self.core.now);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+}
+
+fn split(group: Vec<Box<dyn Call>>, keep: impl Fn(&dyn Call) -> bool) -> (Vec<Box<dyn Call>>, Vec<Box<dyn Call>>) {
+    group.into_iter().partition(|call| keep(call.as_ref()))
+}

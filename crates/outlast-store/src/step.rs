@@ -1,0 +1,75 @@
+//! The middle of every transaction, shared by all engines: decide, check the invariants, work out what to index.
+
+use outlast_core::alarm::alarm;
+use outlast_core::event::{EventKind, Reason};
+use outlast_core::queue::{DedupeBy, QueueSettings};
+use outlast_core::{
+    Change, Command, Entropy, Event, Job, Queue, Refusal, Spec, Status, Timestamp, Update, decide, invariants,
+};
+use sha2::{Digest, Sha256};
+
+/// What an engine writes for one command.
+#[derive(Debug)]
+pub enum Step {
+    Nothing,
+    Update { update: Box<Update>, wake_at: Option<Timestamp>, frees: bool },
+    Delete,
+}
+
+/// Runs the state machine on a loaded job. A broken invariant is a bug and must not reach the disk: better one failed
+/// call than a wrong fact.
+pub fn step(
+    job: &Job,
+    queue: &Queue,
+    command: Command,
+    now: Timestamp,
+    entropy: &mut dyn Entropy,
+) -> Result<Step, Refusal> {
+    let update = match decide(job, queue, command, now, entropy)? {
+        Change::None => return Ok(Step::Nothing),
+        Change::Delete => return Ok(Step::Delete),
+        Change::Update(update) => update,
+    };
+    if let Err(violation) = invariants::check_step(job, &update) {
+        panic!("invariant broken before writing: {violation}");
+    }
+    let wake_at = alarm(&update.job, queue);
+    let frees = frees(job, &update);
+    Ok(Step::Update { update, wake_at, frees })
+}
+
+/// A job that becomes eligible, and one that ends and so makes room under a limit or lifts a hold.
+fn frees(before: &Job, update: &Update) -> bool {
+    let (from, to) = (before.status(), update.job.status());
+    to == Status::Queued || (from == Status::Running && to != Status::Running)
+}
+
+/// The log's first entry.
+pub fn birth(job: &mut Job) -> Event {
+    let reason = match job.status() {
+        Status::Pending => Reason::Delayed,
+        _ => Reason::Published,
+    };
+    job.events = 1;
+    Event { seq: 1, at: job.created_at, kind: EventKind::State { from: None, to: job.status(), reason } }
+}
+
+/// The key a publish is deduplicated by, if any: its own, or the hash of its payload where the queue says so. The marker
+/// cannot stand in a key that a user sends, so the two kinds never meet.
+pub fn dedupe_key<'a>(spec: &'a Spec, settings: &QueueSettings) -> Option<std::borrow::Cow<'a, str>> {
+    if let Some(key) = &spec.idempotency_key {
+        return Some(key.as_ref().into());
+    }
+    if settings.dedupe_by != DedupeBy::Payload {
+        return None;
+    }
+    let digest = Sha256::digest(spec.payload.as_bytes());
+    let mut key = String::with_capacity(PAYLOAD_KEY_MARK.len_utf8() + 64);
+    key.push(PAYLOAD_KEY_MARK);
+    for byte in digest {
+        key.push_str(&format!("{byte:02x}"));
+    }
+    Some(key.into())
+}
+
+pub const PAYLOAD_KEY_MARK: char = '\u{1}';

@@ -1,0 +1,291 @@
+//! The command line's way to the server: the public HTTP API and nothing else. Finds the server and the key, keeps every
+//! call within a time and a size, and turns refusals into failures with an exit code.
+
+pub(crate) mod page;
+mod refusal;
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use outlast_core::time::parse_duration;
+use reqwest::{Method, RequestBuilder, StatusCode, Url, redirect};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::config::{DATA_DEFAULT, Environment, Secret};
+use crate::failure::{Exit, Failure};
+
+const URL_DEFAULT: &str = "http://127.0.0.1:8080";
+
+/// No answer of the API comes near this; more is refused rather than kept in memory.
+const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Flags of every command that talks to a server.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Remote {
+    /// Base URL of the server [environment: OUTLAST_URL] [default: http://127.0.0.1:8080]
+    #[arg(long, global = true, value_name = "URL", help_heading = "Server")]
+    pub url: Option<String>,
+    /// API key [environment: OUTLAST_KEY] [default: the contents of <data>/admin.key]
+    #[arg(long, global = true, value_name = "KEY", help_heading = "Server")]
+    pub key: Option<String>,
+    /// Directory in which admin.key is looked for [environment: OUTLAST_DATA] [default: ./outlast-data]
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Server")]
+    pub data: Option<PathBuf>,
+    /// How long to wait for an answer, on top of any wait asked for
+    #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = duration, help_heading = "Server")]
+    pub timeout: Duration,
+    /// Print the server's JSON instead of a table
+    #[arg(long, global = true, help_heading = "Server")]
+    pub json: bool,
+}
+
+/// For flags: seconds, or `500ms`, `30s`, `5m`, `2h`, `7d`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).ok_or_else(|| "not a duration; write 30, 500ms, 30s, 5m, 2h or 7d".to_owned())
+}
+
+/// Where the key came from, for hints.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum KeySource {
+    Flag,
+    Environment,
+    File(PathBuf),
+    /// No key was given and the file is not there.
+    Missing(PathBuf),
+    /// The file is there and cannot be read.
+    Unreadable(PathBuf, String),
+}
+
+pub(crate) struct Client {
+    http: reqwest::Client,
+    base: Url,
+    key: Option<Secret>,
+    pub key_source: KeySource,
+    timeout: Duration,
+}
+
+/// One request. The path is given in segments, so that a name can never reach into another route.
+pub(crate) struct Call<'a> {
+    pub method: Method,
+    pub path: &'a [&'a str],
+    pub query: Vec<(&'a str, String)>,
+    pub headers: Vec<(&'static str, String)>,
+    /// JSON text.
+    pub body: Option<String>,
+    /// How long the server was asked to hold the answer; added to the timeout.
+    pub wait: Duration,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(method: Method, path: &'a [&'a str]) -> Call<'a> {
+        Call { method, path, query: Vec::new(), headers: Vec::new(), body: None, wait: Duration::ZERO }
+    }
+
+    pub(crate) fn get(path: &'a [&'a str]) -> Call<'a> {
+        Call::new(Method::GET, path)
+    }
+
+    pub(crate) fn post(path: &'a [&'a str]) -> Call<'a> {
+        Call::new(Method::POST, path)
+    }
+
+    pub(crate) fn delete(path: &'a [&'a str]) -> Call<'a> {
+        Call::new(Method::DELETE, path)
+    }
+
+    pub(crate) fn query(mut self, name: &'a str, value: impl Into<String>) -> Call<'a> {
+        self.query.push((name, value.into()));
+        self
+    }
+
+    pub(crate) fn header(mut self, name: &'static str, value: impl Into<String>) -> Call<'a> {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    pub(crate) fn body(self, json: String) -> Call<'a> {
+        Call { body: Some(json), ..self }
+    }
+
+    pub(crate) fn wait(self, wait: Duration) -> Call<'a> {
+        Call { wait, ..self }
+    }
+}
+
+/// A whole answer: the text as it came, and what it says.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer {
+    pub status: StatusCode,
+    pub text: String,
+    /// Null when the body is not JSON.
+    pub json: Value,
+}
+
+impl Client {
+    pub(crate) fn new(remote: &Remote, environment: &Environment) -> Result<Client, Failure> {
+        let (key, key_source) = find_key(remote, environment);
+        let http = reqwest::Client::builder()
+            .connect_timeout(Duration::from_secs(5).min(remote.timeout))
+            // A redirect would carry the key elsewhere; a proxy from the environment could stand before localhost.
+            .redirect(redirect::Policy::none())
+            .no_proxy()
+            .user_agent(concat!("outlast-cli/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| Failure::usage(format!("cannot make an HTTP client: {}", cause(&error))))?;
+        Ok(Client { http, base: find_url(remote, environment)?, key, key_source, timeout: remote.timeout })
+    }
+
+    pub(crate) fn base(&self) -> &str {
+        self.base.as_str().trim_end_matches('/')
+    }
+
+    /// A successful answer with a JSON body, or none; everything else is a failure.
+    pub(crate) async fn send(&self, call: Call<'_>) -> Result<Answer, Failure> {
+        let path: Vec<String> = call.path.iter().map(|segment| (*segment).to_owned()).collect();
+        let answer = self.exchange(call).await?;
+        if !answer.status.is_success() {
+            return Err(refusal::failure(&answer, &path, &self.key_source));
+        }
+        if answer.json.is_null() && !answer.text.trim().is_empty() {
+            let message = format!("the answer of {} is not JSON", self.base());
+            return Err(Failure::new(Exit::Refused, message).with_hint("does --url point to an Outlast server?"));
+        }
+        Ok(answer)
+    }
+
+    /// A job by id. An expired job is answered with 410 and the job; that is an answer, not a failure.
+    pub(crate) async fn job(
+        &self,
+        id: &str,
+        query: &[(&'static str, String)],
+        wait: Duration,
+    ) -> Result<Answer, Failure> {
+        let path = ["v1", "jobs", id];
+        let call = Call { query: query.to_vec(), ..Call::get(&path) };
+        let answer = self.exchange(call.wait(wait)).await?;
+        let is_job = answer.json.get("status").is_some_and(Value::is_string);
+        if is_job && (answer.status.is_success() || answer.status == StatusCode::GONE) {
+            return Ok(answer);
+        }
+        Err(refusal::failure(&answer, &path.map(str::to_owned), &self.key_source))
+    }
+
+    /// Any answer, whatever its status; fails only when there is none.
+    pub(crate) async fn exchange(&self, call: Call<'_>) -> Result<Answer, Failure> {
+        let timeout = self.timeout.saturating_add(call.wait);
+        let request = self.request(call)?.timeout(timeout);
+        let mut response = request.send().await.map_err(|error| self.unreachable(&error, timeout))?;
+        let status = response.status();
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.unreachable(&error, timeout))? {
+            if bytes.len() + chunk.len() > ANSWER_BYTES_MAX {
+                let message = format!("the answer of {} is larger than {ANSWER_BYTES_MAX} bytes", self.base());
+                return Err(Failure::new(Exit::Refused, message));
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let json = serde_json::from_str(&text).unwrap_or(Value::Null);
+        Ok(Answer { status, text, json })
+    }
+
+    fn request(&self, call: Call<'_>) -> Result<RequestBuilder, Failure> {
+        let mut request = self.http.request(call.method, self.address(call.path)?);
+        if !call.query.is_empty() {
+            request = request.query(&call.query);
+        }
+        if let Some(key) = &self.key {
+            request = request.bearer_auth(key.expose());
+        }
+        for (name, value) in call.headers {
+            request = request.header(name, value);
+        }
+        if let Some(body) = call.body {
+            request = request.header("content-type", "application/json").body(body);
+        }
+        Ok(request)
+    }
+
+    fn address(&self, path: &[&str]) -> Result<Url, Failure> {
+        for segment in path {
+            // URL rules would drop these and lead to another route.
+            if matches!(*segment, "" | "." | "..") {
+                return Err(Failure::usage(format!("\"{segment}\" is not a name or an id")));
+            }
+        }
+        let mut url = self.base.clone();
+        match url.path_segments_mut() {
+            Ok(mut segments) => segments.pop_if_empty().extend(path),
+            Err(()) => return Err(Failure::usage(format!("\"{}\" cannot be a base URL", self.base))),
+        };
+        Ok(url)
+    }
+
+    fn unreachable(&self, error: &reqwest::Error, timeout: Duration) -> Failure {
+        if error.is_builder() {
+            return Failure::usage(format!("cannot make the request: {}", cause(error)))
+                .with_hint("does the key hold line breaks or other control characters?");
+        }
+        let message = if error.is_timeout() {
+            format!("no answer from {} within {timeout:?}", self.base())
+        } else {
+            format!("cannot reach {}: {}", self.base(), cause(error))
+        };
+        let hint = "start a server with `outlast serve`, or give its address with --url or OUTLAST_URL";
+        Failure { is_temporary: true, ..Failure::new(Exit::Unreachable, message).with_hint(hint) }
+    }
+}
+
+impl Answer {
+    /// A part of the answer as the server wrote it: numbers keep all their digits.
+    pub(crate) fn raw(&self, field: &str) -> Option<String> {
+        let fields: std::collections::BTreeMap<String, Box<RawValue>> = serde_json::from_str(&self.text).ok()?;
+        fields.get(field).map(|raw| raw.get().to_owned())
+    }
+}
+
+fn find_url(remote: &Remote, environment: &Environment) -> Result<Url, Failure> {
+    let text = remote.url.as_deref().or_else(|| environment.setting("OUTLAST_URL")).unwrap_or(URL_DEFAULT);
+    let refuse = || {
+        Failure::usage(format!("\"{text}\" is not the URL of a server"))
+            .with_hint("write it like http://127.0.0.1:8080")
+    };
+    let url = Url::parse(text).map_err(|_| refuse())?;
+    let is_usable = matches!(url.scheme(), "http" | "https") && url.has_host() && url.username().is_empty();
+    if is_usable && url.query().is_none() && url.fragment().is_none() { Ok(url) } else { Err(refuse()) }
+}
+
+/// The directory that holds `admin.key`.
+pub(crate) fn data_directory(remote: &Remote, environment: &Environment) -> PathBuf {
+    let from_environment = || environment.setting("OUTLAST_DATA").map(PathBuf::from);
+    remote.data.clone().or_else(from_environment).unwrap_or_else(|| PathBuf::from(DATA_DEFAULT))
+}
+
+fn find_key(remote: &Remote, environment: &Environment) -> (Option<Secret>, KeySource) {
+    if let Some(key) = &remote.key {
+        return (Some(Secret::new(key.as_str())), KeySource::Flag);
+    }
+    if let Some(key) = environment.setting("OUTLAST_KEY") {
+        return (Some(Secret::new(key)), KeySource::Environment);
+    }
+    let path = data_directory(remote, environment).join("admin.key");
+    match std::fs::read_to_string(&path) {
+        Ok(text) => (Some(Secret::new(text.trim())), KeySource::File(path)),
+        Err(error) if error.kind() == ErrorKind::NotFound => (None, KeySource::Missing(path)),
+        Err(error) => (None, KeySource::Unreadable(path, error.to_string())),
+    }
+}
+
+/// The innermost cause: "connection refused" says more than the layers around it.
+fn cause(error: &dyn std::error::Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! `outlast jobs watch`: follows one job by long polling until it is finished and prints each change. A server that goes
+//! away for a moment, for a restart say, is waited for; that is the only retry of the command line.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::show::describe;
+use super::{attempts, is_terminal, verdict};
+use crate::client::Answer;
+use crate::commands::Session;
+use crate::failure::Failure;
+use crate::output::{self, cell, escape};
+
+/// How long the server holds an answer; its own maximum.
+const WAIT: Duration = Duration::from_secs(30);
+/// Between two tries while the server is away, and after an answer that came without a change.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Tries in a row before giving up: a restart takes less than this many pauses.
+const TRIES_MAX: u32 = 60;
+
+pub(crate) async fn run(session: &Session, id: &str) -> Result<(), Failure> {
+    let mut job = session.client.job(id, &[], Duration::ZERO).await?;
+    let mut last_seq = print_change(session, &job, 0)?;
+    while !is_terminal(&job.json) {
+        let version = version(&job.json);
+        let next = next_answer(session, id, version).await?;
+        if self::version(&next.json) == version {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        }
+        last_seq = print_change(session, &next, last_seq)?;
+        job = next;
+    }
+    verdict(&job.json)
+}
+
+/// The job once its version has passed `version`, or as it is when the wait is over.
+async fn next_answer(session: &Session, id: &str, version: u64) -> Result<Answer, Failure> {
+    let query = [("wait", format!("{}s", WAIT.as_secs())), ("version", version.to_string())];
+    let mut tries = 0;
+    loop {
+        match session.client.job(id, &query, WAIT).await {
+            Err(failure) if failure.is_temporary && tries < TRIES_MAX => {
+                if tries == 0 {
+                    output::note(&format!("{}; trying again", failure.message));
+                }
+                tries += 1;
+                tokio::time::sleep(PAUSE).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// Prints what happened after event `last_seq` and returns the number of the last event seen.
+fn print_change(session: &Session, job: &Answer, last_seq: u64) -> Result<u64, Failure> {
+    if session.is_json {
+        output::print_json_line(&job.text)?;
+        return Ok(last_seq);
+    }
+    let mut seen = last_seq;
+    for event in job.json.get("events").and_then(Value::as_array).into_iter().flatten() {
+        let seq = event.get("seq").and_then(Value::as_u64).unwrap_or_default();
+        if seq > last_seq {
+            let line = format!("{}  {}  {}", cell(event, "at"), cell(event, "type"), describe(event));
+            output::print(&format!("{}\n", escape(&line)))?;
+            seen = seen.max(seq);
+        }
+    }
+    let line = format!("{}  attempt {}", cell(&job.json, "status"), attempts(&job.json));
+    output::print(&format!("{}\n", escape(&line)))?;
+    Ok(seen)
+}
+
+fn version(job: &Value) -> u64 {
+    job.get("version").and_then(Value::as_u64).unwrap_or_default()
+}

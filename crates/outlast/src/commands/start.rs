@@ -1,0 +1,24 @@
+//! `outlast serve` and `outlast dev`: load the configuration, start the log, run the server.
+
+use crate::config::{Config, Environment, Flags};
+use crate::failure::{EXIT_CODES, Failure};
+use crate::serve::{self, Mode};
+use crate::telemetry;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub flags: Flags,
+}
+
+pub(crate) async fn run(args: &Args, environment: &Environment, mode: Mode) -> Result<(), Failure> {
+    let config = Config::load(&args.flags, environment).map_err(|problems| Failure::configuration(&problems))?;
+    let unsupported = config.unsupported();
+    if !unsupported.is_empty() {
+        return Err(Failure::configuration(&unsupported));
+    }
+    telemetry::start(&config.log)?;
+    serve::run(config, mode).await?;
+    Ok(())
+}

@@ -1,0 +1,229 @@
+//! The configuration: flags over environment over file over the embedded defaults. The layers are merged as one tree,
+//! in which every value knows where it was written, and the tree is then read into typed sections. The only place that
+//! reads the environment. Must never put a secret into a message.
+
+pub(crate) mod problem;
+pub(crate) mod sections;
+
+mod reader;
+mod tree;
+mod units;
+mod variables;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use self::problem::{Origin, Problem};
+use self::reader::Section;
+use self::sections::{Limits, ListenAddress, Log, Store, Timeouts};
+use self::tree::Node;
+
+/// Every option with its default and its explanation.
+pub(crate) const DEFAULTS: &str = include_str!("../../../config.default.yaml");
+
+/// Where the store lives when nothing else is said; also where the command line looks for `admin.key`.
+pub(crate) const DATA_DEFAULT: &str = "./outlast-data";
+
+/// A configuration file is read whole; one larger than this is a mistake.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    pub data: PathBuf,
+    pub listen: ListenAddress,
+    pub metrics_listen: Option<ListenAddress>,
+    /// Taken as the admin key at the first start instead of a made one.
+    pub admin_key: Option<Secret>,
+    pub external: External,
+    pub log: Log,
+    pub limits: Limits,
+    pub timeouts: Timeouts,
+    pub store: Store,
+}
+
+/// Services outside the process. They are read, so that a file for a larger installation is understood, and refused by
+/// [`Config::unsupported`].
+#[derive(Debug, Clone)]
+pub(crate) struct External {
+    pub database_url: Option<Secret>,
+    pub redis_url: Option<Secret>,
+    pub blobs_url: Option<Secret>,
+}
+
+/// A value that is never shown, neither in messages nor in debug output.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secret(String);
+
+impl Secret {
+    pub(crate) fn new(text: impl Into<String>) -> Secret {
+        Secret(text.into())
+    }
+
+    /// The text itself, for the one place that needs it.
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// Flags of `serve` and `dev`; they win over everything.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct Flags {
+    /// Directory of the embedded store [environment: OUTLAST_DATA] [default: ./outlast-data]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Address of the HTTP API [environment: OUTLAST_LISTEN] [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub listen: Option<String>,
+    /// Configuration file [environment: OUTLAST_CONFIG]
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// The environment, read once at the start of the process. Variables that are not UTF-8 are left out.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Environment(BTreeMap<String, String>);
+
+impl Environment {
+    pub(crate) fn from_process() -> Environment {
+        let mut variables = BTreeMap::new();
+        for (name, value) in std::env::vars_os() {
+            if let (Ok(name), Ok(value)) = (name.into_string(), value.into_string()) {
+                variables.insert(name, value);
+            }
+        }
+        Environment(variables)
+    }
+
+    /// The variable as it is, empty text included.
+    pub(crate) fn variable(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// One of our own settings. Empty counts as unset, as compose files write it.
+    pub(crate) fn setting(&self, name: &str) -> Option<&str> {
+        self.variable(name).filter(|value| !value.is_empty())
+    }
+}
+
+impl Config {
+    /// Merges all layers, or tells everything that is wrong with them.
+    pub(crate) fn load(flags: &Flags, environment: &Environment) -> Result<Config, Vec<Problem>> {
+        let mut problems = Vec::new();
+        let mut root = tree::parse(DEFAULTS, &Origin::Defaults).map_err(|problem| vec![problem])?;
+        if let Some(path) = config_path(flags, environment) {
+            let file = read_file(&path).map_err(|problem| vec![problem])?;
+            let origin = Origin::file(&path);
+            let mut layer = tree::parse(&file, &origin).map_err(|problem| vec![problem])?;
+            variables::expand(&mut layer, environment, &mut problems);
+            tree::overlay(&mut root, layer, "", &mut problems);
+        }
+        tree::overlay(&mut root, environment_layer(environment), "", &mut problems);
+        tree::overlay(&mut root, flag_layer(flags), "", &mut problems);
+
+        let mut section = Section::new(root);
+        let mut config = read(&mut section);
+        if let Some(data) = &flags.data {
+            // The tree holds text; a path that is not UTF-8 must not be altered on its way through.
+            config.data.clone_from(data);
+        }
+        problems.extend(section.finish());
+        if problems.is_empty() {
+            return Ok(config);
+        }
+        problems.sort_by_key(|problem| problem.origin.line());
+        Err(problems)
+    }
+
+    /// The options that are understood but that this build cannot act on; a server must not start with them.
+    pub(crate) fn unsupported(&self) -> Vec<Problem> {
+        let external = [
+            ("database_url", &self.external.database_url),
+            ("redis_url", &self.external.redis_url),
+            ("blobs_url", &self.external.blobs_url),
+        ];
+        let mut problems = Vec::new();
+        for (name, url) in external {
+            if url.is_some() {
+                let message = format!("{name} is set, but this build has only the embedded store");
+                let hint = format!("remove it from the file, or unset OUTLAST_{}", name.to_uppercase());
+                problems.push(Problem::new(Origin::Merged, message).with_hint(hint));
+            }
+        }
+        problems
+    }
+}
+
+fn config_path(flags: &Flags, environment: &Environment) -> Option<PathBuf> {
+    flags.config.clone().or_else(|| environment.setting("OUTLAST_CONFIG").map(PathBuf::from))
+}
+
+fn read_file(path: &Path) -> Result<String, Problem> {
+    let fail = |message: String| Problem::new(Origin::file(path), message);
+    let length = std::fs::metadata(path).map_err(|error| fail(format!("cannot be read: {error}")))?.len();
+    if length > FILE_BYTES_MAX {
+        return Err(fail(format!("is {length} bytes long; a configuration file has at most {FILE_BYTES_MAX}")));
+    }
+    std::fs::read_to_string(path).map_err(|error| fail(format!("cannot be read: {error}")))
+}
+
+fn environment_layer(environment: &Environment) -> Node {
+    let mut layer = Node::empty_map(Origin::Merged);
+    for (variable, path) in [
+        ("OUTLAST_DATA", &["data"][..]),
+        ("OUTLAST_LISTEN", &["listen"]),
+        ("OUTLAST_ADMIN_KEY", &["admin_key"]),
+        ("OUTLAST_DATABASE_URL", &["database_url"]),
+        ("OUTLAST_REDIS_URL", &["redis_url"]),
+        ("OUTLAST_BLOBS_URL", &["blobs_url"]),
+        ("OUTLAST_LOG", &["log", "level"]),
+    ] {
+        if let Some(value) = environment.setting(variable) {
+            layer.set(path, value.to_owned(), &Origin::Environment(variable));
+        }
+    }
+    layer
+}
+
+fn flag_layer(flags: &Flags) -> Node {
+    let mut layer = Node::empty_map(Origin::Merged);
+    if let Some(data) = &flags.data {
+        layer.set(&["data"], data.to_string_lossy().into_owned(), &Origin::Flag("--data"));
+    }
+    if let Some(listen) = &flags.listen {
+        layer.set(&["listen"], listen.clone(), &Origin::Flag("--listen"));
+    }
+    layer
+}
+
+fn read(section: &mut Section) -> Config {
+    let config = Config {
+        data: PathBuf::from(section.text("data")),
+        listen: sections::listen(section, "listen").unwrap_or_default(),
+        metrics_listen: sections::listen(section, "metrics_listen"),
+        admin_key: sections::admin_key(section),
+        external: External {
+            database_url: sections::url(section, "database_url", &["postgres", "postgresql"]),
+            redis_url: sections::url(section, "redis_url", &["redis", "rediss"]),
+            blobs_url: sections::url(section, "blobs_url", &["file", "s3", "gs", "az"]),
+        },
+        log: section.nested("log", Log::read),
+        limits: section.nested("limits", Limits::read),
+        timeouts: section.nested("timeouts", Timeouts::read),
+        store: section.nested("store", Store::read),
+    };
+    let clash = config.metrics_listen.as_ref().is_some_and(|metrics| *metrics == config.listen && metrics.port != 0);
+    if clash {
+        section.complain("metrics_listen", "must differ from listen");
+    }
+    config
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,194 @@
+//! The typed sections: each part of the server gets its own struct and sees nothing else. Ranges are the bounds within
+//! which an option makes sense at all; `config.default.yaml` says what each does.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::Secret;
+use super::reader::Section;
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+const GIB: u64 = 1024 * MIB;
+
+/// A host and port to listen on. The host is a name or an address, without brackets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ListenAddress {
+    pub host: String,
+    pub port: u16,
+}
+
+impl Default for ListenAddress {
+    fn default() -> ListenAddress {
+        ListenAddress { host: "127.0.0.1".to_owned(), port: 8080 }
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            return write!(f, "[{}]:{}", self.host, self.port);
+        }
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Log {
+    /// A level, or a list of `target=level`; already checked.
+    pub level: String,
+    pub format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    /// Text on a terminal, JSON otherwise.
+    Auto,
+    Json,
+    Text,
+}
+
+impl Log {
+    pub(crate) fn read(section: &mut Section) -> Log {
+        let level = section.text("level");
+        if !is_log_filter(&level) {
+            section.complain("level", "must be off, error, warn, info, debug or trace, or a list of target=level");
+        }
+        let formats = [("auto", LogFormat::Auto), ("json", LogFormat::Json), ("text", LogFormat::Text)];
+        Log { level, format: section.choice("format", &formats, LogFormat::Auto) }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Limits {
+    pub payload_bytes: usize,
+    pub batch_jobs: usize,
+    pub batch_bytes: usize,
+    pub connections: usize,
+    pub connections_per_address: usize,
+    pub in_flight_requests: usize,
+    pub in_flight_bytes: usize,
+    pub request_head_bytes: usize,
+    pub url_bytes: usize,
+    pub namespace_queued: usize,
+}
+
+impl Limits {
+    pub(crate) fn read(section: &mut Section) -> Limits {
+        let limits = Limits {
+            payload_bytes: section.size("payload_bytes", KIB..=MIB),
+            batch_jobs: section.count("batch_jobs", 1..=10_000),
+            batch_bytes: section.size("batch_bytes", 64 * KIB..=64 * MIB),
+            connections: section.count("connections", 1..=1_000_000),
+            connections_per_address: section.count("connections_per_address", 1..=1_000_000),
+            in_flight_requests: section.count("in_flight_requests", 1..=1_000_000),
+            in_flight_bytes: section.size("in_flight_bytes", MIB..=64 * GIB),
+            request_head_bytes: section.size("request_head_bytes", 8 * KIB..=MIB),
+            url_bytes: section.size("url_bytes", 256..=64 * KIB),
+            namespace_queued: section.count("namespace_queued", 1..=1_000_000_000),
+        };
+        if limits.batch_bytes < limits.payload_bytes {
+            section.complain("batch_bytes", "must be at least payload_bytes");
+        }
+        if limits.request_head_bytes < limits.url_bytes {
+            section.complain("url_bytes", "must be at most request_head_bytes");
+        }
+        limits
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Timeouts {
+    pub first_byte: Duration,
+    pub head: Duration,
+    pub body_idle: Duration,
+    pub body_total: Duration,
+    pub keep_alive: Duration,
+    pub drain: Duration,
+}
+
+impl Timeouts {
+    pub(crate) fn read(section: &mut Section) -> Timeouts {
+        let range = Duration::from_millis(100)..=Duration::from_secs(3600);
+        let timeouts = Timeouts {
+            first_byte: section.duration("first_byte", range.clone()),
+            head: section.duration("head", range.clone()),
+            body_idle: section.duration("body_idle", range.clone()),
+            body_total: section.duration("body_total", range.clone()),
+            keep_alive: section.duration("keep_alive", range),
+            drain: section.duration("drain", Duration::ZERO..=Duration::from_secs(3600)),
+        };
+        if timeouts.body_total < timeouts.body_idle {
+            section.complain("body_total", "must be at least body_idle");
+        }
+        timeouts
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Store {
+    pub page_cache_bytes: u64,
+    pub job_cache_bytes: u64,
+    pub waiting_writes: usize,
+    pub reserve_bytes: u64,
+}
+
+impl Store {
+    pub(crate) fn read(section: &mut Section) -> Store {
+        Store {
+            page_cache_bytes: section.bytes("page_cache_bytes", MIB..=64 * GIB),
+            job_cache_bytes: section.bytes("job_cache_bytes", 0..=64 * GIB),
+            waiting_writes: section.count("waiting_writes", 1..=1_000_000),
+            reserve_bytes: section.bytes("reserve_bytes", MIB..=GIB),
+        }
+    }
+}
+
+/// `HOST:PORT`; an IPv6 address stands in brackets.
+pub(crate) fn listen(section: &mut Section, name: &'static str) -> Option<ListenAddress> {
+    let text = section.optional_text(name)?;
+    let parsed = text.rsplit_once(':').and_then(|(host, port)| {
+        let port: u16 = port.parse().ok()?;
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let is_plain = !host.is_empty() && !host.contains([':', '[', ']', '/', ' ']);
+        match bare {
+            Some(address) => address.parse::<std::net::Ipv6Addr>().ok().map(|_| (address, port)),
+            None => is_plain.then_some((host, port)),
+        }
+    });
+    match parsed {
+        Some((host, port)) => Some(ListenAddress { host: host.to_owned(), port }),
+        None => {
+            section.complain(name, "must be HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080");
+            None
+        }
+    }
+}
+
+/// Keys travel in a header, so they are visible ASCII without spaces.
+pub(crate) fn admin_key(section: &mut Section) -> Option<Secret> {
+    let text = section.optional_text("admin_key")?;
+    if text.len() > 255 || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        section.complain("admin_key", "must be at most 255 visible ASCII characters without spaces");
+    }
+    Some(Secret::new(text))
+}
+
+/// A URL of one of the given schemes. The text is a secret: it may hold a password.
+pub(crate) fn url(section: &mut Section, name: &'static str, schemes: &[&str]) -> Option<Secret> {
+    let text = section.optional_text(name)?;
+    let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+    if !scheme.is_some_and(|scheme| schemes.contains(&scheme)) {
+        section.complain(name, &format!("must be a URL that starts with {}://", schemes.join(":// or ")));
+    }
+    Some(Secret::new(text))
+}
+
+/// Stricter than the log library, which takes a misspelt level for the name of a module.
+fn is_log_filter(text: &str) -> bool {
+    let is_level = |word: &str| matches!(word, "off" | "error" | "warn" | "info" | "debug" | "trace");
+    text.split(',').all(|part| match part.trim().split_once('=') {
+        Some((target, level)) => !target.is_empty() && is_level(level),
+        None => is_level(part.trim()),
+    })
+}

@@ -1,0 +1,84 @@
+//! The `outlast` binary: the server, and the command line that talks to one over its public API.
+
+mod client;
+mod commands;
+mod config;
+mod failure;
+mod output;
+mod serve;
+mod telemetry;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::commands::{completions, defaults, doctor, jobs, keys, queues, start, validate};
+use crate::config::Environment;
+use crate::failure::{EXIT_CODES, Exit, Failure};
+use crate::serve::Mode;
+
+/// Jobs that outlast the request: a durable, HTTP-first job queue.
+#[derive(Parser)]
+#[command(name = "outlast", version, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the server
+    Serve(start::Args),
+    /// Run the server for development on this machine
+    Dev(start::Args),
+    /// Print every option with its default
+    Config,
+    /// Check a configuration file and explain every problem
+    Validate(validate::Args),
+    /// Check data directory, configuration, server and key
+    Doctor(doctor::Args),
+    /// Print a completion script for a shell
+    Completions(completions::Args),
+    /// Make, inspect and operate queues
+    Queues(queues::Args),
+    /// Publish, inspect and operate jobs
+    Jobs(jobs::Args),
+    /// Make, list and revoke API keys
+    Keys(keys::Args),
+}
+
+fn main() -> ExitCode {
+    // The TLS library is built without a default provider. An error means that one is installed already.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let cli = Cli::parse();
+    let environment = Environment::from_process();
+    match execute(cli.command, &environment) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.print();
+            ExitCode::from(failure.exit.code())
+        }
+    }
+}
+
+fn execute(command: Command, environment: &Environment) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Refused, format!("cannot start the runtime: {error}")))?;
+    runtime.block_on(run(command, environment))
+}
+
+async fn run(command: Command, environment: &Environment) -> Result<(), Failure> {
+    match command {
+        Command::Serve(args) => start::run(&args, environment, Mode::Serve).await,
+        Command::Dev(args) => start::run(&args, environment, Mode::Dev).await,
+        Command::Config => defaults::run(),
+        Command::Validate(args) => validate::run(&args, environment),
+        Command::Doctor(args) => doctor::run(&args, environment).await,
+        Command::Completions(args) => completions::run(&args, Cli::command()),
+        Command::Queues(args) => queues::run(args, environment).await,
+        Command::Jobs(args) => jobs::run(args, environment).await,
+        Command::Keys(args) => keys::run(args, environment).await,
+    }
+}

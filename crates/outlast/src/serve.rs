@@ -1,0 +1,207 @@
+//! The server: builds store, engine and API from their sections of the configuration, runs them, and ends them in order.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use outlast_api::{Api, Limits, listen};
+use outlast_engine::Engine;
+use outlast_engine::ports::{SystemClock, SystemEntropy};
+use outlast_store::sqlite::{Options, SqliteStore};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::config::Config;
+
+/// How the server is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Serve,
+    /// For a developer's machine: the same server, which also says how to begin.
+    Dev,
+}
+
+/// Runs until a signal asks it to stop, or until the store fails.
+pub(crate) async fn run(config: Config, mode: Mode) -> anyhow::Result<()> {
+    let listener = bind(&config.listen.to_string()).await?;
+    let clock = Arc::new(SystemClock::start());
+    let directory = config.data.clone();
+    let options = store_options(&config, &clock)?;
+    let store = tokio::task::spawn_blocking(move || SqliteStore::open(options)).await??;
+    let store = Arc::new(store);
+    let engine = Engine::new(Arc::clone(&store) as _, clock, Box::new(SystemEntropy::seed()?));
+    let key = admin_key(&engine, &config, &directory).await?;
+    let api = Api::new(engine.clone(), api_limits(&config));
+    let loops = engine.start();
+
+    let (stop, stopped) = watch::channel(false);
+    let private = match &config.metrics_listen {
+        Some(address) => Some(serve_private(bind(&address.to_string()).await?, &api, &config, stopped.clone())),
+        None => None,
+    };
+    announce(&listener, mode, &key, &directory)?;
+    let serving = listen::serve(listener, api.router(), listen_settings(&config), until_true(stopped));
+    let mut serving = std::pin::pin!(serving);
+    tokio::select! {
+        () = &mut serving => {}
+        why = store.failed() => fail(&why),
+        signal = stop_signal() => {
+            tracing::info!(signal = signal?, "stopping: no new hand-outs, requests in flight may finish");
+            engine.drain();
+            stop.send_replace(true);
+            tokio::select! {
+                () = serving => {}
+                why = store.failed() => fail(&why),
+            }
+        }
+    }
+    if let Some(private) = private {
+        let _ = private.await;
+    }
+    engine.stop();
+    loops.finish().await;
+    outlast_store::JobStore::close(store.as_ref()).await;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// After a failed write nobody is answered any more, so nothing is left to wait for: connections die with the process.
+fn fail(why: &str) -> ! {
+    eprintln!("error: the store has failed and the server stops without further answers: {why}");
+    std::process::exit(1)
+}
+
+async fn bind(address: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
+}
+
+fn store_options(config: &Config, clock: &Arc<SystemClock>) -> anyhow::Result<Options> {
+    let mut options = Options::new(&config.data, Arc::clone(clock) as _, Box::new(SystemEntropy::seed()?));
+    options.page_cache_bytes = config.store.page_cache_bytes;
+    options.job_cache_bytes = config.store.job_cache_bytes;
+    options.waiting_writes_max = config.store.waiting_writes;
+    options.reserve_bytes = config.store.reserve_bytes;
+    options.namespace_waiting_max = u64::try_from(config.limits.namespace_queued)?;
+    Ok(options)
+}
+
+fn api_limits(config: &Config) -> Limits {
+    Limits {
+        payload_bytes: config.limits.payload_bytes,
+        batch_jobs: config.limits.batch_jobs,
+        batch_bytes: config.limits.batch_bytes,
+        in_flight_requests: config.limits.in_flight_requests,
+        in_flight_bytes: config.limits.in_flight_bytes,
+        url_bytes: config.limits.url_bytes,
+        body_idle: config.timeouts.body_idle,
+        body_total: config.timeouts.body_total,
+    }
+}
+
+fn listen_settings(config: &Config) -> listen::Settings {
+    listen::Settings {
+        connections_max: config.limits.connections,
+        connections_per_address_max: config.limits.connections_per_address,
+        head_bytes_max: config.limits.request_head_bytes,
+        first_byte: config.timeouts.first_byte,
+        head: config.timeouts.head,
+        keep_alive: config.timeouts.keep_alive,
+        drain: config.timeouts.drain,
+    }
+}
+
+fn serve_private(
+    listener: TcpListener,
+    api: &Api,
+    config: &Config,
+    stopped: watch::Receiver<bool>,
+) -> tokio::task::JoinHandle<()> {
+    let (router, settings) = (api.private_router(), listen_settings(config));
+    tokio::spawn(listen::serve(listener, router, settings, until_true(stopped)))
+}
+
+async fn until_true(mut flag: watch::Receiver<bool>) {
+    // An error means the sender is gone, and that means stop as well.
+    let _ = flag.wait_for(|stopped| *stopped).await;
+}
+
+async fn stop_signal() -> anyhow::Result<&'static str> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    })
+}
+
+/// What the admin key is, as far as this process knows it.
+enum AdminKey {
+    /// Made by this start, or known from the key file.
+    Known { text: String, is_new: bool },
+    /// The operator's own, or not known here.
+    Elsewhere,
+}
+
+/// The first start makes an admin key. It is written to the file before it is valid: a crash in between leaves a key
+/// that works, never a store whose key nobody has.
+async fn admin_key(engine: &Engine, config: &Config, directory: &Path) -> anyhow::Result<AdminKey> {
+    let path = key_path(directory);
+    let in_file = fs::read_to_string(&path).ok().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+    if let Some(own) = &config.admin_key {
+        engine.use_admin_key(own.expose()).await?;
+        engine.load_keys().await?;
+        return Ok(AdminKey::Elsewhere);
+    }
+    if engine.has_keys().await? {
+        engine.load_keys().await?;
+        let works = in_file.filter(|text| engine.authenticate(text).is_some());
+        return Ok(works.map_or(AdminKey::Elsewhere, |text| AdminKey::Known { text, is_new: false }));
+    }
+    let text = in_file.unwrap_or_else(|| engine.key_text());
+    write_key(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;
+    engine.use_admin_key(&text).await?;
+    Ok(AdminKey::Known { text, is_new: true })
+}
+
+fn key_path(directory: &Path) -> PathBuf {
+    directory.join("admin.key")
+}
+
+fn write_key(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.write_all(b"\n")?;
+    file.sync_all()
+}
+
+/// What a person sees on standard output. Programs wait for the line with the address.
+fn announce(listener: &TcpListener, mode: Mode, key: &AdminKey, directory: &Path) -> anyhow::Result<()> {
+    let address = listener.local_addr()?;
+    let mut out = std::io::stdout().lock();
+    if let AdminKey::Known { text, is_new: true } = key {
+        writeln!(out, "admin key (shown once, kept in {}): {text}", key_path(directory).display())?;
+    }
+    writeln!(out, "outlast listening on http://{address}")?;
+    if mode == Mode::Dev {
+        let text = match key {
+            AdminKey::Known { text, .. } => text.as_str(),
+            AdminKey::Elsewhere => "$OUTLAST_KEY",
+        };
+        writeln!(out, "\n{}", first_steps(&address.to_string(), text))?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+fn first_steps(address: &str, key: &str) -> String {
+    format!(
+        "  URL  http://{address}\n  key  {key}\n\nTry it:\n\n  \
+         export OUTLAST_URL=http://{address} OUTLAST_KEY={key}\n  \
+         curl -X PUT $OUTLAST_URL/v1/queues/hello -H \"Authorization: Bearer $OUTLAST_KEY\"\n  \
+         curl $OUTLAST_URL/v1/queues/hello/jobs -H \"Authorization: Bearer $OUTLAST_KEY\" -d '{{\"payload\":{{\"hello\":\"world\"}}}}'\n"
+    )
+}

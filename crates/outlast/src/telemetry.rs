@@ -1,0 +1,23 @@
+//! The log of the server: to stderr, as JSON lines for machines or as text for people. Never in colour, so NO_COLOR has
+//! nothing to switch off.
+
+use std::io::{self, IsTerminal};
+
+use tracing_subscriber::EnvFilter;
+
+use crate::config::sections::{Log, LogFormat};
+
+/// Installs the log for the whole process; called once, before the server starts.
+pub(crate) fn start(log: &Log) -> anyhow::Result<()> {
+    let is_json = match log.format {
+        LogFormat::Json => true,
+        LogFormat::Text => false,
+        LogFormat::Auto => !io::stderr().is_terminal(),
+    };
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::try_new(&log.level)?)
+        .with_writer(io::stderr)
+        .with_ansi(false);
+    let started = if is_json { builder.json().flatten_event(true).try_init() } else { builder.try_init() };
+    started.map_err(|error| anyhow::anyhow!("cannot start the log: {error}"))
+}

@@ -1,0 +1,138 @@
+//! A thin JSON client with keep-alive. It tells the three endings of a write apart: acknowledged (a whole 2xx answer),
+//! refused (a definite "not stored"), and unknown (the answer was lost, or says nothing definite).
+
+use std::sync::Once;
+use std::time::Duration;
+
+use reqwest::Method;
+use reqwest::header::HeaderMap;
+use serde_json::Value;
+
+/// Longer than the longest long poll (30 s); a hit means the server hangs.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(40);
+
+static TLS_PROVIDER: Once = Once::new();
+
+#[derive(Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    pub base: String,
+    pub key: String,
+}
+
+/// A complete answer. An empty body reads as `null`.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub body: Value,
+}
+
+/// No complete answer came.
+#[derive(Debug, Clone)]
+pub struct Lost(pub String);
+
+/// How a write ended, in the words of the promises.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ending {
+    Acknowledged,
+    Refused { status: u16, code: String },
+    Unknown(String),
+}
+
+impl Client {
+    pub fn new(base: &str, key: &str) -> Client {
+        Client::with_timeout(base, key, ANSWER_TIMEOUT)
+    }
+
+    pub fn with_timeout(base: &str, key: &str, timeout: Duration) -> Client {
+        TLS_PROVIDER.call_once(|| {
+            let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        });
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .timeout(timeout)
+            .build()
+            .expect("the client has no settings that can fail");
+        Client { http, base: base.to_owned(), key: key.to_owned() }
+    }
+
+    pub async fn get(&self, path: &str) -> Result<Reply, Lost> {
+        self.send(self.request(Method::GET, path)).await
+    }
+
+    pub async fn delete(&self, path: &str) -> Result<Reply, Lost> {
+        self.send(self.request(Method::DELETE, path)).await
+    }
+
+    pub async fn post(&self, path: &str, body: Value) -> Result<Reply, Lost> {
+        self.send(self.request(Method::POST, path).json(&body)).await
+    }
+
+    pub async fn put(&self, path: &str, body: Value) -> Result<Reply, Lost> {
+        self.send(self.request(Method::PUT, path).json(&body)).await
+    }
+
+    pub async fn patch(&self, path: &str, body: Value) -> Result<Reply, Lost> {
+        self.send(self.request(Method::PATCH, path).json(&body)).await
+    }
+
+    /// A request with the key on it, for callers that add headers or a raw body.
+    pub fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        self.http.request(method, format!("{}{path}", self.base)).bearer_auth(&self.key)
+    }
+
+    pub async fn send(&self, request: reqwest::RequestBuilder) -> Result<Reply, Lost> {
+        let response = request.send().await.map_err(lost)?;
+        let status = response.status().as_u16();
+        let headers = response.headers().clone();
+        let bytes = response.bytes().await.map_err(lost)?;
+        let body = if bytes.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(&bytes)
+                .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()))
+        };
+        Ok(Reply { status, headers, body })
+    }
+}
+
+impl Reply {
+    /// The body, if the status is the wanted one; panics with the whole answer otherwise.
+    #[track_caller]
+    pub fn expect(self, status: u16) -> Value {
+        assert_eq!(self.status, status, "unexpected answer: {}", self.body);
+        self.body
+    }
+
+    /// The body of a problem with this status and code; panics with the whole answer otherwise.
+    #[track_caller]
+    pub fn expect_problem(self, status: u16, code: &str) -> Value {
+        assert_eq!((self.status, self.code()), (status, code), "unexpected answer: {}", self.body);
+        self.body
+    }
+
+    pub fn code(&self) -> &str {
+        self.body["code"].as_str().unwrap_or("")
+    }
+
+    pub fn ending(&self) -> Ending {
+        let definite = self.status < 500 || matches!(self.status, 503 | 507) && !self.code().is_empty();
+        match self.status {
+            200..=299 => Ending::Acknowledged,
+            status if definite => Ending::Refused { status, code: self.code().to_owned() },
+            status => Ending::Unknown(format!("status {status}: {}", self.body)),
+        }
+    }
+}
+
+pub fn ending(answer: &Result<Reply, Lost>) -> Ending {
+    match answer {
+        Ok(reply) => reply.ending(),
+        Err(Lost(reason)) => Ending::Unknown(reason.clone()),
+    }
+}
+
+fn lost(error: reqwest::Error) -> Lost {
+    Lost(format!("{error:?}"))
+}

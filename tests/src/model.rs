@@ -1,0 +1,199 @@
+//! The model store: plain maps and core's rules, small enough to be believed by reading. It is the measure for the real
+//! engines (contract, DIFF) and the disk of the simulator. Nothing is fast here, and nothing is clever.
+
+mod rules;
+mod world;
+mod publish;
+mod claim;
+mod apply;
+mod read;
+mod queues;
+mod keys;
+mod operations;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use outlast_core::{Clock, Entropy, Event, JobId, NamespaceId, Queue, QueueSettings};
+use outlast_store::jobs::{
+    Applied, Claim, Claimed, Declined, Due, Found, JobPage, ListJobs, NewJob, Order, Published, Reach,
+};
+use outlast_store::keys::{KeyId, KeyRecord, NewKey};
+use outlast_store::operations::{NewOperation, Operation, OperationId};
+use outlast_store::queues::{Counts, DeleteRefusal, Expect, SaveRefusal, Saved};
+use outlast_store::{Error, JobStore};
+
+pub use rules::Rules;
+pub use world::{Row, World};
+
+/// What survives when the store is closed or its process dies.
+#[derive(Clone)]
+pub struct ModelDisk(Arc<Mutex<World>>);
+
+impl ModelDisk {
+    pub fn new(rules: Rules, clock: Arc<dyn Clock>, entropy: Box<dyn Entropy + Send>) -> ModelDisk {
+        ModelDisk(Arc::new(Mutex::new(World::new(rules, clock, entropy))))
+    }
+
+    pub fn open(&self) -> ModelStore {
+        ModelStore { disk: self.clone(), closed: AtomicBool::new(false) }
+    }
+
+    /// Waiting jobs one namespace may hold.
+    pub fn set_waiting_max(&self, waiting_max: u64) {
+        self.world().waiting_max = waiting_max;
+    }
+
+    /// For checkers, which look at everything after each step.
+    pub fn world(&self) -> MutexGuard<'_, World> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub struct ModelStore {
+    disk: ModelDisk,
+    closed: AtomicBool,
+}
+
+impl ModelStore {
+    /// The world at the present time. Each verb takes it once, so each is one transaction.
+    fn transaction(&self) -> Result<MutexGuard<'_, World>, Error> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(Error::Stopped);
+        }
+        let mut world = self.disk.world();
+        world.tick();
+        Ok(world)
+    }
+}
+
+#[async_trait]
+impl JobStore for ModelStore {
+    async fn publish(&self, jobs: Vec<NewJob>) -> Result<Vec<Published>, Error> {
+        let mut world = self.transaction()?;
+        Ok(jobs.iter().map(|new| world.publish(new)).collect())
+    }
+
+    async fn claim(&self, want: Claim) -> Result<Option<Claimed>, Error> {
+        Ok(self.transaction()?.claim(&want))
+    }
+
+    async fn apply(&self, orders: Vec<Order>) -> Result<Vec<Result<Applied, Declined>>, Error> {
+        let mut world = self.transaction()?;
+        Ok(orders.iter().map(|order| world.apply(order)).collect())
+    }
+
+    async fn due(&self, limit: usize) -> Result<Due, Error> {
+        Ok(self.transaction()?.due(limit))
+    }
+
+    async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<Found>, Error> {
+        Ok(self.transaction()?.job(reach, id))
+    }
+
+    async fn jobs(&self, list: ListJobs) -> Result<JobPage, Error> {
+        Ok(self.transaction()?.jobs(&list))
+    }
+
+    async fn events(
+        &self,
+        reach: &Reach,
+        id: JobId,
+        after: u64,
+        limit: usize,
+    ) -> Result<Option<Vec<Event>>, Error> {
+        Ok(self.transaction()?.events(reach, id, after, limit))
+    }
+
+    async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Arc<str>>, Error> {
+        Ok(self.transaction()?.result(reach, id))
+    }
+
+    async fn save_queue(
+        &self,
+        namespace: NamespaceId,
+        name: &str,
+        settings: QueueSettings,
+        expect: Expect,
+    ) -> Result<Result<Saved, SaveRefusal>, Error> {
+        Ok(self.transaction()?.save_queue(namespace, name, settings, expect))
+    }
+
+    async fn set_paused(&self, namespace: NamespaceId, name: &str, paused: bool) -> Result<Option<Arc<Queue>>, Error> {
+        Ok(self.transaction()?.set_paused(namespace, name, paused))
+    }
+
+    async fn delete_queue(&self, namespace: NamespaceId, name: &str) -> Result<Result<(), DeleteRefusal>, Error> {
+        Ok(self.transaction()?.delete_queue(namespace, name))
+    }
+
+    async fn queue(&self, namespace: NamespaceId, name: &str) -> Result<Option<(Arc<Queue>, Counts)>, Error> {
+        Ok(self.transaction()?.queue(namespace, name))
+    }
+
+    async fn queues(
+        &self,
+        namespace: NamespaceId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
+        Ok(self.transaction()?.queues(namespace, after, limit))
+    }
+
+    async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
+        Ok(self.transaction()?.census())
+    }
+
+    async fn namespace(&self, name: &str) -> Result<NamespaceId, Error> {
+        Ok(self.transaction()?.namespace(name))
+    }
+
+    async fn add_key(&self, key: NewKey) -> Result<KeyRecord, Error> {
+        Ok(self.transaction()?.add_key(key))
+    }
+
+    async fn keys(&self) -> Result<Vec<KeyRecord>, Error> {
+        Ok(self.transaction()?.keys())
+    }
+
+    async fn revoke_key(&self, namespace: Option<NamespaceId>, id: KeyId) -> Result<Option<KeyRecord>, Error> {
+        Ok(self.transaction()?.revoke_key(namespace, id))
+    }
+
+    async fn start_operation(&self, operation: NewOperation) -> Result<Option<Operation>, Error> {
+        Ok(self.transaction()?.start_operation(operation))
+    }
+
+    async fn operation(&self, namespace: NamespaceId, id: OperationId) -> Result<Option<Operation>, Error> {
+        Ok(self.transaction()?.operation(namespace, id))
+    }
+
+    async fn operations(&self, namespace: NamespaceId, limit: usize) -> Result<Vec<Operation>, Error> {
+        Ok(self.transaction()?.operations(namespace, limit))
+    }
+
+    async fn open_operations(&self) -> Result<Vec<Operation>, Error> {
+        Ok(self.transaction()?.open_operations())
+    }
+
+    async fn stop_operation(&self, namespace: NamespaceId, id: OperationId) -> Result<Option<Operation>, Error> {
+        Ok(self.transaction()?.stop_operation(namespace, id))
+    }
+
+    async fn advance_operation(&self, id: OperationId, limit: usize) -> Result<Option<Operation>, Error> {
+        Ok(self.transaction()?.advance_operation(id, limit))
+    }
+
+    async fn count_operation(&self, operation: &NewOperation, limit: usize) -> Result<u64, Error> {
+        Ok(self.transaction()?.count_operation(operation, limit))
+    }
+
+    async fn ping(&self) -> Result<(), Error> {
+        self.transaction().map(drop)
+    }
+
+    async fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,48 @@
+//! Commands on single jobs, and the jobs whose alarm has rung.
+
+use std::sync::Arc;
+
+use outlast_core::Status;
+use outlast_store::jobs::{Applied, Declined, Due, Order};
+
+use super::world::{Done, World};
+
+impl World {
+    pub(super) fn apply(&mut self, order: &Order) -> Result<Applied, Declined> {
+        let position = *self.positions.get(&order.id).ok_or(Declined::NotFound)?;
+        let before = self.rows[&position].job.clone();
+        let queue = Arc::clone(self.queue_of(&before));
+        if !order.reach.covers(&queue) {
+            return Err(Declined::NotFound);
+        }
+        let done = self.command(position, order.command.clone()).map_err(Declined::Refused)?;
+        let row = self.rows.get(&position);
+        let job = row.map_or(&before, |row| &row.job);
+        Ok(Applied {
+            id: order.id,
+            queue,
+            status: job.status(),
+            version: job.version,
+            changed: !matches!(done, Done::Unchanged),
+            deleted: matches!(done, Done::Deleted),
+            frees: frees(&done, job.status()),
+            wake_at: row.and_then(|row| row.wake_at),
+        })
+    }
+
+    pub(super) fn due(&self, limit: usize) -> Due {
+        let mut alarms: Vec<_> = self.rows.iter().filter_map(|(at, row)| Some((row.wake_at?, *at, row.job.id))).collect();
+        alarms.sort();
+        let rung = alarms.iter().take_while(|(at, _, _)| *at <= self.now).count().min(limit);
+        let jobs = alarms[..rung].iter().map(|(_, _, id)| *id).collect();
+        Due { jobs, next: alarms.get(rung).map(|(at, _, _)| *at) }
+    }
+}
+
+/// Is there something new to hand out: this job, or another one in the room it leaves?
+fn frees(done: &Done, after: Status) -> bool {
+    match done {
+        Done::Changed { before } => after == Status::Queued || (*before == Status::Running && after != Status::Running),
+        Done::Unchanged | Done::Deleted => false,
+    }
+}

@@ -1,0 +1,48 @@
+//! Handing out: ask the gate how many, take the first in order.
+
+use outlast_core::gate::Gate;
+use outlast_core::{Command, Status};
+use outlast_store::jobs::{Claim, Claimed};
+
+use super::world::World;
+
+impl World {
+    pub(super) fn claim(&mut self, want: &Claim) -> Option<Claimed> {
+        let queue = self.find_queue(want.namespace, &want.queue)?;
+        let running = self.rows.values().filter(|row| row.job.queue == queue.id && row.job.status() == Status::Running);
+        let mut claimed = Claimed { jobs: Vec::new(), wake_at: None, held_until: None, queue };
+        let limit = match (self.rules.gate)(&claimed.queue, running.count() as u64, self.now) {
+            Gate::Open { limit } => want.limit.min(limit as usize),
+            Gate::Probe => want.limit.min(1),
+            Gate::Shut => 0,
+            Gate::HeldUntil(until) => {
+                claimed.held_until = Some(until);
+                0
+            }
+        };
+        while claimed.jobs.len() < limit {
+            let Some(position) = self.first(&claimed) else {
+                break;
+            };
+            let command =
+                Command::Claim { phase: want.phase, visibility: want.visibility, worker: want.worker.clone() };
+            if let Err(refusal) = self.command(position, command) {
+                panic!("a queued job was not handed out: {refusal}");
+            }
+            // One whose time was over while it waited has been cancelled instead.
+            let row = &self.rows[&position];
+            if row.job.status() == Status::Running {
+                claimed.jobs.push(row.job.clone());
+                claimed.wake_at = claimed.wake_at.into_iter().chain(row.wake_at).min();
+            }
+        }
+        Some(claimed)
+    }
+
+    /// The first in order; the older one where all else is equal.
+    fn first(&self, claimed: &Claimed) -> Option<u64> {
+        let of_queue = self.rows.iter().filter(|(_, row)| row.job.queue == claimed.queue.id);
+        let ranked = of_queue.filter_map(|(position, row)| Some(((self.rules.rank)(&row.job)?, *position)));
+        ranked.min().map(|(_, position)| position)
+    }
+}

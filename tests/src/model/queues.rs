@@ -1,0 +1,103 @@
+//! Queues: saved under a condition, paused, deleted when empty, counted.
+
+use std::sync::Arc;
+
+use outlast_core::{NamespaceId, Queue, QueueId, QueueSettings};
+use outlast_store::queues::{Counts, DeleteRefusal, Expect, SaveRefusal, Saved};
+
+use super::world::World;
+
+impl World {
+    pub(super) fn save_queue(
+        &mut self,
+        namespace: NamespaceId,
+        name: &str,
+        settings: QueueSettings,
+        expect: Expect,
+    ) -> Result<Saved, SaveRefusal> {
+        let present = self.find_queue(namespace, name);
+        match (expect, &present) {
+            (Expect::Absent, Some(_)) => return Err(SaveRefusal::Exists),
+            (Expect::Version(_), None) => return Err(SaveRefusal::NotFound),
+            (Expect::Version(wanted), Some(queue)) if wanted != queue.version => {
+                return Err(SaveRefusal::VersionMismatch { present: queue.version });
+            }
+            _ => {}
+        }
+        Ok(match present {
+            None => Saved { queue: self.create_queue(namespace, name, settings), created: true },
+            Some(queue) if queue.settings == settings => Saved { queue, created: false },
+            Some(queue) => Saved { queue: self.put_queue(Queue { settings, ..Queue::clone(&queue) }), created: false },
+        })
+    }
+
+    pub(super) fn set_paused(&mut self, namespace: NamespaceId, name: &str, paused: bool) -> Option<Arc<Queue>> {
+        let queue = self.find_queue(namespace, name)?;
+        if queue.paused == paused {
+            return Some(queue);
+        }
+        Some(self.put_queue(Queue { paused, ..Queue::clone(&queue) }))
+    }
+
+    pub(super) fn delete_queue(&mut self, namespace: NamespaceId, name: &str) -> Result<(), DeleteRefusal> {
+        let queue = self.find_queue(namespace, name).ok_or(DeleteRefusal::NotFound)?;
+        if !self.is_empty(queue.id) {
+            return Err(DeleteRefusal::NotEmpty);
+        }
+        self.queues.remove(&queue.id);
+        Ok(())
+    }
+
+    pub(super) fn queue(&self, namespace: NamespaceId, name: &str) -> Option<(Arc<Queue>, Counts)> {
+        self.find_queue(namespace, name).map(|queue| self.counted(queue))
+    }
+
+    pub(super) fn queues(&self, namespace: NamespaceId, after: Option<&str>, limit: usize) -> Vec<(Arc<Queue>, Counts)> {
+        let later = |queue: &&Arc<Queue>| {
+            queue.namespace == namespace && after.is_none_or(|after| queue.name.as_str() > after)
+        };
+        let mut found: Vec<_> = self.queues.values().filter(later).cloned().collect();
+        found.sort_by(|one, other| one.name.cmp(&other.name));
+        found.into_iter().take(limit).map(|queue| self.counted(queue)).collect()
+    }
+
+    pub(super) fn census(&self) -> Vec<(Arc<Queue>, Counts)> {
+        self.queues.values().map(|queue| self.counted(Arc::clone(queue))).collect()
+    }
+
+    pub(super) fn is_empty(&self, queue: QueueId) -> bool {
+        self.rows.values().all(|row| row.job.queue != queue)
+    }
+
+    fn counted(&self, queue: Arc<Queue>) -> (Arc<Queue>, Counts) {
+        let mut counts = Counts::default();
+        for row in self.rows.values().filter(|row| row.job.queue == queue.id) {
+            counts.add(row.job.status());
+        }
+        (queue, counts)
+    }
+
+    fn create_queue(&mut self, namespace: NamespaceId, name: &str, settings: QueueSettings) -> Arc<Queue> {
+        self.queues_made += 1;
+        let queue = Arc::new(Queue {
+            id: QueueId(self.queues_made),
+            namespace,
+            name: name.to_owned(),
+            settings,
+            paused: false,
+            hold: None,
+            version: 1,
+            created_at: self.now,
+            updated_at: self.now,
+        });
+        self.queues.insert(queue.id, Arc::clone(&queue));
+        queue
+    }
+
+    /// A change of settings or pause.
+    fn put_queue(&mut self, queue: Queue) -> Arc<Queue> {
+        let queue = Arc::new(Queue { version: queue.version + 1, updated_at: self.now, ..queue });
+        self.queues.insert(queue.id, Arc::clone(&queue));
+        queue
+    }
+}

@@ -1,0 +1,41 @@
+//! What the model asks core. A rig that has to prove it notices a bug swaps one of them.
+
+use std::cmp::Reverse;
+
+use outlast_core::gate::Gate;
+use outlast_core::{Change, Command, Entropy, Job, Queue, Refusal, State, Timestamp, alarm, dedupe, gate};
+use outlast_store::operations::{self, Operation, Step};
+
+/// Higher priority first, then who became eligible first.
+pub type Rank = (Reverse<i8>, Timestamp);
+
+#[derive(Clone, Copy)]
+pub struct Rules {
+    pub decide: fn(&Job, &Queue, Command, Timestamp, &mut dyn Entropy) -> Result<Change, Refusal>,
+    pub alarm: fn(&Job, &Queue) -> Option<Timestamp>,
+    pub gate: fn(&Queue, u64, Timestamp) -> Gate,
+    pub holds_key: fn(&Job, &Queue, Timestamp) -> bool,
+    pub operate: fn(&Operation, &Job) -> Step,
+    /// The place in the order of hand-outs; `None` for a job that is not eligible.
+    pub rank: fn(&Job) -> Option<Rank>,
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules {
+            decide: outlast_core::decide,
+            alarm: alarm::alarm,
+            gate: gate::gate,
+            holds_key: dedupe::holds_key,
+            operate: operations::step,
+            rank,
+        }
+    }
+}
+
+fn rank(job: &Job) -> Option<Rank> {
+    match job.state {
+        State::Queued { ready_at } => Some((Reverse(job.spec.priority), ready_at)),
+        _ => None,
+    }
+}

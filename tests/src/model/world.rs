@@ -1,0 +1,154 @@
+//! Everything the model remembers, and the one way a job changes in it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use outlast_core::gate::Hold;
+use outlast_core::{
+    Change, Clock, Command, Effect, Entropy, Event, Job, JobId, NamespaceId, Queue, QueueId, Refusal, Status,
+    Timestamp, Update,
+};
+use outlast_store::keys::{KeyId, KeyRecord};
+use outlast_store::operations::{Operation, OperationId};
+
+use super::rules::Rules;
+
+/// A job with all that belongs to it.
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub job: Job,
+    pub events: Vec<Event>,
+    pub wake_at: Option<Timestamp>,
+    pub result: Option<Arc<str>>,
+}
+
+pub struct World {
+    pub(super) rules: Rules,
+    clock: Arc<dyn Clock>,
+    entropy: Box<dyn Entropy + Send>,
+    pub now: Timestamp,
+    pub(super) waiting_max: u64,
+    pub(super) namespaces: BTreeMap<String, NamespaceId>,
+    pub queues: BTreeMap<QueueId, Arc<Queue>>,
+    /// By position: the order in which they were published.
+    pub rows: BTreeMap<u64, Row>,
+    pub(super) positions: BTreeMap<JobId, u64>,
+    pub(super) keys: BTreeMap<KeyId, KeyRecord>,
+    pub operations: BTreeMap<OperationId, Operation>,
+    pub(super) queues_made: u32,
+    pub(super) jobs_made: u64,
+}
+
+/// What a command did.
+pub(super) enum Done {
+    Unchanged,
+    Changed { before: Status },
+    Deleted,
+}
+
+impl World {
+    pub(super) fn new(rules: Rules, clock: Arc<dyn Clock>, entropy: Box<dyn Entropy + Send>) -> World {
+        World {
+            rules,
+            now: clock.now(),
+            clock,
+            entropy,
+            waiting_max: u64::MAX,
+            namespaces: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            rows: BTreeMap::new(),
+            positions: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            operations: BTreeMap::new(),
+            queues_made: 0,
+            jobs_made: 0,
+        }
+    }
+
+    /// Time never goes back, whatever the clock says.
+    pub(super) fn tick(&mut self) {
+        self.now = self.now.max(self.clock.now());
+    }
+
+    pub fn row(&self, id: JobId) -> Option<&Row> {
+        self.rows.get(self.positions.get(&id)?)
+    }
+
+    pub fn queue_of(&self, job: &Job) -> &Arc<Queue> {
+        self.queues.get(&job.queue).expect("a job has a queue")
+    }
+
+    pub(super) fn find_queue(&self, namespace: NamespaceId, name: &str) -> Option<Arc<Queue>> {
+        self.queues.values().find(|queue| queue.namespace == namespace && queue.name == name).cloned()
+    }
+
+    pub(super) fn insert(&mut self, row: Row) {
+        self.jobs_made += 1;
+        self.positions.insert(row.job.id, self.jobs_made);
+        self.rows.insert(self.jobs_made, row);
+    }
+
+    /// Takes a job out with all that belongs to it. If it was the probe of a held queue, another one must try.
+    pub fn remove(&mut self, id: JobId) {
+        let Some(row) = self.positions.remove(&id).and_then(|position| self.rows.remove(&position)) else {
+            return;
+        };
+        let queue = self.queue_of(&row.job);
+        if let Some(hold) = queue.hold.filter(|hold| hold.probe == Some(id)) {
+            let vacant = Queue { hold: Some(Hold { probe: None, ..hold }), ..Queue::clone(queue) };
+            self.queues.insert(vacant.id, Arc::new(vacant));
+        }
+    }
+
+    /// Asks core and does what it says.
+    pub(super) fn command(&mut self, position: u64, command: Command) -> Result<Done, Refusal> {
+        let row = self.rows.get(&position).expect("the caller has found it");
+        let queue = Arc::clone(self.queue_of(&row.job));
+        let wakes = command == Command::Wake;
+        let change = (self.rules.decide)(&row.job, &queue, command, self.now, self.entropy.as_mut())?;
+        let (id, before) = (row.job.id, row.job.status());
+        match change {
+            Change::None => {
+                // The settings may have moved the alarm since it was set: an alarm that rang too early is set again.
+                if wakes {
+                    let wake_at = (self.rules.alarm)(&row.job, &queue);
+                    self.row_mut(position).wake_at = wake_at;
+                }
+                Ok(Done::Unchanged)
+            }
+            Change::Delete => {
+                self.remove(id);
+                Ok(Done::Deleted)
+            }
+            Change::Update(update) => {
+                self.write(position, &queue, *update);
+                Ok(Done::Changed { before })
+            }
+        }
+    }
+
+    fn write(&mut self, position: u64, queue: &Arc<Queue>, update: Update) {
+        let wake_at = (self.rules.alarm)(&update.job, queue);
+        let row = self.row_mut(position);
+        row.job = update.job;
+        row.events.extend(update.events);
+        row.wake_at = wake_at;
+        for effect in update.effects {
+            match effect {
+                Effect::KeepResult(body) => self.row_mut(position).result = Some(body),
+                Effect::DropResult => self.row_mut(position).result = None,
+                Effect::SetHold(hold) => {
+                    let present = self.queues.get(&queue.id).expect("a job has a queue");
+                    let held = Queue { hold, ..Queue::clone(present) };
+                    self.queues.insert(queue.id, Arc::new(held));
+                }
+                // Checkpoints are not stored yet.
+                Effect::DropCheckpoints => {}
+            }
+        }
+    }
+
+    fn row_mut(&mut self, position: u64) -> &mut Row {
+        self.rows.get_mut(&position).expect("the caller has found it")
+    }
+}
