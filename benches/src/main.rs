@@ -28,6 +28,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::report::Report;
 use crate::settings::{Cli, Command, RunArgs, Scenario, Settings};
 
+/// The ceiling runs on the same allocator as the server.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> Result<ExitCode> {
     let cli = Cli::parse();
     if let Some(Command::Ceiling { listen }) = cli.command {

@@ -34,7 +34,7 @@ async fn a_bulk_replay_killed_in_the_middle_leaves_no_doubles_and_no_holes() {
     let client = server.client();
     let done = wait_until_done(&client, &operation).await;
 
-    assert_eq!((&done["status"], &done["replayed"]), (&json!("done"), &json!(count)));
+    assert_eq!((&done["status"], &done["processed"]), (&json!("done"), &json!(count)));
     assert_eq!(listed(&client, "work").await.len(), count, "no job was made or lost");
     let jobs = read_jobs(&client, ids).await;
     let mut runs: BTreeMap<String, usize> = BTreeMap::new();
@@ -61,7 +61,7 @@ async fn a_job_that_fails_again_during_the_bulk_is_not_replayed_twice() {
     fail_everything(&client, count - count / 8).await;
     let done = wait_until_done(&client, &operation).await;
 
-    assert_eq!(done["replayed"], count);
+    assert_eq!(done["processed"], count);
     let jobs = read_jobs(&client, ids).await;
     for job in jobs.values() {
         assert_eq!((&job["run"], &job["status"]), (&json!(2), &json!("failed")), "{job}");
@@ -82,7 +82,7 @@ async fn a_dry_run_changes_nothing_and_a_limit_is_kept() {
 
     let reply = client.post("/v1/queues/work/dead/replay", json!({"limit": 10})).await.unwrap();
     let operation = text(&reply.expect(202)["id"]);
-    assert_eq!(wait_until_done(&client, &operation).await["replayed"], 10);
+    assert_eq!(wait_until_done(&client, &operation).await["processed"], 10);
     assert_eq!(dead(&client, "work").await.len(), 20);
 }
 

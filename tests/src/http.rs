@@ -79,7 +79,12 @@ impl Client {
 
     /// A request with the key on it, for callers that add headers or a raw body.
     pub fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
-        self.http.request(method, format!("{}{path}", self.base)).bearer_auth(&self.key)
+        self.keyless(method, path).bearer_auth(&self.key)
+    }
+
+    /// A request without the key.
+    pub fn keyless(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        self.http.request(method, format!("{}{path}", self.base))
     }
 
     pub async fn send(&self, request: reqwest::RequestBuilder) -> Result<Reply, Lost> {

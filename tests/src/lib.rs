@@ -6,6 +6,7 @@ pub mod chance;
 pub mod wait;
 
 pub mod ports;
+pub mod seeds;
 pub mod model;
 
 pub mod http;

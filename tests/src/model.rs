@@ -96,13 +96,7 @@ impl JobStore for ModelStore {
         Ok(self.transaction()?.jobs(&list))
     }
 
-    async fn events(
-        &self,
-        reach: &Reach,
-        id: JobId,
-        after: u64,
-        limit: usize,
-    ) -> Result<Option<Vec<Event>>, Error> {
+    async fn events(&self, reach: &Reach, id: JobId, after: u64, limit: usize) -> Result<Option<Vec<Event>>, Error> {
         Ok(self.transaction()?.events(reach, id, after, limit))
     }
 

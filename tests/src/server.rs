@@ -183,6 +183,16 @@ impl Server {
         self.process.wait_for_exit("the exit after SIGTERM").await
     }
 
+    /// SIGTERM, without waiting: what the server does from here on is what the test is about.
+    pub fn ask_to_stop(&self) {
+        self.process.signal("TERM");
+    }
+
+    /// All that this start has written to its standard error.
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.process.log).expect("the log can be read")
+    }
+
     /// Kill -9, then a new start on the same directory (and on another port).
     pub async fn crash_and_restart(&mut self) {
         self.kill9().await;

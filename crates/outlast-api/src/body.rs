@@ -1,19 +1,25 @@
 //! Reading request bodies: bounded in size and time before anything looks at them.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use http_body_util::BodyExt;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::{Code, Problem};
 use crate::limits::Limits;
 
+/// What is read of a body after its request was refused. A client's own next request is worth that much.
+const DISCARD_BYTES_MAX: usize = 64 << 10;
+const DISCARD_MAX: Duration = Duration::from_millis(250);
+
 /// The whole body, at most `bytes_max`.
 pub(crate) async fn read(
     headers: &HeaderMap,
-    mut body: Body,
+    body: &mut Body,
     bytes_max: usize,
     limits: &Limits,
 ) -> Result<Bytes, Problem> {
@@ -55,6 +61,19 @@ pub(crate) async fn read(
     whole.extend_from_slice(&first);
     whole.extend_from_slice(&rest);
     Ok(whole.freeze())
+}
+
+/// Reads the rest of a body that nobody wants. `false` when there is more of it than is worth waiting for.
+pub(crate) async fn discard(body: &mut Body) -> bool {
+    let mut left = DISCARD_BYTES_MAX;
+    let discarded = async {
+        while let Some(frame) = body.frame().await {
+            let length = frame.ok()?.into_data().map_or(0, |data| data.len());
+            left = left.checked_sub(length)?;
+        }
+        Some(())
+    };
+    timeout(DISCARD_MAX, discarded).await.is_ok_and(|done| done.is_some())
 }
 
 pub(crate) fn declared_length(headers: &HeaderMap) -> Option<usize> {

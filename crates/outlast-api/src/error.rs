@@ -6,7 +6,7 @@ use axum::response::Response;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use outlast_core::Refusal;
-use outlast_core::queue::FieldError;
+use outlast_core::queue::{FieldError, is_name};
 use outlast_store::Error;
 use outlast_store::jobs::Declined;
 use serde_json::{Map, Value, json};
@@ -156,10 +156,12 @@ impl Problem {
     }
 
     pub fn queue_not_found(name: &str) -> Problem {
-        Problem::new(
-            Code::QueueNotFound,
-            format!("queue \"{name}\" does not exist; create it with PUT /v1/queues/{name}"),
-        )
+        let detail = match is_name(name) {
+            true => format!("queue \"{name}\" does not exist; create it with PUT /v1/queues/{name}"),
+            // What cannot be a name is not repeated: it may be anything.
+            false => "no queue has a name like this; check the URL".to_owned(),
+        };
+        Problem::new(Code::QueueNotFound, detail)
     }
 
     pub fn job_not_found() -> Problem {

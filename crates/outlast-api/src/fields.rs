@@ -8,12 +8,18 @@ use outlast_core::queue::{NAME_LENGTH_MAX, is_name, range};
 
 use crate::schema::{Field, Kind, Object, field, text};
 
+pub const NAME_PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$";
+/// Of a job. Keys and operations are numbered.
+pub const ID_PATTERN: &str = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$";
+pub const NUMBER_PATTERN: &str = "^[0-9]{1,9}$";
+
 const fn name() -> Kind {
     Kind::Text {
         min: 1,
         max: NAME_LENGTH_MAX,
         check: is_name,
         wants: "a name (letters, digits, \".\", \"_\", \"-\", starting with a letter or digit)",
+        pattern: NAME_PATTERN,
     }
 }
 
@@ -23,15 +29,26 @@ const fn url() -> Kind {
         max: 2048,
         check: is_web_url,
         wants: "an http or https URL without user, password or fragment",
+        pattern: "^https?://[^/?#@]+",
     }
 }
 
 const fn lease() -> Kind {
-    Kind::Text { min: 32, max: 32, check: is_hex, wants: "the lease as it was handed out (32 hexadecimal digits)" }
+    Kind::Text {
+        min: 32,
+        max: 32,
+        check: is_hex,
+        wants: "the lease as it was handed out (32 hexadecimal digits)",
+        pattern: "^[0-9a-fA-F]{32}$",
+    }
 }
 
 const fn job_id() -> Kind {
-    Kind::Text { min: 36, max: 36, check: is_job_id, wants: "a job id (UUID)" }
+    Kind::Text { min: 36, max: 36, check: is_job_id, wants: "a job id (UUID)", pattern: ID_PATTERN }
+}
+
+const fn idempotency_key() -> Kind {
+    Kind::Text { min: 1, max: KEY_BYTES_MAX, check: is_visible_ascii, wants: "visible ASCII", pattern: "^[ -~]+$" }
 }
 
 const fn span(range: &std::ops::RangeInclusive<Duration>) -> Kind {
@@ -54,11 +71,7 @@ fn is_scope(text: &str) -> bool {
     outlast_engine::scope::Scope::parse(text).is_some()
 }
 
-fn is_receipt_or_id(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b'-' | b'.'))
-}
-
-fn is_visible_ascii(text: &str) -> bool {
+pub(crate) fn is_visible_ascii(text: &str) -> bool {
     text.bytes().all(|byte| (0x20..0x7f).contains(&byte))
 }
 
@@ -162,11 +175,24 @@ const SETTINGS: [Field; 33] = [
     field("fencing", Kind::Word(&["optional", "required"]), "whether a report must name its lease"),
     field(
         "signatureHeader",
-        Kind::Text { min: 1, max: 64, check: is_header_name, wants: "a header name" },
+        Kind::Text {
+            min: 1,
+            max: 64,
+            check: is_header_name,
+            wants: "a header name",
+            pattern: "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$",
+        },
         "name of the plain HMAC header",
     ),
     field("name", name(), "the queue's name"),
 ];
+
+/// The same where no URL has the name.
+const SETTINGS_AND_NAME: [Field; 33] = {
+    let mut fields = SETTINGS;
+    fields[32].required = true;
+    fields
+};
 
 /// All settings; `name` is optional since the URL has it.
 pub const QUEUE: Object = Object {
@@ -175,17 +201,13 @@ pub const QUEUE: Object = Object {
     fields: &SETTINGS,
 };
 pub const QUEUE_NEW: Object =
-    Object { name: "NewQueue", about: "A queue to be created: a name, and settings.", fields: &SETTINGS };
+    Object { name: "NewQueue", about: "A queue to be created: a name, and settings.", fields: &SETTINGS_AND_NAME };
 pub const QUEUE_PATCH: Object =
     Object { name: "QueuePatch", about: "Settings to change; what is left out stays.", fields: &SETTINGS };
 
 const JOB: [Field; 20] = [
     field("payload", Kind::Any, "any JSON, delivered byte for byte"),
-    field(
-        "idempotencyKey",
-        Kind::Text { min: 1, max: KEY_BYTES_MAX, check: is_visible_ascii, wants: "visible ASCII" },
-        "one job per key inside the queue's window",
-    ),
+    field("idempotencyKey", idempotency_key(), "one job per key inside the queue's window"),
     field("delay", span(&range::DELAY), "not before this much time has passed"),
     field("runAt", Kind::Time, "not before this time"),
     field("priority", Kind::Int { min: -100, max: 100 }, "higher goes first"),
@@ -194,7 +216,7 @@ const JOB: [Field; 20] = [
     field("callbackUrl", url(), "told when the job is finished"),
     field(
         "notifyEmail",
-        Kind::Text { min: 3, max: 254, check: is_email, wants: "an e-mail address" },
+        Kind::Text { min: 3, max: 254, check: is_email, wants: "an e-mail address", pattern: "^[^@\\s]+@[^@\\s]+$" },
         "told when the job is finished",
     ),
     field("maxAttempts", count(&range::MAX_ATTEMPTS), "instead of the queue's"),
@@ -214,8 +236,12 @@ pub const PUBLISH: Object = Object { name: "NewJob", about: "A job to be publish
 pub const PUBLISH_BATCH: Object = Object {
     name: "NewJobs",
     about: "Jobs to be published in one durable commit.",
-    fields: &[field("jobs", Kind::List { of: &Kind::Any, max: usize::MAX }, "the jobs, each as in a single publish")
-        .required()],
+    fields: &[field(
+        "jobs",
+        Kind::List { of: &Kind::Entry(&PUBLISH), max: usize::MAX },
+        "the jobs, each as in a single publish",
+    )
+    .required()],
 };
 
 pub const RECEIVE: Object = Object {
@@ -271,7 +297,7 @@ pub const OUTCOME: Object = Object {
 pub const OUTCOMES: Object = Object {
     name: "Outcomes",
     about: "Outcomes of several jobs, each on its own, one durable commit.",
-    fields: &[field("outcomes", Kind::List { of: &Kind::Any, max: 1000 }, "the outcomes").required()],
+    fields: &[field("outcomes", Kind::List { of: &Kind::Entry(&OUTCOME), max: 1000 }, "the outcomes").required()],
 };
 
 pub const REPLAY: Object = Object {
@@ -320,7 +346,7 @@ pub const KEY: Object = Object {
     about: "A key to be made.",
     fields: &[
         field("name", text(128), "what it is for").required(),
-        field("scopes", Kind::List { of: &Kind::Text { min: 1, max: 160, check: is_scope, wants: "a scope (publish, consume, read, manage or admin; all but admin optionally with \":queue\")" }, max: 32 }, "what it may do").required(),
+        field("scopes", Kind::List { of: &Kind::Text { min: 1, max: 160, check: is_scope, wants: "a scope (publish, consume, read, manage or admin; all but admin optionally with \":queue\")", pattern: "^(admin|(publish|consume|read|manage)(:[A-Za-z0-9][A-Za-z0-9._-]{0,127})?)$" }, max: 32 }, "what it may do").required(),
         field("namespace", name(), "another namespace than the caller's; operators only"),
         field("expiresIn", Kind::Duration { min: Duration::from_secs(1), max: Duration::from_secs(3650 * 86_400) }, "when it stops working; never if unset"),
     ],
@@ -331,10 +357,8 @@ pub const SIMPLE_IDS: Object = Object {
     about: "Messages by id or receipt.",
     fields: &[field(
         "ids",
-        Kind::List {
-            of: &Kind::Text { min: 1, max: 80, check: is_receipt_or_id, wants: "a job id or receipt" },
-            max: 1000,
-        },
+        // Any text: what is neither a job nor a receipt simply does not count.
+        Kind::List { of: &text(80), max: 1000 },
         "job ids or receipts",
     )
     .required()],
@@ -344,6 +368,8 @@ const LIMIT: Field = field("limit", Kind::Int { min: 1, max: LIST_LIMIT_MAX }, "
 const CURSOR: Field = field("cursor", text(256), "nextCursor of the page before");
 
 pub const PAGE: &[Field] = &[LIMIT, CURSOR];
+/// A list that shows its newest entries only.
+pub const NEWEST: &[Field] = &[LIMIT];
 pub const LIST_JOBS: &[Field] = &[
     LIMIT,
     CURSOR,
@@ -378,3 +404,22 @@ pub const MESSAGES: &[Field] = &[
     field("batch", Kind::Int { min: 1, max: 100 }, "how many at most; 1 if unset"),
 ];
 pub const NOTHING: &[Field] = &[];
+
+/// Headers with a meaning of ours. They are read where they are used; here they are only described.
+pub const PUBLISH_HEADERS: &[Field] = &[
+    field("Idempotency-Key", idempotency_key(), "as the field idempotencyKey"),
+    field(
+        "Prefer",
+        text(256),
+        "wait=10 holds the answer until the job is finished, at most so many seconds, at most 30",
+    ),
+    field("traceparent", text(256), "W3C trace context, stored with the job and sent on with each hand-out"),
+];
+pub const LEASE_HEADERS: &[Field] = &[field("x-outlast-lease", lease(), "as the field lease")];
+pub const MATCH_HEADERS: &[Field] = &[
+    field("If-Match", text(64), "the ETag of the queue as it was read; 412 when it has changed since"),
+    field("If-None-Match", text(64), "* makes it an error if the queue exists"),
+];
+
+/// What a route reads that needs no body: an empty object is as good as none.
+pub const EMPTY: Object = Object { name: "Empty", about: "Nothing.", fields: NOTHING };

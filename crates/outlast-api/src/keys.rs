@@ -12,6 +12,8 @@ use crate::dead::texts;
 use crate::error::{Code, Problem};
 use crate::{fields, wire};
 
+const PAGE_DEFAULT: usize = 50;
+
 pub(crate) async fn create(call: Call) -> Result<Response, Problem> {
     let mut values = call.read(&fields::KEY)?;
     let caller = call.caller()?;
@@ -37,9 +39,23 @@ pub(crate) async fn create(call: Call) -> Result<Response, Problem> {
     Ok(wire::json_ok(StatusCode::CREATED, &body))
 }
 
-pub(crate) async fn list(call: Call) -> Result<Response, Problem> {
-    let keys = call.engine.keys(call.caller()?).await?;
-    Ok(wire::json_ok(StatusCode::OK, &wire::page(keys.iter().map(wire::key).collect(), None)))
+/// Newest first. Keys are few and all in memory, so a page is cut from the whole list.
+pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
+    let limit = call.query.usize("limit").unwrap_or(PAGE_DEFAULT);
+    let before = match call.query.text("cursor") {
+        None => None,
+        Some(text) => {
+            let id = text.strip_prefix('k').and_then(|digits| digits.parse().ok()).map(KeyId);
+            Some(id.ok_or_else(|| Problem::field("cursor", "must be the nextCursor of the page before"))?)
+        }
+    };
+    let mut keys = call.engine.keys(call.caller()?).await?;
+    keys.retain(|key| before.is_none_or(|before| key.id < before));
+    keys.sort_by_key(|key| std::cmp::Reverse(key.id));
+    let more = keys.len() > limit;
+    keys.truncate(limit);
+    let next = keys.last().filter(|_| more).map(|key| format!("k{}", key.id.0));
+    Ok(wire::json_ok(StatusCode::OK, &wire::page(keys.iter().map(wire::key).collect(), next)))
 }
 
 pub(crate) async fn revoke(call: Call) -> Result<Response, Problem> {

@@ -14,6 +14,7 @@ use axum::Router;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -51,6 +52,9 @@ impl Default for Settings {
 
 /// The pause after a failed accept: out of file descriptors, most likely, and then spinning helps nobody.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long, and how much, is read from a client that was refused in the middle of its request.
+const LINGER_MAX: Duration = Duration::from_secs(2);
+const LINGER_BYTES_MAX: usize = 32 << 20;
 /// hyper's least buffer.
 const BUFFER_MIN: usize = 8192;
 
@@ -114,25 +118,47 @@ async fn connection(stream: TcpStream, router: Router, settings: Arc<Settings>, 
         }
     });
     let mut builder = http1::Builder::new();
-    builder.max_buf_size(settings.head_bytes_max.max(BUFFER_MIN)).pipeline_flush(true);
-    let mut connection = std::pin::pin!(builder.serve_connection(io, service));
+    // Without `pipeline_flush`: it would hold back the 400 or 431 for a head that is refused with bytes left unread.
+    builder.max_buf_size(settings.head_bytes_max.max(BUFFER_MIN));
+    let mut connection = builder.serve_connection(io, service);
     let mut watchdog = std::pin::pin!(pulse.expire(&settings));
     let mut told = false;
     loop {
         tokio::select! {
-            ended = connection.as_mut() => {
+            ended = &mut connection => {
                 if let Err(error) = ended {
                     tracing::debug!(%error, "a connection ended early");
                 }
-                return;
+                break;
             }
             () = watchdog.as_mut() => return,
             _ = stopping.wait_for(|stopping| *stopping), if !told => {
                 told = true;
-                connection.as_mut().graceful_shutdown();
+                Pin::new(&mut connection).graceful_shutdown();
             }
         }
     }
+    if !told {
+        linger(connection.into_parts().io.stream.into_inner()).await;
+    }
+}
+
+/// Reads on after the last answer until the other side has closed too. Closing with bytes unread would reset the
+/// connection, and a client that is refused in the middle of its request would lose the answer that says why.
+async fn linger(mut stream: TcpStream) {
+    // On the heap: in the future itself it would cost every connection its size from the beginning.
+    let mut scratch = vec![0; BUFFER_MIN];
+    let mut left = LINGER_BYTES_MAX;
+    let discard = async {
+        let _ = stream.shutdown().await;
+        while let Ok(length @ 1..) = stream.read(&mut scratch).await
+            && length <= left
+        {
+            left -= length;
+        }
+    };
+    // Whoever takes longer is cut off.
+    let _ = timeout(LINGER_MAX, discard).await;
 }
 
 const NEW: u8 = 0;

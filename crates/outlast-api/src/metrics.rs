@@ -8,6 +8,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
 use outlast_core::Status;
 use outlast_engine::Engine;
+use outlast_store::jobs::Reach;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -37,12 +38,13 @@ impl Requests {
 
 type Labels = Vec<(&'static str, String)>;
 
-/// The registry is filled anew for each reading: what it shows is kept elsewhere.
-pub(crate) async fn render(engine: &Engine, requests: &Requests) -> Result<Response, Problem> {
+/// The registry is filled anew for each reading: what it shows is kept elsewhere. Queues beyond the caller's reach are
+/// left out; the counters are of the whole server and name nobody.
+pub(crate) async fn render(engine: &Engine, requests: &Requests, reach: &Reach) -> Result<Response, Problem> {
     let mut registry = Registry::with_prefix("outlast");
     let jobs: Family<Labels, Gauge> = Family::default();
     let paused: Family<Labels, Gauge> = Family::default();
-    for (queue, counts) in engine.store().census().await? {
+    for (queue, counts) in engine.store().census().await?.into_iter().filter(|(queue, _)| reach.covers(queue)) {
         let labels = vec![("namespace", queue.namespace.0.to_string()), ("queue", queue.name.clone())];
         for status in Status::ALL {
             let mut labels = labels.clone();

@@ -1,13 +1,17 @@
 //! The OpenAPI 3.1 document, made from the route and field tables that also serve the requests.
 
+mod answers;
+
 use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use crate::call::Call;
 use crate::error::{Code, Problem};
-use crate::routes::{Need, ROUTES, Route};
-use crate::schema::{Field, Kind, Object, wants};
+use crate::fields::{ID_PATTERN, NAME_PATTERN, NUMBER_PATTERN};
+use crate::routes::{Need, ROUTES, Route, Shape};
+use crate::schema::words::wants;
+use crate::schema::{Field, Kind, Object};
 use crate::wire;
 
 pub(crate) async fn show(_: Call) -> Result<Response, Problem> {
@@ -17,7 +21,7 @@ pub(crate) async fn show(_: Call) -> Result<Response, Problem> {
 /// The whole document.
 pub fn document() -> Value {
     let mut paths: Map<String, Value> = Map::new();
-    let mut schemas: Map<String, Value> = Map::new();
+    let mut schemas = answers::schemas();
     for route in ROUTES {
         if let Some(object) = route.body {
             add_schema(&mut schemas, object);
@@ -47,29 +51,11 @@ pub fn document() -> Value {
 }
 
 fn operation(route: &Route) -> Value {
-    let mut parameters: Vec<Value> = Vec::new();
-    for name in route.path.split(['{', '}']).skip(1).step_by(2) {
-        parameters
-            .push(json!({"name": name, "in": "path", "required": true, "schema": {"type": "string", "minLength": 1}}));
-    }
-    for field in route.query {
-        parameters.push(query_parameter(field));
-    }
-    let (status, meaning) = route.answer;
-    let mut responses = Map::new();
-    responses.insert(status.to_string(), json!({"description": meaning, "content": {"application/json": {}}}));
-    responses.insert(
-        "default".to_owned(),
-        json!({
-            "description": "a problem",
-            "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
-        }),
-    );
     let mut operation = json!({
         "operationId": operation_id(route),
         "summary": route.summary,
-        "parameters": parameters,
-        "responses": responses,
+        "parameters": parameters(route),
+        "responses": responses(route),
     });
     let Value::Object(map) = &mut operation else {
         return operation;
@@ -89,7 +75,45 @@ fn operation(route: &Route) -> Value {
     operation
 }
 
-/// `post /v1/queues/{queue}/jobs` becomes `postQueuesQueueJobs`.
+fn parameters(route: &Route) -> Vec<Value> {
+    let mut parameters: Vec<Value> = Vec::new();
+    for name in route.path.split(['{', '}']).skip(1).step_by(2) {
+        let pattern = match name {
+            "queue" => NAME_PATTERN,
+            _ if route.path.starts_with("/v1/jobs/") => ID_PATTERN,
+            _ => NUMBER_PATTERN,
+        };
+        let schema = json!({"type": "string", "pattern": pattern});
+        parameters.push(json!({"name": name, "in": "path", "required": true, "schema": schema}));
+    }
+    parameters.extend(route.query.iter().map(|field| parameter(field, "query")));
+    parameters.extend(route.headers.iter().map(|field| parameter(field, "header")));
+    parameters
+}
+
+fn responses(route: &Route) -> Map<String, Value> {
+    let mut responses = Map::new();
+    for (status, meaning, shape) in [route.answer].iter().chain(route.also) {
+        let content = match shape {
+            Shape::Nothing => json!({}),
+            Shape::Anything => json!({"application/json": {}}),
+            Shape::Named(name) => {
+                json!({"application/json": {"schema": {"$ref": format!("#/components/schemas/{name}")}}})
+            }
+            Shape::Metrics => json!({"application/openmetrics-text": {"schema": {"type": "string"}}}),
+        };
+        let mut response = json!({"description": meaning});
+        if let (false, Value::Object(map)) = (*shape == Shape::Nothing, &mut response) {
+            map.insert("content".to_owned(), content);
+        }
+        responses.insert(status.to_string(), response);
+    }
+    let problem = json!({"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}});
+    responses.insert("default".to_owned(), json!({"description": "a problem", "content": problem}));
+    responses
+}
+
+/// `post /v1/queues/{queue}/jobs` becomes `postQueuesQueueJobs`; what is not under /v1 keeps its first word.
 fn operation_id(route: &Route) -> String {
     let mut id = route.method.as_str().to_lowercase();
     for part in route.path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| !part.is_empty() && *part != "v1")
@@ -101,18 +125,27 @@ fn operation_id(route: &Route) -> String {
     id
 }
 
-fn query_parameter(field: &Field) -> Value {
+fn parameter(field: &Field, place: &str) -> Value {
+    // `tag.colour=red`: any number of parameters with one beginning, which OpenAPI can say only as an object.
     if let Some(start) = field.name.strip_suffix(".*") {
         return json!({
-            "name": start, "in": "query", "description": format!("{} (written as {start}.NAME=VALUE)", field.about),
-            "style": "form", "explode": true, "x-outlast-prefix": format!("{start}."), "schema": {"type": "null"},
+            "name": start, "in": place, "description": format!("{}, written as {start}.NAME=VALUE", field.about),
+            "style": "form", "explode": true,
+            "schema": {"type": "object", "propertyNames": {"pattern": format!("^{start}\\.[A-Za-z0-9_-]+$")},
+                "additionalProperties": schema_of(&field.kind)},
         });
     }
-    json!({"name": field.name, "in": "query", "description": field.about, "schema": schema_of(&field.kind)})
+    json!({"name": field.name, "in": place, "description": field.about, "schema": schema_of(&field.kind)})
 }
 
+/// The object, and the objects it is a list of.
 fn add_schema(schemas: &mut Map<String, Value>, object: &'static Object) {
     schemas.insert(object.name.to_owned(), object_schema(object));
+    for field in object.fields {
+        if let Kind::List { of: Kind::Entry(entry), .. } = &field.kind {
+            add_schema(schemas, entry);
+        }
+    }
 }
 
 fn object_schema(object: &Object) -> Value {
@@ -144,7 +177,13 @@ fn schema_of(kind: &Kind) -> Value {
         Kind::Bool => json!({"type": "boolean"}),
         Kind::Int { min, max } => json!({"type": "integer", "minimum": min, "maximum": max}),
         Kind::Number { min, max } => json!({"type": "number", "minimum": min, "maximum": max}),
-        Kind::Text { min, max, .. } => json!({"type": "string", "minLength": min, "maxLength": max}),
+        Kind::Text { min, max, pattern, .. } => {
+            let mut schema = json!({"type": "string", "minLength": min, "maxLength": max});
+            if let (false, Value::Object(map)) = (pattern.is_empty(), &mut schema) {
+                map.insert("pattern".to_owned(), json!(pattern));
+            }
+            schema
+        }
         Kind::Word(words) => json!({"type": "string", "enum": words}),
         Kind::Duration { min, max } => json!({"anyOf": [
             {"type": "number", "minimum": min.as_secs_f64(), "maximum": max.as_secs_f64()},
@@ -152,6 +191,7 @@ fn schema_of(kind: &Kind) -> Value {
         ]}),
         Kind::Time => json!({"type": "string", "format": "date-time"}),
         Kind::Object(object) => object_schema(object),
+        Kind::Entry(object) => json!({"$ref": format!("#/components/schemas/{}", object.name)}),
         Kind::Map { entries, value_bytes, .. } => {
             json!({"type": "object", "maxProperties": entries, "additionalProperties": {"type": "string", "maxLength": value_bytes}})
         }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use axum::response::Response;
 use http::header::{ETAG, HeaderName, LOCATION, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
-use outlast_core::queue::FieldError;
+use outlast_core::dedupe::KEY_BYTES_MAX;
 use outlast_core::{Job, NamespaceId, Overrides, Spec, Timestamp};
+use outlast_engine::scope::Word;
 use outlast_engine::watch::Until;
-use outlast_store::jobs::{NewJob, Published, Reach};
+use outlast_store::jobs::{Found, NewJob, Published, Reach};
 use serde_json::{Value as Json, json};
 
 use crate::call::Call;
@@ -20,6 +21,7 @@ use crate::wire;
 
 /// Longest wait of `Prefer: wait`.
 const PREFER_WAIT_MAX: Duration = Duration::from_secs(30);
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
 pub(crate) async fn one(call: Call) -> Result<Response, Problem> {
@@ -29,13 +31,17 @@ pub(crate) async fn one(call: Call) -> Result<Response, Problem> {
     let wait = preferred_wait(&call);
     let new = NewJob { namespace, queue: Arc::clone(&queue), spec: Arc::new(spec) };
     let published = call.engine.publish(vec![new]).await?.pop();
-    let (job, duplicate, mismatch) = created(published, &queue)?;
+    let (mut job, duplicate, mismatch) = created(published, &queue)?;
+    let mut status = if duplicate { StatusCode::OK } else { StatusCode::ACCEPTED };
     if let Some(wait) = wait
-        && let Some(response) = waited(&call, namespace, &job, wait).await?
+        && let Some(found) = finished(&call, namespace, &job, wait).await?
     {
-        return Ok(response);
+        // The whole job is for those who may read it; a key that only publishes learns the state.
+        if let Some(reach) = call.caller()?.reach(Word::Read).filter(|reach| reach.covers(&found.queue)) {
+            return whole(&call, &reach, &found).await;
+        }
+        (job, status) = (found.job, StatusCode::OK);
     }
-    let status = if duplicate { StatusCode::OK } else { StatusCode::ACCEPTED };
     let mut response = wire::ok(status, wire::published(&job, &queue, duplicate, mismatch));
     let headers = response.headers_mut();
     if let Ok(location) = HeaderValue::try_from(format!("/v1/jobs/{}", job.id)) {
@@ -51,6 +57,9 @@ pub(crate) async fn one(call: Call) -> Result<Response, Problem> {
 pub(crate) async fn batch(call: Call) -> Result<Response, Problem> {
     let queue: Arc<str> = call.queue()?.into();
     let namespace = call.caller()?.namespace;
+    if call.headers.contains_key(IDEMPOTENCY_KEY) {
+        return Err(Problem::field("Idempotency-Key", "names one job; in a batch, give each job its idempotencyKey"));
+    }
     let raws = call.read(&fields::PUBLISH_BATCH)?.list("jobs").unwrap_or_default();
     if raws.len() > call.limits.batch_jobs {
         let detail =
@@ -68,11 +77,16 @@ pub(crate) async fn batch(call: Call) -> Result<Response, Problem> {
             Err(problem) => refusals.push(Some(problem)),
         }
     }
-    // An unknown queue refuses the batch as a whole, even an empty one.
-    if call.engine.store().queue(namespace, &queue).await?.is_none() {
+    let published = call.engine.publish(jobs).await?;
+    // An unknown queue refuses the batch as a whole, even one without a single good job.
+    let missing = match published.first() {
+        Some(first) => *first == Published::QueueNotFound,
+        None => call.engine.store().queue(namespace, &queue).await?.is_none(),
+    };
+    if missing {
         return Err(Problem::queue_not_found(&queue));
     }
-    let mut published = call.engine.publish(jobs).await?.into_iter();
+    let mut published = published.into_iter();
     let answers: Vec<Json> = refusals
         .into_iter()
         .map(|refusal| match refusal {
@@ -187,14 +201,14 @@ fn tags(values: &mut Values<'_>) -> Vec<(Box<str>, Box<str>)> {
 /// From the field or the header `Idempotency-Key`, bare or as a quoted string.
 fn idempotency_key(values: &mut Values<'_>, call: &Call) -> Result<Option<Box<str>>, Problem> {
     let in_body = values.text("idempotencyKey");
-    let Some(header) = call.headers.get("idempotency-key") else {
+    let Some(header) = call.headers.get(IDEMPOTENCY_KEY) else {
         return Ok(in_body.map(Into::into));
     };
-    let wrong = |message: &str| Problem::invalid(vec![FieldError::new("Idempotency-Key", message)]);
-    let text = header.to_str().map_err(|_| wrong("must be visible ASCII"))?.trim();
+    let wrong = |message: &str| Problem::field("Idempotency-Key", message);
+    let text = header.to_str().unwrap_or_default().trim();
     let text = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
-    if !(1..=outlast_core::dedupe::KEY_BYTES_MAX).contains(&text.len()) {
-        return Err(wrong("must have 1 to 255 bytes"));
+    if !(1..=KEY_BYTES_MAX).contains(&text.len()) || !fields::is_visible_ascii(text) {
+        return Err(wrong("must be visible ASCII of 1 to 255 bytes"));
     }
     if in_body.is_some_and(|key| key != text) {
         return Err(wrong("differs from the field idempotencyKey; send one of them"));
@@ -215,21 +229,19 @@ fn preferred_wait(call: &Call) -> Option<Duration> {
     (wait > 0).then(|| Duration::from_secs(wait).min(PREFER_WAIT_MAX))
 }
 
-/// The whole job if it finishes within the wait.
-async fn waited(call: &Call, namespace: NamespaceId, job: &Job, wait: Duration) -> Result<Option<Response>, Problem> {
-    let reach = Reach::Namespace(namespace);
-    let Some(found) = call.engine.watch(&reach, job.id, Until::Terminal, wait).await? else {
-        return Ok(None);
-    };
-    if !found.job.status().is_terminal() {
-        return Ok(None);
-    }
-    let events = crate::jobs::last_events(call, &reach, &found.job).await?;
+/// The job, if it finishes within the wait.
+async fn finished(call: &Call, namespace: NamespaceId, job: &Job, wait: Duration) -> Result<Option<Found>, Problem> {
+    let found = call.engine.watch(&Reach::Namespace(namespace), job.id, Until::Terminal, wait).await?;
+    Ok(found.filter(|found| found.job.status().is_terminal()))
+}
+
+async fn whole(call: &Call, reach: &Reach, found: &Found) -> Result<Response, Problem> {
+    let events = crate::jobs::last_events(call, reach, &found.job).await?;
     let mut response = wire::ok(StatusCode::OK, wire::job(&found.job, &found.queue, &events, call.engine.now()));
     let headers = response.headers_mut();
     headers.insert(PREFERENCE_APPLIED, HeaderValue::from_static("wait"));
     if let Ok(etag) = HeaderValue::try_from(format!("\"{}\"", found.job.version)) {
         headers.insert(ETAG, etag);
     }
-    Ok(Some(response))
+    Ok(response)
 }

@@ -40,11 +40,10 @@ pub(crate) async fn receive(call: Call) -> Result<Response, Problem> {
 /// Shared with the simple form.
 pub(crate) async fn hand_out(call: &Call, want: Claim, wait: Duration) -> Result<Claimed, Problem> {
     let name = want.queue.clone();
-    let queue = call.engine.store().queue(want.namespace, &name).await?;
-    let (queue, _) = queue.ok_or_else(|| Problem::queue_not_found(&name))?;
-    if !queue.settings.allows_pull() {
+    let claimed = call.engine.claim(want, wait).await?.ok_or_else(|| Problem::queue_not_found(&name))?;
+    if claimed.push_only {
         let detail = format!("queue \"{name}\" delivers to a webhook; set allowPull to let pullers have its jobs");
         return Err(Problem::new(Code::NotPullable, detail));
     }
-    call.engine.claim(want, wait).await?.ok_or_else(|| Problem::queue_not_found(&name))
+    Ok(claimed)
 }

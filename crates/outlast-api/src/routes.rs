@@ -22,11 +22,25 @@ pub enum Need {
 /// How large a body may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    None,
+    /// A few settings, or nothing.
     Small,
     Job,
     Batch,
 }
+
+/// What stands in the body of a success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    Nothing,
+    /// JSON of the user's own.
+    Anything,
+    /// A schema of `openapi::answers`.
+    Named(&'static str),
+    Metrics,
+}
+
+/// A status that is not a problem, what it means and what it brings.
+pub type Success = (u16, &'static str, Shape);
 
 type Answer = Pin<Box<dyn Future<Output = Result<Response, Problem>> + Send>>;
 
@@ -37,8 +51,11 @@ pub struct Route {
     pub body: Option<&'static Object>,
     pub query: &'static [Field],
     pub size: Size,
-    /// The status of success and what it means.
-    pub answer: (u16, &'static str),
+    /// Headers with a meaning of ours.
+    pub headers: &'static [Field],
+    /// The usual success first.
+    pub answer: Success,
+    pub also: &'static [Success],
     pub summary: &'static str,
     pub(crate) handler: fn(Call) -> Answer,
 }
@@ -61,7 +78,7 @@ const fn plain(
     method: Method,
     path: &'static str,
     need: Need,
-    answer: (u16, &'static str),
+    answer: (u16, &'static str, Shape),
     handler: fn(Call) -> Answer,
 ) -> Route {
     Route {
@@ -70,8 +87,10 @@ const fn plain(
         need,
         body: None,
         query: fields::NOTHING,
-        size: Size::None,
+        size: Size::Small,
+        headers: fields::NOTHING,
         answer,
+        also: &[],
         summary: answer.1,
         handler,
     }
@@ -88,56 +107,76 @@ impl Route {
         self.query = query;
         self
     }
+
+    const fn hears(mut self, headers: &'static [Field]) -> Route {
+        self.headers = headers;
+        self
+    }
+
+    const fn or(mut self, also: &'static [Success]) -> Route {
+        self.also = also;
+        self
+    }
 }
+
+const QUEUE: Shape = Shape::Named("Queue");
+const JOB: Shape = Shape::Named("Job");
+const JOBS: Shape = Shape::Named("JobPage");
+const REPORTED: Shape = Shape::Named("Reported");
+const OPERATION: Shape = Shape::Named("Operation");
+const HEALTH: Shape = Shape::Named("Health");
+
+const PUBLISHED_BEFORE: &[Success] =
+    &[(200, "the key has this job already, or the job is finished within the wait", Shape::Named("PublishedOrJob"))];
 
 #[rustfmt::skip]
 pub static ROUTES: &[Route] = &[
-    plain(Method::POST,   "/v1/queues",                        MANAGE,  (201, "creates a queue"),                         handler!(queues::create)).reads(&fields::QUEUE_NEW, Size::Small),
-    plain(Method::GET,    "/v1/queues",                        READ,    (200, "lists queues by name"),                    handler!(queues::list)).asks(fields::PAGE),
-    plain(Method::PUT,    "/v1/queues/{queue}",                MANAGE,  (200, "creates or replaces a queue"),             handler!(queues::put)).reads(&fields::QUEUE, Size::Small),
-    plain(Method::PATCH,  "/v1/queues/{queue}",                MANAGE,  (200, "changes settings of a queue"),             handler!(queues::patch)).reads(&fields::QUEUE_PATCH, Size::Small),
-    plain(Method::GET,    "/v1/queues/{queue}",                READ,    (200, "shows a queue with its counts"),           handler!(queues::show)),
-    plain(Method::DELETE, "/v1/queues/{queue}",                MANAGE,  (204, "deletes a queue"),                         handler!(queues::delete)).asks(fields::DELETE_QUEUE),
-    plain(Method::POST,   "/v1/queues/{queue}/pause",          MANAGE,  (200, "stops handing out jobs"),                  handler!(queues::pause)),
-    plain(Method::POST,   "/v1/queues/{queue}/resume",         MANAGE,  (200, "hands out jobs again"),                    handler!(queues::resume)),
-    plain(Method::POST,   "/v1/queues/{queue}/purge",          MANAGE,  (202, "cancels all waiting jobs"),                handler!(operations::purge)),
-    plain(Method::POST,   "/v1/queues/{queue}/jobs",           PUBLISH, (202, "publishes a job"),                         handler!(publish::one)).reads(&fields::PUBLISH, Size::Job),
-    plain(Method::POST,   "/v1/queues/{queue}/jobs/batch",     PUBLISH, (202, "publishes jobs in one commit"),            handler!(publish::batch)).reads(&fields::PUBLISH_BATCH, Size::Batch),
-    plain(Method::POST,   "/v1/queues/{queue}/receive",        CONSUME, (200, "hands out jobs to a puller"),              handler!(receive::receive)).reads(&fields::RECEIVE, Size::Small),
-    plain(Method::GET,    "/v1/queues/{queue}/dead",           READ,    (200, "lists dead letters"),                      handler!(dead::list)).asks(fields::PAGE),
-    plain(Method::POST,   "/v1/queues/{queue}/dead/replay",    MANAGE,  (202, "replays dead letters in bulk"),            handler!(dead::replay)).reads(&fields::DEAD_REPLAY, Size::Small),
-    plain(Method::DELETE, "/v1/queues/{queue}/dead",           MANAGE,  (202, "deletes all dead letters"),                handler!(dead::discard)),
+    plain(Method::POST,   "/v1/queues",                        MANAGE,  (201, "creates a queue", QUEUE),                                        handler!(queues::create)).reads(&fields::QUEUE_NEW, Size::Small),
+    plain(Method::GET,    "/v1/queues",                        READ,    (200, "lists queues by name", Shape::Named("QueuePage")),               handler!(queues::list)).asks(fields::PAGE),
+    plain(Method::PUT,    "/v1/queues/{queue}",                MANAGE,  (200, "creates or replaces a queue", QUEUE),                            handler!(queues::put)).reads(&fields::QUEUE, Size::Small).hears(fields::MATCH_HEADERS).or(&[(201, "it did not exist before", QUEUE)]),
+    plain(Method::PATCH,  "/v1/queues/{queue}",                MANAGE,  (200, "changes settings of a queue", QUEUE),                            handler!(queues::patch)).reads(&fields::QUEUE_PATCH, Size::Small).hears(fields::MATCH_HEADERS),
+    plain(Method::GET,    "/v1/queues/{queue}",                READ,    (200, "shows a queue with its counts", QUEUE),                          handler!(queues::show)),
+    plain(Method::DELETE, "/v1/queues/{queue}",                MANAGE,  (204, "deletes a queue", Shape::Nothing),                               handler!(queues::delete)).asks(fields::DELETE_QUEUE).or(&[(202, "with force: its jobs go first", OPERATION)]),
+    plain(Method::POST,   "/v1/queues/{queue}/pause",          MANAGE,  (200, "stops handing out jobs", QUEUE),                                 handler!(queues::pause)),
+    plain(Method::POST,   "/v1/queues/{queue}/resume",         MANAGE,  (200, "hands out jobs again", QUEUE),                                   handler!(queues::resume)),
+    plain(Method::POST,   "/v1/queues/{queue}/purge",          MANAGE,  (202, "cancels all waiting jobs", OPERATION),                           handler!(operations::purge)),
+    plain(Method::POST,   "/v1/queues/{queue}/jobs",           PUBLISH, (202, "publishes a job", Shape::Named("Published")),                    handler!(publish::one)).reads(&fields::PUBLISH, Size::Job).hears(fields::PUBLISH_HEADERS).or(PUBLISHED_BEFORE),
+    plain(Method::POST,   "/v1/queues/{queue}/jobs/batch",     PUBLISH, (202, "publishes jobs in one commit", Shape::Named("PublishedBatch")),  handler!(publish::batch)).reads(&fields::PUBLISH_BATCH, Size::Batch),
+    plain(Method::POST,   "/v1/queues/{queue}/receive",        CONSUME, (200, "hands out jobs to a puller", Shape::Named("Received")),          handler!(receive::receive)).reads(&fields::RECEIVE, Size::Small),
+    plain(Method::GET,    "/v1/queues/{queue}/dead",           READ,    (200, "lists dead letters", JOBS),                                      handler!(dead::list)).asks(fields::PAGE),
+    plain(Method::POST,   "/v1/queues/{queue}/dead/replay",    MANAGE,  (202, "replays dead letters in bulk", OPERATION),                       handler!(dead::replay)).reads(&fields::DEAD_REPLAY, Size::Small).or(&[(200, "a dry run: only counted", Shape::Named("DryRun"))]),
+    plain(Method::DELETE, "/v1/queues/{queue}/dead",           MANAGE,  (202, "deletes all dead letters", OPERATION),                           handler!(dead::discard)),
 
-    plain(Method::GET,    "/v1/jobs",                          READ,    (200, "lists jobs, newest first"),                handler!(jobs::list)).asks(fields::LIST_JOBS),
-    plain(Method::GET,    "/v1/jobs/{id}",                     READ,    (200, "shows a job; long-polls with wait"),       handler!(jobs::show)).asks(fields::JOB_WAIT),
-    plain(Method::DELETE, "/v1/jobs/{id}",                     MANAGE,  (200, "cancels a job"),                           handler!(jobs::cancel)),
-    plain(Method::GET,    "/v1/jobs/{id}/events",              READ,    (200, "the job's log, oldest first"),             handler!(jobs::events)).asks(fields::EVENTS),
-    plain(Method::GET,    "/v1/jobs/{id}/result",              READ,    (200, "the job's inline result"),                 handler!(jobs::result)),
-    plain(Method::POST,   "/v1/jobs/{id}/cancel",              MANAGE,  (200, "cancels a job"),                           handler!(jobs::cancel)),
-    plain(Method::POST,   "/v1/jobs/{id}/replay",              MANAGE,  (200, "starts a new run of a dead letter"),       handler!(jobs::replay)).reads(&fields::REPLAY, Size::Job),
-    plain(Method::POST,   "/v1/jobs/{id}/ack",                 CONSUME, (200, "the work is done"),                        handler!(outcome::ack)).reads(&fields::ACK, Size::Job),
-    plain(Method::POST,   "/v1/jobs/{id}/nack",                CONSUME, (200, "the work failed"),                         handler!(outcome::nack)).reads(&fields::NACK, Size::Small),
-    plain(Method::POST,   "/v1/jobs/{id}/defer",               CONSUME, (200, "not now; no attempt is charged"),          handler!(outcome::defer)).reads(&fields::DEFER, Size::Small),
-    plain(Method::POST,   "/v1/jobs/{id}/release",             CONSUME, (200, "handed back at once, free"),               handler!(outcome::release)).reads(&fields::RELEASE, Size::Small),
-    plain(Method::POST,   "/v1/jobs/{id}/cancelled",           CONSUME, (200, "a requested cancel was carried out"),      handler!(outcome::cancelled)).reads(&fields::CONFIRM, Size::Small),
-    plain(Method::POST,   "/v1/outcomes",                      CONSUME, (200, "outcomes of several jobs"),                handler!(outcome::batch)).reads(&fields::OUTCOMES, Size::Batch),
+    plain(Method::GET,    "/v1/jobs",                          READ,    (200, "lists jobs, newest first", JOBS),                                handler!(jobs::list)).asks(fields::LIST_JOBS),
+    plain(Method::GET,    "/v1/jobs/{id}",                     READ,    (200, "shows a job; long-polls with wait", JOB),                        handler!(jobs::show)).asks(fields::JOB_WAIT).or(&[(410, "the job, whose result has expired and was deleted", JOB)]),
+    plain(Method::DELETE, "/v1/jobs/{id}",                     MANAGE,  (200, "cancels a job", JOB),                                            handler!(jobs::cancel)),
+    plain(Method::GET,    "/v1/jobs/{id}/events",              READ,    (200, "the job's log, oldest first", Shape::Named("Events")),           handler!(jobs::events)).asks(fields::EVENTS),
+    plain(Method::GET,    "/v1/jobs/{id}/result",              READ,    (200, "the job's inline result", Shape::Anything),                      handler!(jobs::result)),
+    plain(Method::POST,   "/v1/jobs/{id}/cancel",              MANAGE,  (200, "cancels a job", JOB),                                            handler!(jobs::cancel)),
+    plain(Method::POST,   "/v1/jobs/{id}/replay",              MANAGE,  (200, "starts a new run of a dead letter", JOB),                        handler!(jobs::replay)).reads(&fields::REPLAY, Size::Job),
+    plain(Method::POST,   "/v1/jobs/{id}/ack",                 CONSUME, (200, "the work is done", REPORTED),                                    handler!(outcome::ack)).reads(&fields::ACK, Size::Job).hears(fields::LEASE_HEADERS),
+    plain(Method::POST,   "/v1/jobs/{id}/nack",                CONSUME, (200, "the work failed", REPORTED),                                     handler!(outcome::nack)).reads(&fields::NACK, Size::Small).hears(fields::LEASE_HEADERS),
+    plain(Method::POST,   "/v1/jobs/{id}/defer",               CONSUME, (200, "not now; no attempt is charged", REPORTED),                      handler!(outcome::defer)).reads(&fields::DEFER, Size::Small).hears(fields::LEASE_HEADERS),
+    plain(Method::POST,   "/v1/jobs/{id}/release",             CONSUME, (200, "handed back at once, free", REPORTED),                           handler!(outcome::release)).reads(&fields::RELEASE, Size::Small).hears(fields::LEASE_HEADERS),
+    plain(Method::POST,   "/v1/jobs/{id}/cancelled",           CONSUME, (200, "a requested cancel was carried out", REPORTED),                  handler!(outcome::cancelled)).reads(&fields::CONFIRM, Size::Small).hears(fields::LEASE_HEADERS),
+    plain(Method::POST,   "/v1/outcomes",                      CONSUME, (200, "outcomes of several jobs", Shape::Named("ReportedBatch")),       handler!(outcome::batch)).reads(&fields::OUTCOMES, Size::Batch),
 
-    plain(Method::GET,    "/v1/operations",                    READ,    (200, "lists operations, newest first"),          handler!(operations::list)).asks(fields::PAGE),
-    plain(Method::GET,    "/v1/operations/{id}",               READ,    (200, "shows an operation"),                      handler!(operations::show)),
-    plain(Method::POST,   "/v1/operations/{id}/stop",          MANAGE,  (200, "stops an operation where it is"),          handler!(operations::stop)),
+    plain(Method::GET,    "/v1/operations",                    READ,    (200, "lists operations, newest first", Shape::Named("OperationPage")), handler!(operations::list)).asks(fields::NEWEST),
+    plain(Method::GET,    "/v1/operations/{id}",               READ,    (200, "shows an operation", OPERATION),                                 handler!(operations::show)),
+    plain(Method::POST,   "/v1/operations/{id}/stop",          MANAGE,  (200, "stops an operation where it is", OPERATION),                     handler!(operations::stop)),
 
-    plain(Method::POST,   "/v1/keys",                          ADMIN,   (201, "makes a key, shown this once"),            handler!(keys::create)).reads(&fields::KEY, Size::Small),
-    plain(Method::GET,    "/v1/keys",                          ADMIN,   (200, "lists keys without their text"),           handler!(keys::list)),
-    plain(Method::DELETE, "/v1/keys/{id}",                     ADMIN,   (200, "revokes a key"),                           handler!(keys::revoke)),
+    plain(Method::POST,   "/v1/keys",                          ADMIN,   (201, "makes a key, shown this once", Shape::Named("IssuedKey")),       handler!(keys::create)).reads(&fields::KEY, Size::Small),
+    plain(Method::GET,    "/v1/keys",                          ADMIN,   (200, "lists keys without their text", Shape::Named("KeyPage")),        handler!(keys::list)).asks(fields::PAGE),
+    plain(Method::DELETE, "/v1/keys/{id}",                     ADMIN,   (200, "revokes a key", Shape::Named("Key")),                            handler!(keys::revoke)),
 
-    plain(Method::GET,    "/api/queues",                       CONSUME, (200, "simple form: lists pull queues"),          handler!(simple::queues)),
-    plain(Method::GET,    "/api/queues/{queue}/messages",      CONSUME, (200, "simple form: takes messages"),             handler!(simple::messages)).asks(fields::MESSAGES),
-    plain(Method::POST,   "/api/queues/{queue}/ack",           CONSUME, (200, "simple form: messages are done"),          handler!(simple::ack)).reads(&fields::SIMPLE_IDS, Size::Small),
-    plain(Method::POST,   "/api/queues/{queue}/nack",          CONSUME, (200, "simple form: messages failed"),            handler!(simple::nack)).reads(&fields::SIMPLE_IDS, Size::Small),
+    plain(Method::GET,    "/api/queues",                       CONSUME, (200, "simple form: lists pull queues", Shape::Named("SimpleQueues")),  handler!(simple::queues)),
+    plain(Method::GET,    "/api/queues/{queue}/messages",      CONSUME, (200, "simple form: takes messages", Shape::Named("Messages")),         handler!(simple::messages)).asks(fields::MESSAGES),
+    plain(Method::POST,   "/api/queues/{queue}/ack",           CONSUME, (200, "simple form: messages are done", Shape::Named("Acked")),         handler!(simple::ack)).reads(&fields::SIMPLE_IDS, Size::Batch),
+    plain(Method::POST,   "/api/queues/{queue}/nack",          CONSUME, (200, "simple form: messages failed", Shape::Named("Nacked")),          handler!(simple::nack)).reads(&fields::SIMPLE_IDS, Size::Batch),
 
-    plain(Method::GET,    "/healthz",                          OPEN,    (200, "the process is alive"),                    handler!(health::alive)),
-    plain(Method::GET,    "/livez",                            OPEN,    (200, "the process is alive"),                    handler!(health::alive)),
-    plain(Method::GET,    "/readyz",                           OPEN,    (200, "the store answers and we are not draining"), handler!(health::ready)),
-    plain(Method::GET,    "/metrics",                          READ,    (200, "OpenMetrics"),                             handler!(health::alive)),
-    plain(Method::GET,    "/openapi.json",                     OPEN,    (200, "this API as OpenAPI 3.1"),                 handler!(openapi::show)),
+    plain(Method::GET,    "/healthz",                          OPEN,    (200, "the process is alive", HEALTH),                                  handler!(health::alive)),
+    plain(Method::GET,    "/livez",                            OPEN,    (200, "the process is alive", HEALTH),                                  handler!(health::alive)),
+    plain(Method::GET,    "/readyz",                           OPEN,    (200, "the store answers and we are not draining", HEALTH),             handler!(health::ready)),
+    plain(Method::GET,    "/metrics",                          READ,    (200, "OpenMetrics", Shape::Metrics),                                   handler!(health::alive)),
+    plain(Method::GET,    "/openapi.json",                     OPEN,    (200, "this API as OpenAPI 3.1", Shape::Anything),                      handler!(openapi::show)),
 ];

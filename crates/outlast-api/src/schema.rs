@@ -1,18 +1,27 @@
 //! What a body or a query may hold, as tables: the same table reads and checks a request, appears in the OpenAPI
 //! document, and is walked by the bad-input test. A field exists nowhere else.
 
+pub mod words;
+
+mod members;
+
 use std::borrow::Cow;
-use std::fmt;
 use std::time::Duration;
 
 use outlast_core::Timestamp;
 use outlast_core::queue::FieldError;
 use outlast_core::time::{duration_from_seconds, parse_duration};
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
+
+use members::{Members, fault_of_shape};
+use words::{unknown, wants};
 
 /// JSON deeper than this is refused before it is read.
 pub const DEPTH_MAX: usize = 64;
+/// So many faults of one object are told; a sender with more of them has the wrong API in mind.
+const ERRORS_MAX: usize = 20;
+/// A name that is not ours is repeated up to this length, so that an answer is never larger than its request.
+const NAME_SHOWN_MAX: usize = 64;
 
 /// A JSON object with named fields and no others.
 #[derive(Debug)]
@@ -37,6 +46,8 @@ pub struct Field {
 pub enum Kind {
     /// Any JSON, kept byte for byte.
     Any,
+    /// An object that is read later and on its own, so that its faults do not spoil the others of a list.
+    Entry(&'static Object),
     Bool,
     Int {
         min: i64,
@@ -46,12 +57,14 @@ pub enum Kind {
         min: f64,
         max: f64,
     },
-    /// Text of so many bytes that passes a check; the words say what the check wants.
+    /// Text of so many bytes that passes a check; the words say what the check wants, the pattern, where there is one,
+    /// says the same to programs.
     Text {
         min: usize,
         max: usize,
         check: fn(&str) -> bool,
         wants: &'static str,
+        pattern: &'static str,
     },
     Word(&'static [&'static str]),
     Duration {
@@ -91,7 +104,7 @@ impl Field {
 
 /// Text without further conditions.
 pub const fn text(max: usize) -> Kind {
-    Kind::Text { min: 1, max, check: anything, wants: "" }
+    Kind::Text { min: 1, max, check: anything, wants: "", pattern: "" }
 }
 
 fn anything(_: &str) -> bool {
@@ -213,8 +226,8 @@ pub(crate) fn read<'a>(object: &'static Object, body: &'a [u8]) -> Result<Values
     if body.iter().all(u8::is_ascii_whitespace) {
         return read_members(object, Members(Vec::new()), "");
     }
-    if is_too_deep(body) {
-        return Err(vec![FieldError::new("body", format!("is nested deeper than {DEPTH_MAX} levels"))]);
+    if let Some(fault) = fault_of_shape(body) {
+        return Err(vec![FieldError::new("body", fault)]);
     }
     let members: Members<'a> =
         serde_json::from_slice(body).map_err(|error| vec![FieldError::new("body", not_an_object(&error))])?;
@@ -234,7 +247,7 @@ pub(crate) fn read_raw<'a>(
 
 fn not_an_object(error: &serde_json::Error) -> String {
     match error.classify() {
-        serde_json::error::Category::Data => format!("must be a JSON object ({error})"),
+        serde_json::error::Category::Data => "must be a JSON object".to_owned(),
         _ => format!("is not valid JSON: {error}"),
     }
 }
@@ -243,11 +256,14 @@ fn read_members<'a>(object: &'static Object, members: Members<'a>, path: &str) -
     let mut values = Values(Vec::with_capacity(members.0.len()));
     let mut errors = Vec::new();
     for (name, raw) in members.0 {
-        let at = join(path, &name);
+        if errors.len() >= ERRORS_MAX {
+            return Err(errors);
+        }
         let Some(field) = object.fields.iter().find(|field| field.name == name) else {
-            errors.push(FieldError::new(at, unknown(&name, object.fields)));
+            errors.push(FieldError::new(join(path, shown(&name)), unknown(&name, object.fields)));
             continue;
         };
+        let at = join(path, field.name);
         if values.0.iter().any(|(known, _)| *known == field.name) {
             errors.push(FieldError::new(at, "is given twice"));
             continue;
@@ -282,7 +298,7 @@ fn read_kind<'a>(kind: &'static Kind, raw: &'a RawValue, at: &str) -> Result<Val
     let json = raw.get();
     let wrong = || vec![FieldError::new(at, format!("must be {}", wants(kind)))];
     match kind {
-        Kind::Any => Ok(Value::Any(raw)),
+        Kind::Any | Kind::Entry(_) => Ok(Value::Any(raw)),
         Kind::Bool => match json {
             "true" => Ok(Value::Bool(true)),
             "false" => Ok(Value::Bool(false)),
@@ -343,7 +359,8 @@ fn read_text<'a>(kind: &'static Kind, text: Cow<'a, str>) -> Option<Value<'a>> {
 fn read_number<'a>(kind: &'static Kind, json: &str) -> Option<Value<'a>> {
     match kind {
         Kind::Int { min, max } => {
-            json.parse::<i64>().ok().filter(|number| (min..=max).contains(&number)).map(Value::Int)
+            let number = json.parse::<i64>().ok().or_else(|| whole(json));
+            number.filter(|number| (min..=max).contains(&number)).map(Value::Int)
         }
         Kind::Number { min, max } => {
             json.parse::<f64>().ok().filter(|number| (min..=max).contains(&number)).map(Value::Number)
@@ -354,6 +371,13 @@ fn read_number<'a>(kind: &'static Kind, json: &str) -> Option<Value<'a>> {
         }
         _ => None,
     }
+}
+
+/// A whole number in the clothes of a fraction, like `5.0` or `1e2`: some languages write no others.
+fn whole(json: &str) -> Option<i64> {
+    let number = json.parse::<f64>().ok()?;
+    let text = format!("{number:.0}");
+    (number.fract() == 0.0).then(|| text.parse().ok()).flatten()
 }
 
 fn parse_time(text: &str) -> Option<Timestamp> {
@@ -409,15 +433,23 @@ pub(crate) fn read_query(
 ) -> Result<(Values<'static>, Vec<(String, String)>), Vec<FieldError>> {
     let (mut values, mut open, mut errors) = (Values::default(), Vec::new(), Vec::new());
     for (name, text) in form_urlencoded::parse(query.as_bytes()) {
+        if errors.len() >= ERRORS_MAX {
+            return Err(errors);
+        }
         let starred = |field: &&Field| {
             field.name.strip_suffix('*').is_some_and(|start| name.len() > start.len() && name.starts_with(start))
         };
         let Some(field) = fields.iter().find(|field| field.name == name).or_else(|| fields.iter().find(starred)) else {
-            errors.push(FieldError::new(name.clone(), unknown(&name, fields)));
+            errors.push(FieldError::new(shown(&name), unknown(&name, fields)));
             continue;
         };
-        if values.0.iter().any(|(known, _)| *known == field.name) {
-            errors.push(FieldError::new(name, "is given twice"));
+        let start = field.name.strip_suffix('*').map(str::len);
+        let repeated = match start.and_then(|start| name.get(start..)) {
+            Some(rest) => open.iter().any(|(known, _): &(String, String)| known == rest),
+            None => values.contains(field.name),
+        };
+        if repeated {
+            errors.push(FieldError::new(shown(&name), "is given twice"));
             continue;
         }
         let value = match &field.kind {
@@ -425,169 +457,23 @@ pub(crate) fn read_query(
             Kind::Bool => text.parse().ok().map(Value::Bool),
             kind => read_text(kind, Cow::Owned(text.clone().into_owned())),
         };
-        match value {
-            None => errors.push(FieldError::new(name, format!("must be {}", wants(&field.kind)))),
-            Some(_) if field.name.ends_with('*') => {
-                let start = field.name.len() - 1;
+        match (value, start) {
+            (None, _) => errors.push(FieldError::new(shown(&name), format!("must be {}", wants(&field.kind)))),
+            (Some(_), Some(start)) => {
                 open.push((name.get(start..).unwrap_or_default().to_owned(), text.into_owned()));
             }
-            Some(value) => values.push(field.name, value),
+            (Some(value), None) => values.push(field.name, value),
         }
     }
     if errors.is_empty() { Ok((values, open)) } else { Err(errors) }
-}
-
-/// What is allowed, in words for the sender.
-pub fn wants(kind: &Kind) -> String {
-    match kind {
-        Kind::Any => "JSON".to_owned(),
-        Kind::Bool => "true or false".to_owned(),
-        Kind::Int { min, max } => format!("a whole number from {min} to {max}"),
-        Kind::Number { min, max } => format!("a number from {min} to {max}"),
-        Kind::Text { min, max, wants, .. } => {
-            let kind = if wants.is_empty() { "text" } else { wants };
-            format!("{kind} of {min} to {max} bytes")
-        }
-        Kind::Word(words) => {
-            let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
-            format!("one of {}", quoted.join(", "))
-        }
-        Kind::Duration { min, max } => {
-            format!("seconds, or a duration like \"30s\", from {} to {}", Spoken(*min), Spoken(*max))
-        }
-        Kind::Time => "a time like \"2026-11-15T20:37:00Z\"".to_owned(),
-        Kind::Object(_) => "an object".to_owned(),
-        Kind::Map { entries, name_bytes, value_bytes } => {
-            format!(
-                "an object of at most {entries} texts, with names of 1 to {name_bytes} bytes and values of at most {value_bytes}"
-            )
-        }
-        Kind::List { max, .. } => format!("a list of at most {max} entries"),
-    }
-}
-
-/// A duration in the largest unit that divides it.
-struct Spoken(Duration);
-
-impl fmt::Display for Spoken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let millis = self.0.as_millis();
-        for (unit, size) in [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)] {
-            if millis != 0 && millis.is_multiple_of(size) {
-                return write!(f, "{}{unit}", millis / size);
-            }
-        }
-        if millis == 0 { f.write_str("0s") } else { write!(f, "{millis}ms") }
-    }
-}
-
-fn unknown(name: &str, fields: &[Field]) -> String {
-    let near = fields
-        .iter()
-        .map(|field| (distance(name, field.name), field.name))
-        .filter(|(steps, known)| *steps <= 2 && *steps < known.len());
-    match near.min() {
-        Some((_, known)) => format!("is not a field here; did you mean \"{known}\"?"),
-        None => "is not a field here".to_owned(),
-    }
-}
-
-/// Edit distance, for suggestions only; long names are never near.
-fn distance(one: &str, other: &str) -> usize {
-    if one.len() > 64 {
-        return usize::MAX;
-    }
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (at, left) in one.chars().enumerate() {
-        let mut next = vec![at + 1];
-        for (place, right) in other.iter().enumerate() {
-            let substitute = row.get(place).copied().unwrap_or(0) + usize::from(left != *right);
-            let insert = next.get(place).copied().unwrap_or(0) + 1;
-            let delete = row.get(place + 1).copied().unwrap_or(0) + 1;
-            next.push(substitute.min(insert).min(delete));
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or(usize::MAX)
 }
 
 fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// Counts brackets outside of strings, so that nothing recursive ever sees deep JSON.
-fn is_too_deep(body: &[u8]) -> bool {
-    let (mut depth, mut in_text, mut escaped) = (0usize, false, false);
-    for byte in body {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_text => escaped = true,
-            b'"' => in_text = !in_text,
-            _ if in_text => {}
-            b'{' | b'[' => {
-                depth += 1;
-                if depth > DEPTH_MAX {
-                    return true;
-                }
-            }
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    false
-}
-
-/// The members of an object in order, values unread.
-struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
-
-impl<'de> Deserialize<'de> for Members<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Collect;
-
-        impl<'de> Visitor<'de> for Collect {
-            type Value = Members<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a JSON object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
-                let mut members = Vec::with_capacity(4);
-                while let Some(Name(name)) = map.next_key()? {
-                    members.push((name, map.next_value()?));
-                }
-                Ok(Members(members))
-            }
-        }
-
-        deserializer.deserialize_map(Collect)
-    }
-}
-
-/// A member's name, borrowed where it has no escapes.
-struct Name<'a>(Cow<'a, str>);
-
-impl<'de> Deserialize<'de> for Name<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-
-        impl<'de> Visitor<'de> for Text {
-            type Value = Name<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a name")
-            }
-
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Name<'de>, E> {
-                Ok(Name(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Name<'de>, E> {
-                Ok(Name(Cow::Owned(text.to_owned())))
-            }
-        }
-
-        deserializer.deserialize_str(Text)
-    }
+/// A name that somebody sent, cut to a length that can be repeated.
+fn shown(name: &str) -> &str {
+    let end = (0..=NAME_SHOWN_MAX.min(name.len())).rev().find(|end| name.is_char_boundary(*end));
+    name.get(..end.unwrap_or(0)).unwrap_or_default()
 }

@@ -5,23 +5,28 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use axum::body::{Body, HttpBody};
 use axum::extract::{RawPathParams, Request};
 use axum::response::Response;
 use axum::routing::{MethodFilter, MethodRouter};
-use axum::{RequestExt, Router};
+use axum::{RequestPartsExt, Router};
 use futures_util::FutureExt;
-use http::Method;
+use http::header::{CONNECTION, EXPECT};
+use http::request::Parts;
+use http::{HeaderValue, Method, Uri};
 use outlast_engine::Engine;
+use outlast_engine::scope::Word;
 use outlast_store::jobs::Reach;
 
 use crate::auth::{authenticate, authorize};
 use crate::body;
 use crate::call::Call;
 use crate::error::{Code, Problem};
+use crate::fields;
 use crate::limits::Limits;
 use crate::metrics::Requests;
 use crate::routes::{Need, ROUTES, Route, Size};
-use crate::schema::{Values, read_query};
+use crate::schema::{Values, read, read_query};
 
 /// What all requests share.
 #[derive(Clone)]
@@ -57,9 +62,10 @@ impl Api {
             let routes: Vec<&'static Route> = ROUTES.iter().filter(|route| route.path == path).collect();
             router = router.route(path, self.methods(&routes));
         }
-        router.fallback(|| async {
-            Problem::new(Code::RouteNotFound, "there is nothing at this URL; GET /openapi.json lists what there is")
-                .into_response()
+        let api = self.clone();
+        router.fallback(move |request: Request| async move {
+            let detail = "there is nothing at this URL; GET /openapi.json lists what there is";
+            api.refuse(request, Problem::new(Code::RouteNotFound, detail)).await
         })
     }
 
@@ -68,15 +74,23 @@ impl Api {
         let api = self.clone();
         let metrics = axum::routing::get(move || {
             let api = api.clone();
-            async move { api.render_metrics().await.unwrap_or_else(Problem::into_response) }
+            async move { api.render_metrics(&Reach::Everything).await.unwrap_or_else(Problem::into_response) }
         });
         Router::new().route("/metrics", metrics)
     }
 
     fn methods(&self, routes: &[&'static Route]) -> MethodRouter {
-        let allow: Vec<&str> = routes.iter().map(|route| route.method.as_str()).collect();
-        let allow = allow.join(", ");
-        let mut methods = MethodRouter::new();
+        let mut allow: Vec<&str> = routes.iter().map(|route| route.method.as_str()).collect();
+        let takes_head = routes.iter().any(|route| takes_head(route));
+        if takes_head {
+            allow.push("HEAD");
+        }
+        let (api, allow) = (self.clone(), allow.join(", "));
+        let refuse = |request: Request| async move { api.refuse(request, Problem::method_not_allowed(allow)).await };
+        let mut methods = MethodRouter::new().fallback(refuse.clone());
+        if !takes_head {
+            methods = methods.on(MethodFilter::HEAD, refuse);
+        }
         for route in routes {
             let (api, route) = (self.clone(), *route);
             let handler = move |request: Request| {
@@ -85,37 +99,60 @@ impl Api {
             };
             methods = methods.on(filter(&route.method), handler);
         }
-        methods.fallback(move || async move { Problem::method_not_allowed(allow).into_response() })
+        methods
+    }
+
+    /// The answer where no route fits. A URL that is too long is told first, as everywhere.
+    async fn refuse(&self, request: Request, otherwise: Problem) -> Response {
+        let (parts, mut body) = request.into_parts();
+        let problem = self.check_target(&parts.uri).err().unwrap_or(otherwise);
+        self.finish(Err(problem), parts.headers.contains_key(EXPECT), &mut body).await
     }
 
     async fn answer(&self, route: &'static Route, request: Request) -> Response {
-        let guarded = AssertUnwindSafe(self.serve(route, request)).catch_unwind().await;
-        let response = match guarded {
-            Ok(Ok(response)) => response,
-            Ok(Err(problem)) => problem.into_response(),
-            Err(_) => {
-                tracing::error!(path = route.path, "a handler panicked");
-                Problem::new(Code::Internal, "the request could not be handled; the server's log says more")
-                    .into_response()
+        let (parts, mut body) = request.into_parts();
+        let expects = parts.headers.contains_key(EXPECT);
+        let guarded = AssertUnwindSafe(self.serve(route, parts, &mut body)).catch_unwind().await;
+        let result = guarded.unwrap_or_else(|_| {
+            tracing::error!(path = route.path, "a handler panicked");
+            Err(Problem::new(Code::Internal, "the request could not be handled; the server's log says more"))
+        });
+        self.finish(result, expects, &mut body).await
+    }
+
+    /// A refusal may come before the body was read. Then the rest is read first, or the connection is said to close:
+    /// otherwise the next request on it would be lost. One who waits for a "100 Continue" has not sent it yet.
+    async fn finish(&self, result: Result<Response, Problem>, expects: bool, body: &mut Body) -> Response {
+        let response = match result {
+            Ok(response) => response,
+            Err(problem) => {
+                let mut response = problem.into_response();
+                if !body.is_end_stream() && (expects || !body::discard(body).await) {
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                response
             }
         };
         self.shared.requests.count(response.status());
         response
     }
 
-    async fn serve(&self, route: &'static Route, mut request: Request) -> Result<Response, Problem> {
-        let shared = &self.shared;
-        let target_length = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
-        if target_length > shared.limits.url_bytes {
-            return Err(Problem::new(
-                Code::UriTooLong,
-                format!("the URL has more than {} bytes", shared.limits.url_bytes),
-            ));
+    fn check_target(&self, uri: &Uri) -> Result<(), Problem> {
+        let (length, most) =
+            (uri.path_and_query().map_or(0, |target| target.as_str().len()), self.shared.limits.url_bytes);
+        if length > most {
+            return Err(Problem::new(Code::UriTooLong, format!("the URL has more than {most} bytes")));
         }
+        Ok(())
+    }
+
+    async fn serve(&self, route: &'static Route, mut parts: Parts, body: &mut Body) -> Result<Response, Problem> {
+        let shared = &self.shared;
+        self.check_target(&parts.uri)?;
         let (principal, reach) = match route.need {
             Need::Nothing => (None, Reach::Everything),
             Need::Scope(word) => {
-                let principal = authenticate(&shared.engine, request.headers())?;
+                let principal = authenticate(&shared.engine, &parts.headers)?;
                 let reach = authorize(&principal, word)?;
                 (Some(principal), reach)
             }
@@ -123,8 +160,7 @@ impl Api {
         let _in_flight = Guard::take(&shared.in_flight, 1, shared.limits.in_flight_requests).ok_or_else(|| {
             Problem::new(Code::Overloaded, "too many requests are in flight; nothing was stored, try again")
         })?;
-        let parameters = path_parameters(&mut request).await;
-        let (parts, body) = request.into_parts();
+        let parameters = path_parameters(&mut parts).await;
         let (query, tags) = match parts.uri.query() {
             Some(query) => read_query(route.query, query).map_err(Problem::invalid)?,
             None => (Values::default(), Vec::new()),
@@ -135,6 +171,9 @@ impl Api {
             Problem::new(Code::Overloaded, "too many large requests are in flight; nothing was stored, try again")
         })?;
         let body = body::read(&parts.headers, body, bytes_max, &shared.limits).await?;
+        if route.body.is_none() {
+            read(&fields::EMPTY, &body).map_err(Problem::invalid)?;
+        }
         let call = Call {
             engine: shared.engine.clone(),
             limits: Arc::clone(&shared.limits),
@@ -147,22 +186,27 @@ impl Api {
             body,
         };
         match route.method == Method::GET && route.path == "/metrics" {
-            true => self.render_metrics().await,
+            true => self.render_metrics(&call.reach).await,
             false => (route.handler)(call).await,
         }
     }
 
-    async fn render_metrics(&self) -> Result<Response, Problem> {
-        crate::metrics::render(&self.shared.engine, &self.shared.requests).await
+    async fn render_metrics(&self, reach: &Reach) -> Result<Response, Problem> {
+        crate::metrics::render(&self.shared.engine, &self.shared.requests, reach).await
     }
 }
 
 /// Percent-decoded names and values of the URL's variable parts.
-async fn path_parameters(request: &mut Request) -> Vec<(String, String)> {
-    match request.extract_parts::<RawPathParams>().await {
+async fn path_parameters(parts: &mut Parts) -> Vec<(String, String)> {
+    match parts.extract::<RawPathParams>().await {
         Ok(parameters) => parameters.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
         Err(_) => Vec::new(),
     }
+}
+
+/// A GET that hands out jobs changes them, so it does not answer a HEAD, which by definition changes nothing.
+fn takes_head(route: &Route) -> bool {
+    route.method == Method::GET && route.need != Need::Scope(Word::Consume)
 }
 
 fn filter(method: &Method) -> MethodFilter {
@@ -180,7 +224,6 @@ impl Size {
     fn bytes(self, limits: &Limits) -> usize {
         const AROUND: usize = 64 << 10;
         match self {
-            Size::None => 0,
             Size::Small => AROUND,
             Size::Job => limits.payload_bytes + AROUND,
             Size::Batch => limits.batch_bytes,

@@ -2,6 +2,7 @@
 
 use crate::ids::JobId;
 use crate::queue::Queue;
+use crate::state::Phase;
 use crate::time::Timestamp;
 
 /// Backpressure on a whole queue. Nothing is handed out until `until`; then one probe; its ending lifts the hold or
@@ -23,27 +24,34 @@ pub enum Gate {
     HeldUntil(Timestamp),
     /// Nothing until something happens: resumed, a job ended, the probe came back.
     Shut,
+    /// The queue delivers to its webhook; pullers get nothing.
+    PushOnly,
 }
 
-/// Decides from the queue and the number of its running jobs.
-pub fn gate(queue: &Queue, running: u64, now: Timestamp) -> Gate {
+/// Decides from the queue, the way the job would go out, and the number of running jobs.
+pub fn gate(queue: &Queue, phase: Phase, running: u64, now: Timestamp) -> Gate {
+    if phase == Phase::Leased && !queue.settings.allows_pull() {
+        return Gate::PushOnly;
+    }
     if queue.paused {
         return Gate::Shut;
     }
-    if let Some(hold) = queue.hold {
-        return match hold.probe {
-            Some(_) => Gate::Shut,
-            None if hold.until > now => Gate::HeldUntil(hold.until),
-            None => Gate::Probe,
-        };
-    }
-    let Some(limit) = queue.settings.concurrency_limit() else {
-        return Gate::Open { limit: u32::MAX };
+    let free = match queue.settings.concurrency_limit() {
+        Some(limit) => u32::try_from(u64::from(limit).saturating_sub(running)).unwrap_or(u32::MAX),
+        None => u32::MAX,
     };
-    match u64::from(limit).saturating_sub(running) {
-        0 => Gate::Shut,
-        free => Gate::Open { limit: u32::try_from(free).unwrap_or(u32::MAX) },
+    match queue.hold {
+        Some(Hold { probe: Some(_), .. }) => Gate::Shut,
+        Some(hold) if hold.until > now => Gate::HeldUntil(hold.until),
+        _ if free == 0 => Gate::Shut,
+        Some(_) => Gate::Probe,
+        None => Gate::Open { limit: free },
     }
+}
+
+/// The hold once `job` has been deleted, if that changes it: when the probe is gone, another one must try.
+pub fn hold_without(queue: &Queue, job: JobId) -> Option<Hold> {
+    queue.hold.filter(|hold| hold.probe == Some(job)).map(|hold| Hold { probe: None, ..hold })
 }
 
 #[cfg(test)]
@@ -72,23 +80,27 @@ mod tests {
         let mut queue = queue();
 
         queue.hold = Some(Hold { until: at(50), probe: None });
-        assert_eq!(gate(&queue, 0, at(49)), Gate::HeldUntil(at(50)));
-        assert_eq!(gate(&queue, 0, at(50)), Gate::Probe);
+        assert_eq!(gate(&queue, Phase::Leased, 0, at(49)), Gate::HeldUntil(at(50)));
+        assert_eq!(gate(&queue, Phase::Leased, 0, at(50)), Gate::Probe);
 
         queue.hold = Some(Hold { until: at(50), probe: Some(JobId::new(at(1), 7)) });
-        assert_eq!(gate(&queue, 1, at(60)), Gate::Shut);
+        assert_eq!(gate(&queue, Phase::Leased, 1, at(60)), Gate::Shut);
     }
 
     #[test]
     fn concurrency_counts_what_is_running() {
         let mut queue = queue();
-        assert_eq!(gate(&queue, 1_000_000, Timestamp::EPOCH), Gate::Open { limit: u32::MAX });
+        assert_eq!(gate(&queue, Phase::Leased, 1_000_000, Timestamp::EPOCH), Gate::Open { limit: u32::MAX });
 
         queue.settings.concurrency = Some(3);
-        assert_eq!(gate(&queue, 1, Timestamp::EPOCH), Gate::Open { limit: 2 });
-        assert_eq!(gate(&queue, 5, Timestamp::EPOCH), Gate::Shut);
+        assert_eq!(gate(&queue, Phase::Leased, 1, Timestamp::EPOCH), Gate::Open { limit: 2 });
+        assert_eq!(gate(&queue, Phase::Leased, 5, Timestamp::EPOCH), Gate::Shut);
+
+        queue.hold = Some(Hold { until: Timestamp::EPOCH, probe: None });
+        assert_eq!(gate(&queue, Phase::Leased, 2, Timestamp::EPOCH), Gate::Probe);
+        assert_eq!(gate(&queue, Phase::Leased, 3, Timestamp::EPOCH), Gate::Shut, "a probe counts, too");
 
         queue.paused = true;
-        assert_eq!(gate(&queue, 0, Timestamp::EPOCH), Gate::Shut);
+        assert_eq!(gate(&queue, Phase::Leased, 0, Timestamp::EPOCH), Gate::Shut);
     }
 }

@@ -30,9 +30,19 @@ impl JobId {
 
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let v = self.0;
-        let (a, b, c, d, e) = (v >> 96, v >> 80 & 0xffff, v >> 64 & 0xffff, v >> 48 & 0xffff, v & 0xffff_ffff_ffff);
-        write!(f, "{a:08x}-{b:04x}-{c:04x}-{d:04x}-{e:012x}")
+        let mut text = *b"00000000-0000-0000-0000-000000000000";
+        put_hex(&mut text, self.0);
+        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
+    }
+}
+
+/// Fills every slot but the hyphens with hexadecimal digits, from the right.
+fn put_hex(text: &mut [u8], mut value: u128) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for slot in text.iter_mut().rev().filter(|slot| **slot != b'-') {
+        let digit = usize::try_from(value & 0xf).unwrap_or(0);
+        *slot = DIGITS.get(digit).copied().unwrap_or(b'0');
+        value >>= 4;
     }
 }
 
@@ -97,7 +107,9 @@ impl Lease {
 
 impl fmt::Display for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
+        let mut text = [b'0'; 32];
+        put_hex(&mut text, self.0);
+        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
     }
 }
 

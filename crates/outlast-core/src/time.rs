@@ -38,13 +38,39 @@ impl Timestamp {
 }
 
 impl fmt::Display for Timestamp {
-    /// RFC 3339 in UTC with milliseconds: `2026-11-15T20:37:00.000Z`.
+    /// RFC 3339 in UTC with milliseconds: `2026-11-15T20:37:00.000Z`. Written digit by digit, since every answer has some.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (year, month, day) = civil_from_days(self.0.div_euclid(86_400_000));
         let in_day = self.0.rem_euclid(86_400_000);
         let (seconds, millis) = (in_day / 1000, in_day % 1000);
-        let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+        let parts = [
+            (year, 4),
+            (month, 2),
+            (day, 2),
+            (seconds / 3600, 2),
+            (seconds / 60 % 60, 2),
+            (seconds % 60, 2),
+            (millis, 3),
+        ];
+        let mut text = *b"0000-00-00T00:00:00.000Z";
+        let mut end = 0;
+        for (number, digits) in parts {
+            end += digits;
+            put_digits(&mut text, end, number);
+            end += 1;
+        }
+        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
+    }
+}
+
+/// Writes a number so that its last digit stands before `end`; the zeros in front are there already.
+fn put_digits(text: &mut [u8], end: usize, mut number: i64) {
+    for slot in text.iter_mut().take(end).rev() {
+        if number == 0 {
+            return;
+        }
+        *slot = b'0' + u8::try_from(number % 10).unwrap_or(0);
+        number /= 10;
     }
 }
 

@@ -1,6 +1,5 @@
 //! Handing out to pullers, with long poll: a waiting receive is woken, it does not poll.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_store::Error;
@@ -16,7 +15,9 @@ impl Engine {
     pub async fn claim(&self, want: Claim, wait: Duration) -> Result<Option<Claimed>, Error> {
         let claimed = self.claim_now(&want).await?;
         match claimed {
-            Some(claimed) if claimed.jobs.is_empty() && !wait.is_zero() => self.claim_waiting(want, wait).await,
+            Some(claimed) if claimed.jobs.is_empty() && !claimed.push_only && !wait.is_zero() => {
+                self.claim_waiting(want, wait).await
+            }
             claimed => Ok(claimed),
         }
     }
@@ -36,6 +37,7 @@ impl Engine {
             }
             let until_held = claimed.held_until.map(|until| Instant::now() + until.since(self.now()));
             tokio::select! {
+                biased;
                 () = rung => {}
                 () = sleep_until(until_held.map_or(end, |until| until.min(end))) => {}
             }
@@ -45,9 +47,17 @@ impl Engine {
     async fn claim_now(&self, want: &Claim) -> Result<Option<Claimed>, Error> {
         if self.is_draining() {
             let queue = self.shared.store.queue(want.namespace, &want.queue).await?;
-            return Ok(queue.map(|(queue, _)| Claimed { queue, jobs: Vec::new(), wake_at: None, held_until: None }));
+            return Ok(queue.map(|(queue, _)| Claimed {
+                queue,
+                jobs: Vec::new(),
+                wake_at: None,
+                held_until: None,
+                push_only: false,
+            }));
         }
-        let claimed = self.shared.store.claim(Claim { queue: Arc::clone(&want.queue), ..want.clone() }).await?;
+        // If the caller goes away now, what he would have got goes back: others who wait must look again.
+        let unheard = self.unheard(vec![Some(want.namespace)]);
+        let claimed = unheard.heard(self.shared.store.claim(want.clone()).await)?;
         if let Some(claimed) = &claimed {
             self.shared.meters.handed_out.add(claimed.jobs.len());
             self.note_alarm(claimed.wake_at);

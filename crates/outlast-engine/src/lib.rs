@@ -4,6 +4,7 @@
 pub mod ports;
 pub mod engine;
 pub mod wakes;
+mod unheard;
 pub mod publish;
 pub mod claim;
 pub mod outcome;

@@ -1,43 +1,51 @@
 //! The loop that carries operations on: bulk replay, purge, discard, delete. What a crash interrupts is taken up again
 //! from the stored position.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use outlast_store::Error;
-use outlast_store::operations::{NewOperation, Operation, OperationStatus};
-use tokio::time::sleep;
+use outlast_store::operations::{NewOperation, Operation, OperationId, OperationStatus};
+use tokio::time::{Instant, sleep};
 
 use crate::engine::Engine;
 
 /// Jobs changed in one transaction: long enough to be quick, short enough that other writers hardly notice.
 const STEP_MAX: usize = 200;
-/// Steps per second of an operation with a rate.
-const PACED_STEPS_PER_SECOND: u32 = 10;
+/// The pause between two rounds while all open operations have a rate.
+const PACED_PAUSE: Duration = Duration::from_millis(100);
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
+
+/// When each operation with a rate was taken up, and how many jobs it had changed by then.
+type Paces = HashMap<OperationId, (Instant, u64)>;
 
 impl Engine {
     /// `None` when there is no such queue.
     pub async fn start_operation(&self, operation: NewOperation) -> Result<Option<Operation>, Error> {
-        let started = self.shared.store.start_operation(operation).await?;
+        let unheard = self.unheard(vec![Some(operation.namespace)]);
+        let started = unheard.heard(self.shared.store.start_operation(operation).await)?;
         self.shared.operation_started.notify_one();
         Ok(started)
     }
 
     pub(crate) async fn run_operations(self) {
         let mut stopping = self.stopping();
+        let mut paces = Paces::new();
         while !*stopping.borrow() {
-            match self.advance_operations().await {
+            match self.advance_operations(&mut paces).await {
                 // Nothing is open: sleep until something is.
                 Ok(None) => tokio::select! {
-                    () = self.shared.operation_started.notified() => {}
+                    biased;
                     _ = stopping.changed() => {}
+                    () = self.shared.operation_started.notified() => {}
                 },
                 Ok(Some(pause)) if pause.is_zero() => tokio::task::yield_now().await,
                 Ok(Some(pause)) => tokio::select! {
-                    () = sleep(pause) => {}
+                    biased;
                     _ = stopping.changed() => {}
+                    () = sleep(pause) => {}
                 },
-                Err(Error::Stopped | Error::Indeterminate) => break,
+                Err(Error::Stopped) => break,
                 Err(error) => {
                     tracing::warn!(%error, "operations could not be carried on; trying again");
                     self.shared.meters.loop_failures.add(1);
@@ -49,18 +57,23 @@ impl Engine {
     }
 
     /// One step of every open operation. Returns the pause before the next round, `None` when nothing is open.
-    pub async fn advance_operations(&self) -> Result<Option<Duration>, Error> {
+    async fn advance_operations(&self, paces: &mut Paces) -> Result<Option<Duration>, Error> {
         let open = self.shared.store.open_operations().await?;
-        let mut all_paced = true;
+        paces.retain(|id, _| open.iter().any(|operation| operation.id == *id));
+        let mut pause = PACED_PAUSE;
         for operation in &open {
-            let limit = match operation.rate_per_second {
-                None => STEP_MAX,
-                Some(rate) => usize::try_from(rate.div_ceil(PACED_STEPS_PER_SECOND)).unwrap_or(STEP_MAX).min(STEP_MAX),
-            };
-            all_paced &= operation.rate_per_second.is_some();
+            if operation.rate_per_second.is_none() {
+                pause = Duration::ZERO;
+            }
+            let limit = allowance(operation, paces);
+            if limit == 0 {
+                continue;
+            }
             let Some(after) = self.shared.store.advance_operation(operation.id, limit).await? else {
                 continue;
             };
+            // What it changed has new alarms: the end of their retention.
+            self.shared.sweep.look_now();
             self.shared.wakes.queue_changed(after.namespace, &after.queue_name);
             if after.status == OperationStatus::Done {
                 tracing::info!(
@@ -71,7 +84,19 @@ impl Engine {
                 );
             }
         }
-        let pause = if all_paced { Duration::from_secs(1) / PACED_STEPS_PER_SECOND } else { Duration::ZERO };
         Ok((!open.is_empty()).then_some(pause))
     }
+}
+
+/// How many jobs an operation may change now: a whole step, or what its rate has earned since it was taken up.
+fn allowance(operation: &Operation, paces: &mut Paces) -> usize {
+    let Some(rate) = operation.rate_per_second else {
+        return STEP_MAX;
+    };
+    let (since, before) = *paces.entry(operation.id).or_insert_with(|| (Instant::now(), operation.processed));
+    let earned = since.elapsed().as_millis().saturating_mul(u128::from(rate)) / 1000 + 1;
+    let spent = u128::from(operation.processed.saturating_sub(before));
+    // A step is a tenth of a second's worth at most, so that time lost is not made up for in one burst.
+    let step = usize::try_from(rate.div_ceil(10)).unwrap_or(STEP_MAX).min(STEP_MAX);
+    usize::try_from(earned.saturating_sub(spent)).unwrap_or(STEP_MAX).min(step)
 }

@@ -11,7 +11,8 @@ impl Engine {
     /// Carries out each order on its own; durable when it returns. Answers in order.
     pub async fn apply(&self, orders: Vec<Order>) -> Result<Vec<Result<Applied, Declined>>, Error> {
         let kinds: Vec<Option<OutcomeKind>> = orders.iter().map(|order| kind(&order.command)).collect();
-        let answers = self.shared.store.apply(orders).await?;
+        let unheard = self.unheard(orders.iter().map(|order| order.reach.namespace()).collect());
+        let answers = unheard.heard(self.shared.store.apply(orders).await)?;
         for (answer, kind) in answers.iter().zip(kinds) {
             self.count(answer, kind);
             if let Ok(applied) = answer {
@@ -33,7 +34,10 @@ impl Engine {
         }
         self.note_alarm(applied.wake_at);
         self.shared.wakes.job_changed(applied.id);
-        if applied.frees {
+        if applied.frees && applied.queue.hold.is_some() {
+            // The end of a probe may open the whole queue, not only make room for one.
+            self.shared.wakes.queue_changed(applied.queue.namespace, &applied.queue.name);
+        } else if applied.frees {
             self.shared.wakes.queue_has(applied.queue.namespace, &applied.queue.name, 1);
         }
     }

@@ -11,7 +11,8 @@ impl Engine {
     /// Durable when it returns. Answers in order. Not cancel-safe in effect: a dropped call may still store.
     pub async fn publish(&self, jobs: Vec<NewJob>) -> Result<Vec<Published>, Error> {
         let places: Vec<_> = jobs.iter().map(|job| (job.namespace, job.queue.clone())).collect();
-        let published = self.shared.store.publish(jobs).await?;
+        let unheard = self.unheard(places.iter().map(|(namespace, _)| Some(*namespace)).collect());
+        let published = unheard.heard(self.shared.store.publish(jobs).await)?;
         for (answer, (namespace, queue)) in published.iter().zip(&places) {
             match answer {
                 Published::Created { job, wake_at } => {

@@ -16,7 +16,8 @@ impl Engine {
         settings: QueueSettings,
         expect: Expect,
     ) -> Result<Result<Saved, SaveRefusal>, Error> {
-        let saved = self.shared.store.save_queue(namespace, name, settings, expect).await?;
+        let unheard = self.unheard(vec![Some(namespace)]);
+        let saved = unheard.heard(self.shared.store.save_queue(namespace, name, settings, expect).await)?;
         if saved.is_ok() {
             self.shared.wakes.queue_changed(namespace, name);
         }
@@ -29,7 +30,8 @@ impl Engine {
         name: &str,
         paused: bool,
     ) -> Result<Option<Arc<Queue>>, Error> {
-        let queue = self.shared.store.set_paused(namespace, name, paused).await?;
+        let unheard = self.unheard(vec![Some(namespace)]);
+        let queue = unheard.heard(self.shared.store.set_paused(namespace, name, paused).await)?;
         self.shared.wakes.queue_changed(namespace, name);
         Ok(queue)
     }

@@ -31,6 +31,13 @@ impl Default for Sweep {
     }
 }
 
+impl Sweep {
+    /// Alarms may have been set that nobody told of.
+    pub(crate) fn look_now(&self) {
+        self.earlier.notify_one();
+    }
+}
+
 impl Engine {
     /// An alarm was set. Wakes the loop if it would sleep past it.
     pub(crate) fn note_alarm(&self, wake_at: Option<Timestamp>) {
@@ -45,17 +52,19 @@ impl Engine {
         while !*stopping.borrow() {
             let pause = match self.sweep_once().await {
                 Ok(pause) => pause,
-                Err(Error::Stopped | Error::Indeterminate) => break,
+                Err(Error::Stopped) => break,
                 Err(error) => {
                     tracing::warn!(%error, "alarms could not be served; trying again");
                     self.shared.meters.loop_failures.add(1);
                     RETRY_PAUSE
                 }
             };
+            // Biased, here as in the other loops, so that a simulated run is decided by its seed alone.
             tokio::select! {
+                biased;
+                _ = stopping.changed() => {}
                 () = self.shared.sweep.earlier.notified() => {}
                 () = sleep(pause) => {}
-                _ = stopping.changed() => {}
             }
         }
         tracing::debug!("the sweep has ended");

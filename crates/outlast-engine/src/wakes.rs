@@ -44,6 +44,11 @@ impl Wakes {
         }
     }
 
+    /// The same for all queues that `concerned` names.
+    pub(crate) fn queues_changed(&self, concerned: impl Fn(&(NamespaceId, Arc<str>)) -> bool) {
+        self.queues.ring_where(concerned);
+    }
+
     pub(crate) fn job_changed(&self, id: JobId) {
         if self.jobs.is_silent() {
             return;
@@ -54,8 +59,8 @@ impl Wakes {
     }
 
     pub(crate) fn wake_everyone(&self) {
-        self.queues.ring_all();
-        self.jobs.ring_all();
+        self.queues.ring_where(|_| true);
+        self.jobs.ring_where(|_| true);
     }
 }
 
@@ -89,8 +94,8 @@ impl<K: Hash + Eq + Clone> Bells<K> {
         self.lock().get(key).map(|(_, notify)| Arc::clone(notify))
     }
 
-    fn ring_all(&self) {
-        for (_, notify) in self.lock().values() {
+    fn ring_where(&self, concerned: impl Fn(&K) -> bool) {
+        for (_, (_, notify)) in self.lock().iter().filter(|(key, _)| concerned(key)) {
             notify.notify_waiters();
         }
     }

@@ -37,6 +37,7 @@ impl Engine {
                 return Ok(Some(found));
             }
             tokio::select! {
+                biased;
                 () = rung => {}
                 () = sleep_until(end) => {}
             }

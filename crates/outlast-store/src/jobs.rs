@@ -26,6 +26,14 @@ pub enum Reach {
 }
 
 impl Reach {
+    /// The namespace it is bound to, if it is.
+    pub fn namespace(&self) -> Option<NamespaceId> {
+        match self {
+            Reach::Everything => None,
+            Reach::Namespace(namespace) | Reach::Queues(namespace, _) => Some(*namespace),
+        }
+    }
+
     pub fn covers(&self, queue: &Queue) -> bool {
         match self {
             Reach::Everything => true,
@@ -84,6 +92,8 @@ pub struct Claimed {
     pub wake_at: Option<Timestamp>,
     /// The queue is held: asking again before this time is useless.
     pub held_until: Option<Timestamp>,
+    /// The queue delivers to its webhook: asking is useless altogether.
+    pub push_only: bool,
 }
 
 /// One command for one job, by someone with this reach.

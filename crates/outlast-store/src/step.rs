@@ -12,7 +12,16 @@ use sha2::{Digest, Sha256};
 #[derive(Debug)]
 pub enum Step {
     Nothing,
-    Update { update: Box<Update>, wake_at: Option<Timestamp>, frees: bool },
+    /// An alarm rang and nothing was due: the queue's settings have moved it since it was set. Without setting it again
+    /// it would ring for ever.
+    Rearm {
+        wake_at: Option<Timestamp>,
+    },
+    Update {
+        update: Box<Update>,
+        wake_at: Option<Timestamp>,
+        frees: bool,
+    },
     Delete,
 }
 
@@ -25,7 +34,9 @@ pub fn step(
     now: Timestamp,
     entropy: &mut dyn Entropy,
 ) -> Result<Step, Refusal> {
+    let wakes = command == Command::Wake;
     let update = match decide(job, queue, command, now, entropy)? {
+        Change::None if wakes => return Ok(Step::Rearm { wake_at: alarm(job, queue) }),
         Change::None => return Ok(Step::Nothing),
         Change::Delete => return Ok(Step::Delete),
         Change::Update(update) => update,

@@ -31,7 +31,8 @@ impl World {
     }
 
     pub(super) fn due(&self, limit: usize) -> Due {
-        let mut alarms: Vec<_> = self.rows.iter().filter_map(|(at, row)| Some((row.wake_at?, *at, row.job.id))).collect();
+        let mut alarms: Vec<_> =
+            self.rows.iter().filter_map(|(at, row)| Some((row.wake_at?, *at, row.job.id))).collect();
         alarms.sort();
         let rung = alarms.iter().take_while(|(at, _, _)| *at <= self.now).count().min(limit);
         let jobs = alarms[..rung].iter().map(|(_, _, id)| *id).collect();

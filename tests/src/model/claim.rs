@@ -4,17 +4,23 @@ use outlast_core::gate::Gate;
 use outlast_core::{Command, Status};
 use outlast_store::jobs::{Claim, Claimed};
 
-use super::world::World;
+use super::world::{Row, World};
 
 impl World {
     pub(super) fn claim(&mut self, want: &Claim) -> Option<Claimed> {
         let queue = self.find_queue(want.namespace, &want.queue)?;
-        let running = self.rows.values().filter(|row| row.job.queue == queue.id && row.job.status() == Status::Running);
-        let mut claimed = Claimed { jobs: Vec::new(), wake_at: None, held_until: None, queue };
-        let limit = match (self.rules.gate)(&claimed.queue, running.count() as u64, self.now) {
+        let runs = |row: &&Row| row.job.queue == queue.id && row.job.status() == Status::Running;
+        let running = self.rows.values().filter(runs).count() as u64;
+        let gate = (self.rules.gate)(&queue, want.phase, running, self.now);
+        let mut claimed = Claimed { jobs: Vec::new(), wake_at: None, held_until: None, push_only: false, queue };
+        let limit = match gate {
             Gate::Open { limit } => want.limit.min(limit as usize),
             Gate::Probe => want.limit.min(1),
             Gate::Shut => 0,
+            Gate::PushOnly => {
+                claimed.push_only = true;
+                0
+            }
             Gate::HeldUntil(until) => {
                 claimed.held_until = Some(until);
                 0

@@ -36,7 +36,8 @@ impl World {
 
     pub(super) fn revoke_key(&mut self, namespace: Option<NamespaceId>, id: KeyId) -> Option<KeyRecord> {
         let now = self.now;
-        let record = self.keys.get_mut(&id).filter(|key| namespace.is_none_or(|namespace| key.namespace == namespace))?;
+        let record =
+            self.keys.get_mut(&id).filter(|key| namespace.is_none_or(|namespace| key.namespace == namespace))?;
         record.revoked_at.get_or_insert(now);
         Some(record.clone())
     }

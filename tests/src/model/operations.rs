@@ -91,7 +91,9 @@ impl World {
     fn candidates(&self, queue: QueueId, kind: OperationKind, after: u64) -> Vec<u64> {
         let only_dead = matches!(kind, OperationKind::Replay | OperationKind::Discard);
         let rows = self.rows.range(after + 1..).filter(|(_, row)| row.job.queue == queue);
-        rows.filter(|(_, row)| !only_dead || row.job.status() == Status::Failed).map(|(position, _)| *position).collect()
+        rows.filter(|(_, row)| !only_dead || row.job.status() == Status::Failed)
+            .map(|(position, _)| *position)
+            .collect()
     }
 
     fn draft(&self, new: &NewOperation, id: OperationId) -> Option<Operation> {

@@ -16,7 +16,8 @@ impl World {
         };
         let key = dedupe_key(&new.spec, &queue.settings).map(String::from);
         // The newest job with the key is the one that counts; older ones have lost it.
-        let same_key = |row: &&Row| row.job.queue == queue.id && row.job.spec.idempotency_key.as_deref() == key.as_deref();
+        let same_key =
+            |row: &&Row| row.job.queue == queue.id && row.job.spec.idempotency_key.as_deref() == key.as_deref();
         let newest = self.rows.values().rev().find(same_key).filter(|_| key.is_some());
         if let Some(row) = newest.filter(|row| (self.rules.holds_key)(&row.job, &queue, self.now)) {
             let payload_mismatch = !same_json(&row.job.spec.payload, &new.spec.payload);

@@ -52,10 +52,14 @@ impl World {
         self.find_queue(namespace, name).map(|queue| self.counted(queue))
     }
 
-    pub(super) fn queues(&self, namespace: NamespaceId, after: Option<&str>, limit: usize) -> Vec<(Arc<Queue>, Counts)> {
-        let later = |queue: &&Arc<Queue>| {
-            queue.namespace == namespace && after.is_none_or(|after| queue.name.as_str() > after)
-        };
+    pub(super) fn queues(
+        &self,
+        namespace: NamespaceId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Vec<(Arc<Queue>, Counts)> {
+        let later =
+            |queue: &&Arc<Queue>| queue.namespace == namespace && after.is_none_or(|after| queue.name.as_str() > after);
         let mut found: Vec<_> = self.queues.values().filter(later).cloned().collect();
         found.sort_by(|one, other| one.name.cmp(&other.name));
         found.into_iter().take(limit).map(|queue| self.counted(queue)).collect()

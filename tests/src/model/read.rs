@@ -31,7 +31,8 @@ impl World {
 
     fn matches(&self, list: &ListJobs, row: &Row) -> bool {
         let (job, queue) = (&row.job, self.queue_of(&row.job));
-        let has = |tag: &(String, String)| job.spec.tags.iter().any(|(name, value)| **name == *tag.0 && **value == *tag.1);
+        let has =
+            |tag: &(String, String)| job.spec.tags.iter().any(|(name, value)| **name == *tag.0 && **value == *tag.1);
         list.reach.covers(queue)
             && list.queue.as_ref().is_none_or(|name| *name == queue.name)
             && list.status.is_none_or(|status| job.status() == status)

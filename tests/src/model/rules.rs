@@ -3,17 +3,21 @@
 use std::cmp::Reverse;
 
 use outlast_core::gate::Gate;
+use outlast_core::state::Phase;
 use outlast_core::{Change, Command, Entropy, Job, Queue, Refusal, State, Timestamp, alarm, dedupe, gate};
 use outlast_store::operations::{self, Operation, Step};
 
 /// Higher priority first, then who became eligible first.
 pub type Rank = (Reverse<i8>, Timestamp);
 
+/// The signature of core's `decide`.
+pub type Decide = fn(&Job, &Queue, Command, Timestamp, &mut dyn Entropy) -> Result<Change, Refusal>;
+
 #[derive(Clone, Copy)]
 pub struct Rules {
-    pub decide: fn(&Job, &Queue, Command, Timestamp, &mut dyn Entropy) -> Result<Change, Refusal>,
+    pub decide: Decide,
     pub alarm: fn(&Job, &Queue) -> Option<Timestamp>,
-    pub gate: fn(&Queue, u64, Timestamp) -> Gate,
+    pub gate: fn(&Queue, Phase, u64, Timestamp) -> Gate,
     pub holds_key: fn(&Job, &Queue, Timestamp) -> bool,
     pub operate: fn(&Operation, &Job) -> Step,
     /// The place in the order of hand-outs; `None` for a job that is not eligible.

@@ -12,12 +12,16 @@ impl Core {
         let Some(queue) = self.registry.find(want.namespace, &want.queue).cloned() else {
             return Ok(None);
         };
-        let mut claimed = Claimed { jobs: Vec::new(), wake_at: None, held_until: None, queue };
+        let mut claimed = Claimed { jobs: Vec::new(), wake_at: None, held_until: None, push_only: false, queue };
         let running = self.index.counts(claimed.queue.id).get(Status::Running);
-        let limit = match gate(&claimed.queue, running, self.now) {
+        let limit = match gate(&claimed.queue, want.phase, running, self.now) {
             Gate::Open { limit } => usize::try_from(limit).unwrap_or(usize::MAX).min(want.limit),
             Gate::Probe => want.limit.min(1),
             Gate::Shut => 0,
+            Gate::PushOnly => {
+                claimed.push_only = true;
+                0
+            }
             Gate::HeldUntil(until) => {
                 claimed.held_until = Some(until);
                 0

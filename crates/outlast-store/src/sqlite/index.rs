@@ -46,6 +46,9 @@ pub(super) struct Index {
     alarms: BTreeSet<(Timestamp, i64)>,
     /// Newest job by the hash of its key; the stored key is compared on a hit.
     keys: HashMap<i64, i64>,
+    /// Older jobs with the same hash, which take the key back when the newest is deleted. Few: a key makes a second job
+    /// only after the first has lost it.
+    older_keys: BTreeSet<(i64, i64)>,
     waiting: HashMap<NamespaceId, u64>,
 }
 
@@ -116,12 +119,26 @@ impl Index {
 
     /// The newest job takes the key over.
     pub(super) fn take_key(&mut self, hash: i64, seq: i64) {
-        self.keys.entry(hash).and_modify(|held| *held = seq.max(*held)).or_insert(seq);
+        let Some(held) = self.keys.insert(hash, seq).filter(|held| *held != seq) else {
+            return;
+        };
+        self.keys.insert(hash, seq.max(held));
+        self.older_keys.insert((hash, seq.min(held)));
     }
 
     pub(super) fn drop_key(&mut self, hash: i64, seq: i64) {
-        if self.keys.get(&hash) == Some(&seq) {
-            self.keys.remove(&hash);
+        if self.keys.get(&hash) != Some(&seq) {
+            self.older_keys.remove(&(hash, seq));
+            return;
+        }
+        match self.older_keys.range((hash, i64::MIN)..=(hash, i64::MAX)).next_back().copied() {
+            Some(previous) => {
+                self.older_keys.remove(&previous);
+                self.keys.insert(hash, previous.1);
+            }
+            None => {
+                self.keys.remove(&hash);
+            }
         }
     }
 
@@ -136,7 +153,8 @@ impl Index {
         let same_queues =
             live(self) == live(other) && live(self).iter().all(|id| self.queues.get(id) == other.queues.get(id));
         let waiting = |index: &Index| index.waiting.values().sum::<u64>();
-        same_queues && self.alarms == other.alarms && self.keys == other.keys && waiting(self) == waiting(other)
+        let same_keys = self.keys == other.keys && self.older_keys == other.older_keys;
+        same_queues && self.alarms == other.alarms && same_keys && waiting(self) == waiting(other)
     }
 }
 

@@ -106,7 +106,9 @@ impl Core {
         if exhausted || operation.limit.is_some_and(|limit| operation.processed >= limit) {
             operation.status = OperationStatus::Done;
             operation.finished_at = Some(self.now);
-            if let (OperationKind::Delete, Some(queue)) = (operation.kind, queue) {
+            if let (OperationKind::Delete, Some(queue)) = (operation.kind, queue)
+                && self.index.counts(queue.id).total() == 0
+            {
                 self.remove_queue(&queue)?;
             }
         }

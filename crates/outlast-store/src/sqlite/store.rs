@@ -59,6 +59,7 @@ impl SqliteStore {
             registry,
             cache: Cache::new(options.job_cache_bytes),
             next_seq: 1,
+            noted_seq: 1,
             now,
             namespace_waiting_max: options.namespace_waiting_max,
             orphans: Vec::new(),

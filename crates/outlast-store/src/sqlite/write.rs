@@ -1,5 +1,6 @@
 //! Loading and writing single jobs inside the writer's transaction, and keeping the memory in step with the rows.
 
+use outlast_core::gate::{Hold, hold_without};
 use outlast_core::{
     Command, Effect, Event, Job, JobId, Lease, NamespaceId, Outcome, Queue, QueueId, State, Status, Timestamp, Update,
 };
@@ -21,7 +22,10 @@ const PAGE_BYTES: usize = 4096;
 
 impl Core {
     pub(super) fn begin(&mut self) -> Result<(), Fault> {
-        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        // Open already only in the rig that answers first.
+        if self.connection.is_autocommit() {
+            self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        }
         Ok(())
     }
 
@@ -72,6 +76,7 @@ impl Core {
         match step(&record.job, queue, command, now, self.entropy.as_mut()) {
             Err(refusal) => Ok((record, Transition::Refused(refusal))),
             Ok(Step::Nothing) => Ok((record, Transition::Unchanged)),
+            Ok(Step::Rearm { wake_at }) => Ok((self.rearm(record, queue, wake_at)?, Transition::Unchanged)),
             Ok(Step::Delete) => {
                 self.delete(&record, queue)?;
                 Ok((record, Transition::Deleted))
@@ -153,6 +158,21 @@ impl Core {
         Ok(record)
     }
 
+    /// Sets the alarm and nothing else.
+    fn rearm(&mut self, mut record: Record, queue: &Queue, wake_at: Option<Timestamp>) -> Result<Record, Fault> {
+        if record.wake_at == wake_at {
+            return Ok(record);
+        }
+        self.index.remove(&place(&record, queue));
+        record.wake_at = wake_at;
+        self.connection
+            .prepare_cached(UPDATE_ALARM)?
+            .execute(params![record.seq, wake_at.map(Timestamp::as_millis)])?;
+        self.index.insert(&place(&record, queue));
+        self.dirty_pages += 1;
+        Ok(record)
+    }
+
     fn update_row(&mut self, record: &Record) -> Result<(), Fault> {
         let job = &record.job;
         let columns = state_columns(job);
@@ -212,17 +232,20 @@ impl Core {
             Effect::DropResult => {
                 self.connection.prepare_cached(DELETE_RESULT)?.execute([record.seq])?;
             }
-            Effect::SetHold(hold) => {
-                let until = hold.map(|hold| hold.until.as_millis());
-                let probe = hold.and_then(|hold| hold.probe).map(|id| self.ids.seq(id));
-                self.connection.prepare_cached(UPDATE_HOLD)?.execute(params![queue.id.0, until, probe])?;
-                if let Some(present) = self.registry.get(queue.id) {
-                    let held = Queue { hold, ..Queue::clone(present) };
-                    self.registry.put(held);
-                }
-            }
+            Effect::SetHold(hold) => self.set_hold(queue.id, hold)?,
             // Checkpoints come with the issue that stores them; there is nothing to drop yet.
             Effect::DropCheckpoints => {}
+        }
+        Ok(())
+    }
+
+    fn set_hold(&mut self, queue: QueueId, hold: Option<Hold>) -> Result<(), Fault> {
+        let until = hold.map(|hold| hold.until.as_millis());
+        let probe = hold.and_then(|hold| hold.probe).map(|id| self.ids.seq(id));
+        self.connection.prepare_cached(UPDATE_HOLD)?.execute(params![queue.0, until, probe])?;
+        if let Some(present) = self.registry.get(queue) {
+            let held = Queue { hold, ..Queue::clone(present) };
+            self.registry.put(held);
         }
         Ok(())
     }
@@ -239,7 +262,23 @@ impl Core {
             self.index.drop_key(hash, record.seq);
         }
         self.index.remove(&place(record, queue));
+        let hold = self.registry.get(queue.id).and_then(|queue| hold_without(queue, record.job.id));
+        if hold.is_some() {
+            self.set_hold(queue.id, hold)?;
+        }
+        self.keep_next_seq(record.seq)?;
         self.dirty_pages += 2;
+        Ok(())
+    }
+
+    /// Rows tell how far numbers have been given out, as long as they are there. Before one goes that is newer than what
+    /// was noted, the next number is noted: a number never comes back, else an id, a cursor or the position of an
+    /// operation could mean another job after a restart.
+    fn keep_next_seq(&mut self, deleted: i64) -> Result<(), Fault> {
+        if deleted >= self.noted_seq {
+            self.connection.prepare_cached(NOTE_SEQ)?.execute([self.next_seq])?;
+            self.noted_seq = self.next_seq;
+        }
         Ok(())
     }
 
@@ -269,7 +308,10 @@ impl Core {
         self.registry = Registry::load(&self.connection, self.ids, self.registry.shared())?;
         self.index = self.read_index()?;
         let newest: Option<i64> = self.connection.query_row(NEWEST, [], |row| row.get(0)).map_err(unreadable)?;
-        self.next_seq = self.next_seq.max(newest.unwrap_or(0) + 1);
+        let noted: Option<i64> =
+            self.connection.query_row(NOTED_SEQ, [], |row| row.get(0)).optional().map_err(unreadable)?;
+        self.noted_seq = noted.unwrap_or(1);
+        self.next_seq = self.next_seq.max(self.noted_seq).max(newest.unwrap_or(0) + 1);
         Ok(())
     }
 
@@ -381,6 +423,7 @@ const UPDATE_JOB: &str = "
     WHERE seq = ?1";
 
 const UPDATE_PAYLOAD: &str = "UPDATE spec SET payload = ?2 WHERE seq = ?1";
+const UPDATE_ALARM: &str = "UPDATE job SET wake_at = ?2 WHERE seq = ?1";
 const UPDATE_HOLD: &str = "UPDATE queue SET hold_until = ?2, hold_probe = ?3 WHERE id = ?1";
 const INSERT_HISTORY: &str = "INSERT INTO history (job, first, events) VALUES (?1, ?2, ?3)";
 const INSERT_RESULT: &str = "INSERT OR REPLACE INTO result (seq, body) VALUES (?1, ?2)";
@@ -390,4 +433,9 @@ const DELETE_SPEC: &str = "DELETE FROM spec WHERE seq = ?1";
 const DELETE_HISTORY: &str = "DELETE FROM history WHERE job = ?1";
 const DELETE_LABEL: &str = "DELETE FROM label WHERE label = ?1 AND seq = ?2";
 const NEWEST: &str = "SELECT max(seq) FROM job";
+const NOTED_SEQ: &str = "SELECT value FROM meta WHERE name = 'next_seq'";
+const NOTE_SEQ: &str = "
+    INSERT INTO meta (name, value)
+    VALUES ('next_seq', ?1)
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value";
 const SCAN: &str = "SELECT seq, queue, status, priority, created_at, state_at, wake_at, key_hash FROM job NOT INDEXED";

@@ -23,7 +23,9 @@ use crate::error::Error;
 /// More operations than this do not share a commit: latency would suffer and nothing be gained.
 const GROUP_MAX: usize = 1000;
 /// Pages written to the WAL before it is copied back; 16 MiB.
-const CHECKPOINT_PAGES: u64 = 4000;
+const CHECKPOINT_PAGES: i64 = 4000;
+/// How many pages may have been written, by a rough count, before the WAL is asked for its true length.
+const LOOK_AT_WAL_PAGES: u64 = 1000;
 /// In the rig that answers first: how many groups stay uncommitted.
 const UNCOMMITTED_GROUPS: u32 = 64;
 
@@ -62,6 +64,8 @@ pub(super) struct Core {
     pub(super) registry: Registry,
     pub(super) cache: Cache,
     pub(super) next_seq: i64,
+    /// As far as `next_seq` has been noted on disk.
+    pub(super) noted_seq: i64,
     /// The time of the present group. Never goes back.
     pub(super) now: Timestamp,
     pub(super) namespace_waiting_max: u64,
@@ -159,8 +163,9 @@ impl Writer {
             }
             self.core.now = self.core.now.max(self.clock.now());
             let answered = match self.durability {
-                Durability::AnswerFirst => self.answer_first(group, &mut uncommitted),
-                Durability::Full | Durability::Normal => self.commit_group(group),
+                // A lone call is committed, so that a rig can set itself up; under load the promise is broken.
+                Durability::AnswerFirst if group.len() > 1 => self.answer_first(group, &mut uncommitted),
+                _ => self.commit_group(group),
             };
             match answered.and_then(|()| self.checkpoint_if_due()) {
                 Ok(()) => {}
@@ -290,17 +295,28 @@ impl Writer {
 
     /// By hand and not by SQLite's automatism, which would swallow a failed sync.
     fn checkpoint_if_due(&mut self) -> Result<(), rusqlite::Error> {
-        if self.core.dirty_pages < CHECKPOINT_PAGES || !self.core.connection.is_autocommit() {
+        if self.core.dirty_pages < LOOK_AT_WAL_PAGES || !self.core.connection.is_autocommit() {
             return Ok(());
         }
         self.core.dirty_pages = 0;
-        match self.core.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())) {
+        if self.core.pages_in_wal()? < CHECKPOINT_PAGES {
+            return Ok(());
+        }
+        match self.core.connection.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")?.query_row([], |_| Ok(())) {
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
                 self.reserve.give_up(self.core.now);
                 Ok(())
             }
             other => other,
         }
+    }
+}
+
+impl Core {
+    /// Pages in the WAL that have not been copied back yet.
+    fn pages_in_wal(&self) -> Result<i64, rusqlite::Error> {
+        let mut statement = self.connection.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?;
+        statement.query_row([], |row| Ok(row.get::<_, i64>(1)? - row.get::<_, i64>(2)?))
     }
 }
 

@@ -51,12 +51,7 @@ fn finish(session: &Session, answer: &Answer) -> Result<(), Failure> {
 fn summary(operation: &Value) -> String {
     let kind = cell(operation, "kind");
     let head = format!("{kind} of queue \"{}\" {}", cell(operation, "queue"), cell(operation, "status"));
-    match operation.get("replayed") {
-        Some(Value::Number(replayed)) if kind == "replay" => {
-            format!("{head}: {} processed, {replayed} replayed", cell(operation, "processed"))
-        }
-        _ => format!("{head}: {} processed", cell(operation, "processed")),
-    }
+    format!("{head}: {} processed", cell(operation, "processed"))
 }
 
 fn is_running(operation: &Value) -> bool {

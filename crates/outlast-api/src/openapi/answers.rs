@@ -1,0 +1,232 @@
+//! What the answers look like, for the OpenAPI document. Written by hand beside `wire`, and held to it by the tests: the
+//! fuzzer checks every answer it gets against these. Members may be added in later versions, so others are not forbidden.
+
+use serde_json::{Map, Value, json};
+
+use super::schema_of;
+use crate::fields;
+use crate::schema::{Field, Kind};
+
+/// Every schema by name.
+pub(super) fn schemas() -> Map<String, Value> {
+    let mut schemas = Map::new();
+    for (name, schema) in
+        [jobs(), reports(), operations_and_keys(), simple_form()].into_iter().flatten().chain([("Queue", queue())])
+    {
+        schemas.insert(name.to_owned(), schema);
+    }
+    for (page, of) in
+        [("QueuePage", "Queue"), ("JobPage", "JobSummary"), ("OperationPage", "Operation"), ("KeyPage", "Key")]
+    {
+        let about = "A page may be short or empty while nextCursor is set: follow it to the end.";
+        let schema = object(json!({"items": list(refer(of)), "nextCursor": maybe(text())}), &[]);
+        schemas.insert(page.to_owned(), described(schema, about));
+    }
+    schemas
+}
+
+fn jobs() -> Vec<(&'static str, Value)> {
+    vec![
+        ("Status", json!({"type": "string", "enum": STATUSES})),
+        ("Published", object(published(), &["payloadMismatch"])),
+        ("PublishedOrJob", json!({"anyOf": [refer("Published"), refer("Job")]})),
+        ("PublishedBatch", object(json!({"jobs": list(json!({"anyOf": [batch_entry(), failed_entry()]}))}), &[])),
+        ("JobSummary", object(summary(), WHILE_RUNNING)),
+        ("Job", {
+            let whole = json!({"payload": {}, "events": list(refer("Event")), "transitions": list(refer("Event"))});
+            json!({"allOf": [refer("JobSummary"), object(whole, &[])]})
+        }),
+        ("Event", {
+            let members = json!({
+                "seq": count(), "at": time(),
+                "type": {"type": "string", "enum": ["state", "attempt", "checkpoint", "output", "result", "callback", "note"]},
+            });
+            described(object(members, &[]), "One entry of a job's log. The other members depend on the type.")
+        }),
+        ("Events", object(json!({"items": list(refer("Event")), "nextAfter": count()}), &[])),
+        ("Received", object(json!({"jobs": list(refer("Lease"))}), &[])),
+        ("Lease", object(lease(), &[])),
+    ]
+}
+
+const STATUSES: [&str; 7] = ["pending", "queued", "running", "succeeded", "failed", "cancelled", "expired"];
+/// Members that only a running job has.
+const WHILE_RUNNING: &[&str] =
+    &["runningPhase", "leaseExpiresAt", "lastHeartbeatAt", "cancelRequested", "worker", "liveness"];
+
+fn published() -> Value {
+    json!({
+        "id": id(), "queue": text(), "status": refer("Status"), "createdAt": time(), "statusUrl": text(),
+        "cancelUrl": text(), "duplicate": flag(), "payloadMismatch": flag(),
+    })
+}
+
+fn batch_entry() -> Value {
+    let members = json!({
+        "id": id(), "status": refer("Status"), "createdAt": time(), "statusUrl": text(), "duplicate": flag(),
+        "payloadMismatch": flag(),
+    });
+    object(members, &["payloadMismatch"])
+}
+
+fn failed_entry() -> Value {
+    object(json!({"error": refer("Problem")}), &[])
+}
+
+fn summary() -> Value {
+    json!({
+        "id": id(), "queue": text(), "status": refer("Status"), "run": count(), "attempt": count(),
+        "maxAttempts": count(), "deferCount": count(), "version": count(),
+        "priority": {"type": "integer", "minimum": -100, "maximum": 100},
+        "key": maybe(text()), "tags": {"type": "object", "additionalProperties": text()},
+        "idempotencyKey": maybe(text()), "progress": maybe(json!({"type": "object"})),
+        "checkpoint": maybe(json!({"type": "object"})), "resultUrl": maybe(text()),
+        "resultMeta": maybe(object(json!({"length": count(), "contentType": text()}), &[])),
+        "error": maybe(object(json!({"reason": text(), "message": maybe(text())}), &[])), "lastError": maybe(text()),
+        "createdAt": time(), "queuedAt": maybe(time()), "startedAt": maybe(time()), "finishedAt": maybe(time()),
+        "scheduledFor": maybe(time()), "pendingReason": maybe(text()), "cancelReason": maybe(text()),
+        "callback": maybe(json!({"type": "object"})), "pipeline": maybe(json!({"type": "object"})),
+        "runningPhase": {"type": "string", "enum": ["delivering", "awaiting_ack", "leased"]},
+        "leaseExpiresAt": time(), "lastHeartbeatAt": maybe(time()), "cancelRequested": flag(), "worker": maybe(text()),
+        "liveness": {"type": "string", "enum": ["working", "slow", "stuck", "dead"]},
+    })
+}
+
+fn lease() -> Value {
+    json!({
+        "id": id(), "lease": {"type": "string", "pattern": "^[0-9a-f]{32}$"}, "leaseExpiresAt": time(),
+        "attempt": count(), "maxAttempts": count(), "deferCount": count(), "run": count(), "createdAt": time(),
+        "checkpoint": {}, "softTimeLimit": maybe(seconds()), "hardTimeLimit": maybe(seconds()),
+        "traceparent": maybe(text()), "payload": {},
+    })
+}
+
+fn reports() -> Vec<(&'static str, Value)> {
+    let refused = object(json!({"id": maybe(id()), "accepted": {"const": false}, "error": refer("Problem")}), &[]);
+    let entry = json!({"anyOf": [refer("Reported"), refused]});
+    vec![
+        ("Reported", {
+            let members =
+                json!({"id": id(), "accepted": {"const": true}, "status": refer("Status"), "version": count()});
+            object(members, &[])
+        }),
+        ("ReportedBatch", object(json!({"results": list(entry)}), &[])),
+    ]
+}
+
+fn operations_and_keys() -> Vec<(&'static str, Value)> {
+    let operation = json!({
+        "id": text(), "kind": {"type": "string", "enum": ["replay", "purge", "discard", "delete"]}, "queue": text(),
+        "status": {"type": "string", "enum": ["running", "done", "stopped"]}, "processed": count(),
+        "limit": maybe(count()), "ratePerSecond": maybe(count()), "createdAt": time(), "finishedAt": maybe(time()),
+    });
+    let key = json!({
+        "id": text(), "prefix": text(), "name": text(), "namespace": text(), "scopes": list(text()),
+        "createdAt": time(), "expiresAt": maybe(time()), "revokedAt": maybe(time()),
+    });
+    let once = described(text(), "the key itself; it is shown only this once");
+    vec![
+        ("Operation", object(operation, &[])),
+        ("DryRun", object(json!({"dryRun": {"const": true}, "matched": count()}), &[])),
+        ("Key", object(key, &[])),
+        ("IssuedKey", json!({"allOf": [refer("Key"), object(json!({"key": once}), &[])]})),
+        ("Health", object(json!({"status": text()}), &[])),
+    ]
+}
+
+fn simple_form() -> Vec<(&'static str, Value)> {
+    let message = json!({
+        "id": id(), "event_id": text(), "event_type": maybe(text()), "payload": {}, "headers": {"type": "object"},
+        "attempt": count(), "created_at": time(), "receipt": text(),
+    });
+    let queue = json!({
+        "name": text(), "source": maybe(text()), "events": list(text()), "visibility_timeout": text(), "depth": count(),
+    });
+    vec![
+        ("Messages", object(json!({"messages": list(object(message, &[]))}), &[])),
+        ("SimpleQueues", object(json!({"queues": list(object(queue, &[]))}), &[])),
+        ("Acked", object(json!({"acked": count()}), &[])),
+        ("Nacked", object(json!({"retried": count(), "dead": count()}), &[])),
+    ]
+}
+
+/// Every setting as it was set or by default, durations in seconds, and what the queue is like at the moment.
+fn queue() -> Value {
+    let mut members = Map::new();
+    for field in fields::QUEUE.fields {
+        members.insert(field.name.to_owned(), setting(field));
+    }
+    let counts: Map<String, Value> = STATUSES.iter().map(|status| ((*status).to_owned(), count())).collect();
+    let state = json!({
+        "paused": flag(), "hold": maybe(object(json!({"until": time(), "probing": flag()}), &[])), "version": count(),
+        "createdAt": time(), "updatedAt": time(), "counts": object(Value::Object(counts), &[]),
+    });
+    if let Value::Object(state) = state {
+        members.extend(state);
+    }
+    object(Value::Object(members), &[])
+}
+
+fn setting(field: &Field) -> Value {
+    let schema = match &field.kind {
+        Kind::Duration { .. } => seconds(),
+        // What was left out has a default, and durations are numbers: only the names of the members are told.
+        Kind::Object(object) => {
+            let properties = object.fields.iter().map(|field| (field.name.to_owned(), json!({}))).collect();
+            json!({"type": "object", "properties": Value::Object(properties)})
+        }
+        kind => schema_of(kind),
+    };
+    let schema = if field.nullable { maybe(schema) } else { schema };
+    described(schema, field.about)
+}
+
+/// An object with these members, all of them present but the optional ones.
+fn object(properties: Value, optional: &[&str]) -> Value {
+    let names = properties.as_object().into_iter().flatten().map(|(name, _)| name.clone());
+    let required: Vec<String> = names.filter(|name| !optional.contains(&name.as_str())).collect();
+    json!({"type": "object", "required": required, "properties": properties})
+}
+
+fn described(mut schema: Value, about: &str) -> Value {
+    if let Value::Object(map) = &mut schema {
+        map.insert("description".to_owned(), json!(about));
+    }
+    schema
+}
+
+fn refer(name: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{name}")})
+}
+
+fn list(of: Value) -> Value {
+    json!({"type": "array", "items": of})
+}
+
+fn maybe(schema: Value) -> Value {
+    json!({"anyOf": [schema, {"type": "null"}]})
+}
+
+fn id() -> Value {
+    json!({"type": "string", "format": "uuid"})
+}
+
+fn time() -> Value {
+    json!({"type": "string", "format": "date-time"})
+}
+
+fn text() -> Value {
+    json!({"type": "string"})
+}
+
+fn flag() -> Value {
+    json!({"type": "boolean"})
+}
+
+fn count() -> Value {
+    json!({"type": "integer", "minimum": 0})
+}
+
+fn seconds() -> Value {
+    json!({"type": "number", "minimum": 0})
+}

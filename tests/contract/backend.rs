@@ -1,0 +1,91 @@
+//! The engines under test. A backend is a place that a store is opened in again and again; what it remembers stays.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use outlast_store::JobStore;
+use outlast_store::sqlite::{Durability, Options, SqliteStore};
+use outlast_tests::model::{ModelDisk, Rules};
+use outlast_tests::ports::{SeededEntropy, VirtualClock};
+use tempfile::TempDir;
+
+/// What the test keeps in its hand: time, chance, and the one setting of a store that shows.
+#[derive(Clone)]
+pub struct Ground {
+    pub clock: VirtualClock,
+    pub entropy: SeededEntropy,
+    pub waiting_max: u64,
+}
+
+impl Ground {
+    pub fn new(seed: u64) -> Ground {
+        Ground { clock: VirtualClock::default(), entropy: SeededEntropy::new(seed), waiting_max: 1000 }
+    }
+}
+
+#[async_trait]
+pub trait Backend: Send + Sync {
+    fn on(ground: &Ground) -> Self
+    where
+        Self: Sized;
+
+    /// Opens the store. The one opened before must have been closed.
+    async fn open(&self) -> Arc<dyn JobStore>;
+
+    /// Is what the open store holds in memory what is on its disk? Engines that hold nothing have nothing to say.
+    async fn verify(&self) -> bool {
+        true
+    }
+}
+
+pub struct Model(ModelDisk);
+
+impl Model {
+    pub fn with_rules(rules: Rules, ground: &Ground) -> Model {
+        let disk = ModelDisk::new(rules, Arc::new(ground.clock.clone()), Box::new(ground.entropy.clone()));
+        disk.set_waiting_max(ground.waiting_max);
+        Model(disk)
+    }
+}
+
+#[async_trait]
+impl Backend for Model {
+    fn on(ground: &Ground) -> Model {
+        Model::with_rules(Rules::default(), ground)
+    }
+
+    async fn open(&self) -> Arc<dyn JobStore> {
+        Arc::new(self.0.open())
+    }
+}
+
+pub struct Sqlite {
+    ground: Ground,
+    directory: TempDir,
+    opened: tokio::sync::Mutex<Option<Arc<SqliteStore>>>,
+}
+
+#[async_trait]
+impl Backend for Sqlite {
+    fn on(ground: &Ground) -> Sqlite {
+        let directory = TempDir::new().expect("a directory for the test");
+        Sqlite { ground: ground.clone(), directory, opened: tokio::sync::Mutex::new(None) }
+    }
+
+    async fn open(&self) -> Arc<dyn JobStore> {
+        let (clock, entropy) = (Arc::new(self.ground.clock.clone()), Box::new(self.ground.entropy.clone()));
+        let mut options = Options::new(self.directory.path(), clock, entropy);
+        options.namespace_waiting_max = self.ground.waiting_max;
+        options.reserve_bytes = 4096;
+        // What the disk survives is proven by the crash rigs; here each sync would only cost time.
+        options.durability = Durability::Normal;
+        let store = Arc::new(SqliteStore::open(options).expect("the store opens"));
+        *self.opened.lock().await = Some(Arc::clone(&store));
+        store
+    }
+
+    async fn verify(&self) -> bool {
+        let store = self.opened.lock().await.clone().expect("a store is open");
+        store.verify().await.expect("the index can be read")
+    }
+}

@@ -1,0 +1,119 @@
+//! The cases, and the macro that runs all of them on one engine, with DIFF where it says so. A new engine is one line in
+//! `main.rs`; a new case is one line here (a case that is not listed is dead code, which the compiler reports).
+
+pub mod publish;
+pub mod claims;
+pub mod gate;
+pub mod reports;
+pub mod alarms;
+pub mod lists;
+pub mod events;
+pub mod queues;
+pub mod keys;
+pub mod operations;
+
+macro_rules! contract {
+    ($name:ident, $backend:ty $(, $diff:ident)?) => {
+        mod $name {
+            $(
+                /// DIFF, I-09, I-14, I-15, I-24.
+                #[test]
+                fn it_answers_and_remembers_as_the_model_does() {
+                    crate::$diff::run::<$backend>();
+                }
+            )?
+
+            contract! { @cases $backend;
+                publish::a_job_is_stored_as_it_was_asked_for,
+                publish::a_batch_is_answered_in_order_each_for_itself,
+                publish::a_delayed_job_waits_and_one_that_is_due_does_not,
+                publish::a_key_seen_before_finds_its_job,
+                publish::a_key_belongs_to_one_queue_of_one_namespace,
+                publish::a_key_is_free_when_its_window_is_over_and_its_job_finished,
+                publish::a_key_of_a_failed_job_is_free_only_where_the_queue_says_so,
+                publish::a_key_whose_newest_job_is_deleted_falls_back_to_the_one_before,
+                publish::a_payload_is_its_own_key_where_the_queue_says_so,
+                publish::a_namespace_takes_as_many_waiting_jobs_as_it_may,
+                publish::a_publish_to_an_unknown_queue_is_told_so,
+                publish::an_id_is_never_given_twice,
+                claims::jobs_go_out_by_priority_then_age_then_order_of_publish,
+                claims::a_job_that_waited_takes_the_place_of_the_time_it_was_due,
+                claims::a_released_job_goes_out_before_younger_ones,
+                claims::each_hand_out_has_its_own_lease_and_epoch,
+                claims::a_claim_takes_no_more_than_its_limit,
+                claims::the_lease_lasts_as_long_as_the_claim_or_the_job_or_the_queue_says,
+                claims::a_delivery_is_leased_for_the_time_of_the_webhook,
+                claims::a_job_whose_time_is_over_is_not_handed_out,
+                claims::a_claim_of_an_unknown_queue_is_told_so,
+                gate::a_paused_queue_takes_jobs_and_hands_out_none,
+                gate::a_push_queue_gives_pullers_nothing_unless_it_allows_them,
+                gate::no_more_jobs_run_than_the_queue_allows,
+                gate::a_held_queue_sends_one_probe_when_the_hold_ends,
+                gate::a_probe_that_is_deferred_holds_the_queue_again,
+                gate::a_probe_that_is_released_leaves_its_place_to_another,
+                gate::a_probe_whose_lease_runs_out_is_not_waited_for,
+                gate::a_probe_that_is_deleted_leaves_its_place_to_another,
+                gate::a_probe_counts_as_running,
+                reports::each_outcome_leads_to_its_state,
+                reports::a_lease_that_is_not_the_present_one_changes_nothing,
+                reports::a_repeated_report_is_told_so_and_a_different_one_refused,
+                reports::a_report_without_a_lease_needs_a_running_job_and_a_queue_that_allows_it,
+                reports::a_job_out_of_reach_does_not_exist,
+                reports::an_id_that_was_never_given_is_not_found,
+                reports::a_batch_of_commands_is_carried_out_one_by_one,
+                reports::a_waiting_job_is_cancelled_at_once_and_a_running_one_is_asked,
+                reports::a_delivery_that_is_received_waits_for_its_ack,
+                reports::a_heartbeat_moves_the_alarm,
+                reports::an_uploaded_result_survives_the_loss_of_its_lease,
+                reports::a_job_that_is_never_answered_ends_as_a_dead_letter,
+                reports::a_delivery_that_died_with_its_server_is_charged,
+                reports::a_replay_opens_a_new_run,
+                alarms::an_idle_store_has_no_alarm,
+                alarms::alarms_ring_in_order_and_not_before_their_time,
+                alarms::naming_due_jobs_changes_nothing_and_waking_early_neither,
+                alarms::a_lease_that_runs_out_charges_the_attempt_and_frees_the_job,
+                alarms::a_nacked_job_waits_for_its_backoff,
+                alarms::a_result_expires_and_its_job_stays,
+                alarms::a_finished_job_is_purged_with_all_that_belongs_to_it,
+                alarms::an_alarm_that_a_changed_setting_has_moved_is_set_again,
+                lists::a_list_goes_from_the_newest_to_the_oldest_without_gap_or_repeat,
+                lists::a_cursor_is_not_disturbed_by_new_jobs,
+                lists::a_list_shows_only_what_fits_its_filters,
+                lists::a_list_shows_only_what_is_in_reach,
+                lists::dead_letters_are_listed_and_leave_the_list_by_replay,
+                events::the_log_tells_the_life_of_a_job,
+                events::a_long_log_has_no_gaps_and_is_read_in_pages,
+                events::a_result_is_kept_byte_for_byte,
+                queues::every_setting_survives,
+                queues::a_queue_is_saved_only_under_its_condition,
+                queues::a_pause_is_a_change_and_a_repeated_one_is_not,
+                queues::queues_are_listed_by_name_and_namespace,
+                queues::only_an_empty_queue_is_deleted,
+                queues::a_queue_counts_its_jobs_by_status,
+                keys::a_namespace_keeps_its_number,
+                keys::a_key_is_stored_as_it_was_given,
+                keys::a_key_is_revoked_once_and_only_within_reach,
+                keys::a_closed_store_says_so,
+                operations::a_bulk_replay_opens_each_run_once_across_restarts,
+                operations::a_replay_takes_what_fits_its_filter,
+                operations::an_operation_stops_at_its_limit,
+                operations::a_stopped_operation_does_nothing_more,
+                operations::a_purge_cancels_what_waits_and_nothing_else,
+                operations::a_discard_deletes_dead_letters_and_nothing_else,
+                operations::a_deletion_takes_all_jobs_and_then_the_queue,
+                operations::a_deletion_that_ends_at_its_limit_leaves_the_queue,
+                operations::a_deletion_also_takes_what_is_published_after_a_restart,
+                operations::an_operation_belongs_to_its_namespace,
+                operations::an_operation_whose_queue_is_gone_is_done,
+            }
+        }
+    };
+    (@cases $backend:ty; $($area:ident::$case:ident,)*) => {
+        $(
+            #[test]
+            fn $case() {
+                crate::fixture::run::<$backend>(crate::cases::$area::$case);
+            }
+        )*
+    };
+}

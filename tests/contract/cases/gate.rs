@@ -1,0 +1,152 @@
+//! When a queue hands out nothing: pause, concurrency, hold and probe.
+
+use outlast_core::gate::Hold;
+use outlast_core::queue::Mode;
+use outlast_core::state::Phase;
+use outlast_core::{Outcome, QueueSettings, Status};
+use outlast_store::jobs::Claim;
+use outlast_store::operations::OperationKind;
+
+use super::operations::{start, whole};
+use crate::fixture::{Fixture, QUEUE, SECOND, ack, payload};
+
+fn defer(seconds: u32) -> Outcome {
+    Outcome::Defer { retry_after: Some(seconds * SECOND), scope: None }
+}
+
+/// Three jobs, one of them deferred for ten seconds: the queue is held, and all of it is due when the hold ends.
+async fn held(fixture: &Fixture) {
+    fixture.publish_many(3).await;
+    let first = fixture.claim(1).await.pop().unwrap();
+    fixture.report(&first, defer(10)).await.unwrap();
+}
+
+pub async fn a_paused_queue_takes_jobs_and_hands_out_none(fixture: &mut Fixture) {
+    fixture.publish_many(2).await;
+    let paused = fixture.store.set_paused(fixture.ours, QUEUE, true).await.unwrap().unwrap();
+    assert!(paused.paused);
+
+    fixture.publish(payload("1")).await;
+    assert!(fixture.claim(9).await.is_empty());
+    fixture.reopen().await;
+    assert!(fixture.claim(9).await.is_empty());
+
+    fixture.store.set_paused(fixture.ours, QUEUE, false).await.unwrap().unwrap();
+    assert_eq!(fixture.claim(9).await.len(), 3);
+}
+
+pub async fn a_push_queue_gives_pullers_nothing_unless_it_allows_them(fixture: &mut Fixture) {
+    let push = QueueSettings {
+        mode: Mode::Ack,
+        webhook_url: Some("https://example.com".to_owned()),
+        ..QueueSettings::default()
+    };
+    fixture.save_queue(push.clone()).await;
+    fixture.publish_many(3).await;
+
+    let pulled = fixture.claim_with(fixture.want(9)).await;
+    assert!(pulled.push_only && pulled.jobs.is_empty());
+    let delivered = fixture.claim_with(Claim { phase: Phase::Delivering, ..fixture.want(1) }).await;
+    assert!(!delivered.push_only && delivered.jobs.len() == 1);
+
+    fixture.save_queue(QueueSettings { allow_pull: true, ..push }).await;
+    let pulled = fixture.claim_with(fixture.want(9)).await;
+    assert!(!pulled.push_only && pulled.jobs.len() == 2);
+}
+
+pub async fn no_more_jobs_run_than_the_queue_allows(fixture: &mut Fixture) {
+    fixture.save_queue(QueueSettings { concurrency: Some(2), ..QueueSettings::default() }).await;
+    fixture.publish_many(5).await;
+
+    let first = fixture.claim(9).await;
+    assert_eq!(first.len(), 2);
+    assert!(fixture.claim(9).await.is_empty());
+    fixture.reopen().await;
+    assert!(fixture.claim(9).await.is_empty());
+
+    assert!(fixture.report(&first[0], ack()).await.unwrap().frees);
+    assert_eq!(fixture.claim(9).await.len(), 1);
+    assert_eq!(fixture.counts().await.get(Status::Running), 2);
+}
+
+pub async fn a_held_queue_sends_one_probe_when_the_hold_ends(fixture: &mut Fixture) {
+    held(fixture).await;
+    let until = fixture.now().plus(10 * SECOND);
+
+    let early = fixture.claim_with(fixture.want(9)).await;
+    assert!(early.jobs.is_empty());
+    assert_eq!(early.held_until, Some(until));
+
+    fixture.pass(10 * SECOND);
+    fixture.reopen().await;
+    fixture.sweep().await;
+    let probe = fixture.claim(9).await;
+    assert_eq!(probe.len(), 1);
+    assert_eq!(fixture.queue().await.hold, Some(Hold { until, probe: Some(probe[0].id) }));
+    fixture.reopen().await;
+    assert_eq!(fixture.queue().await.hold, Some(Hold { until, probe: Some(probe[0].id) }));
+    assert!(fixture.claim(9).await.is_empty(), "the probe is not back");
+
+    fixture.report(&probe[0], ack()).await.unwrap();
+    assert_eq!(fixture.queue().await.hold, None);
+    assert_eq!(fixture.claim(9).await.len(), 2);
+}
+
+pub async fn a_probe_that_is_deferred_holds_the_queue_again(fixture: &mut Fixture) {
+    held(fixture).await;
+    fixture.pass(10 * SECOND);
+    let probe = fixture.claim(9).await.pop().unwrap();
+    fixture.report(&probe, defer(5)).await.unwrap();
+
+    let hold = Hold { until: fixture.now().plus(5 * SECOND), probe: None };
+    assert_eq!(fixture.queue().await.hold, Some(hold));
+    assert!(fixture.claim(9).await.is_empty());
+}
+
+pub async fn a_probe_that_is_released_leaves_its_place_to_another(fixture: &mut Fixture) {
+    held(fixture).await;
+    fixture.pass(10 * SECOND);
+    let probe = fixture.claim(9).await.pop().unwrap();
+    fixture.report(&probe, Outcome::Release).await.unwrap();
+
+    assert_eq!(fixture.claim(9).await.len(), 1);
+}
+
+pub async fn a_probe_whose_lease_runs_out_is_not_waited_for(fixture: &mut Fixture) {
+    held(fixture).await;
+    fixture.pass(10 * SECOND);
+    fixture.claim(9).await;
+    fixture.pass(30 * SECOND);
+    fixture.sweep().await;
+
+    assert!(!fixture.claim(9).await.is_empty());
+}
+
+/// A deletion that was stopped half way may have taken the probe with it.
+pub async fn a_probe_that_is_deleted_leaves_its_place_to_another(fixture: &mut Fixture) {
+    held(fixture).await;
+    fixture.pass(10 * SECOND);
+    fixture.sweep().await;
+    let probe = fixture.claim(9).await.pop().unwrap();
+    let operation = start(fixture, OperationKind::Delete, whole()).await;
+    while fixture.find(probe.id).await.is_some() {
+        fixture.store.advance_operation(operation.id, 1).await.unwrap();
+    }
+    fixture.store.stop_operation(fixture.ours, operation.id).await.unwrap().unwrap();
+
+    assert_eq!(fixture.claim(9).await.len(), 1, "the queue waits for a probe that is gone");
+}
+
+/// I-25: a probe is no exception to the limit.
+pub async fn a_probe_counts_as_running(fixture: &mut Fixture) {
+    fixture.save_queue(QueueSettings { concurrency: Some(3), ..QueueSettings::default() }).await;
+    fixture.publish_many(6).await;
+    let running = fixture.claim(9).await;
+    fixture.report(&running[0], defer(1)).await.unwrap();
+    fixture.save_queue(QueueSettings { concurrency: Some(2), ..QueueSettings::default() }).await;
+    fixture.pass(SECOND);
+
+    assert!(fixture.claim(9).await.is_empty());
+    fixture.report(&running[1], ack()).await.unwrap();
+    assert_eq!(fixture.claim(9).await.len(), 1);
+}

@@ -1,0 +1,64 @@
+//! Namespaces and API keys, and the end of a store.
+
+use outlast_store::Error;
+use outlast_store::keys::{KeyId, NewKey};
+
+use crate::fixture::{Fixture, SECOND};
+
+fn new_key(fixture: &Fixture, prefix: &str) -> NewKey {
+    NewKey {
+        namespace: fixture.ours,
+        name: "ci".to_owned(),
+        prefix: prefix.to_owned(),
+        hash: [7; 32],
+        scopes: vec!["publish".to_owned(), "consume:mail".to_owned()],
+        expires_at: Some(fixture.now().plus(SECOND)),
+    }
+}
+
+pub async fn a_namespace_keeps_its_number(fixture: &mut Fixture) {
+    let third = fixture.store.namespace("third").await.unwrap();
+    fixture.reopen().await;
+
+    assert_eq!(fixture.store.namespace("default").await.unwrap(), fixture.ours);
+    assert_eq!(fixture.store.namespace("theirs").await.unwrap(), fixture.theirs);
+    assert_eq!(fixture.store.namespace("third").await.unwrap(), third);
+    assert!(third != fixture.ours && third != fixture.theirs && fixture.ours != fixture.theirs);
+}
+
+pub async fn a_key_is_stored_as_it_was_given(fixture: &mut Fixture) {
+    let new = new_key(fixture, "abc");
+
+    let key = fixture.store.add_key(new.clone()).await.unwrap();
+    fixture.reopen().await;
+
+    assert_eq!((key.namespace, key.namespace_name.as_str(), key.created_at), (fixture.ours, "default", fixture.now()));
+    assert_eq!((&key.name, &key.prefix, key.hash, &key.scopes), (&new.name, &new.prefix, new.hash, &new.scopes));
+    assert_eq!((key.expires_at, key.revoked_at), (new.expires_at, None));
+    assert_eq!(fixture.store.keys().await.unwrap(), [key]);
+}
+
+pub async fn a_key_is_revoked_once_and_only_within_reach(fixture: &mut Fixture) {
+    let mine = fixture.store.add_key(new_key(fixture, "abc")).await.unwrap();
+    let other = fixture.store.add_key(NewKey { namespace: fixture.theirs, ..new_key(fixture, "def") }).await.unwrap();
+    let revoke = async |namespace, id| fixture.store.revoke_key(namespace, id).await.unwrap();
+
+    assert!(revoke(Some(fixture.ours), other.id).await.is_none());
+    assert!(revoke(None, KeyId(999)).await.is_none());
+    let revoked = revoke(Some(fixture.ours), mine.id).await.unwrap();
+    assert_eq!(revoked.revoked_at, Some(fixture.now()));
+    fixture.pass(SECOND);
+    assert_eq!(revoke(None, mine.id).await.unwrap(), revoked, "the first time counts");
+    assert!(revoke(None, other.id).await.unwrap().revoked_at.is_some());
+}
+
+pub async fn a_closed_store_says_so(fixture: &mut Fixture) {
+    fixture.store.ping().await.unwrap();
+    fixture.store.close().await;
+
+    assert!(matches!(fixture.store.ping().await, Err(Error::Stopped)));
+    assert!(matches!(fixture.store.due(1).await, Err(Error::Stopped)));
+    assert!(matches!(fixture.store.publish(Vec::new()).await, Err(Error::Stopped)));
+    fixture.reopen().await;
+    fixture.store.ping().await.unwrap();
+}

@@ -1,0 +1,320 @@
+//! Drawing the next call by lot. The lots are weighed so that jobs go through whole lives: published, handed out, ended,
+//! retried, purged, while settings change and queues come and go.
+
+use std::time::Duration;
+
+use outlast_core::queue::{AckTimeoutAction, Dedupe, DedupeBy, Fencing, Mode, Scope};
+use outlast_core::retry::{Backoff, Seconds};
+use outlast_core::state::{CancelReason, Phase, ResultMeta};
+use outlast_core::{Command, Evidence, Lease, Outcome, Overrides, QueueSettings, Spec, Status, Timestamp};
+use outlast_store::operations::{Filter, OperationKind};
+use outlast_store::queues::Expect;
+use outlast_tests::chance::Chance;
+
+use super::plan::{Bulk, Call, Listing, Place, Range, Whom};
+
+const QUEUES: [&str; 3] = ["a", "b", "c"];
+const KINDS: [OperationKind; 4] =
+    [OperationKind::Replay, OperationKind::Purge, OperationKind::Discard, OperationKind::Delete];
+
+pub struct Draw {
+    pub chance: Chance,
+    pub now: Timestamp,
+    /// Every lease of each job, in the order they were given.
+    pub leases: Vec<Vec<Lease>>,
+    /// Jobs in the order they were handed out.
+    pub handed_out: Vec<usize>,
+    pub operations: usize,
+    pub keys: usize,
+}
+
+impl Draw {
+    pub fn call(&mut self) -> Call {
+        match self.chance.below(100) {
+            0..=12 => Call::Pass(self.millis(3000)),
+            13..=28 => self.publish(),
+            29..=42 => self.claim(),
+            43..=66 => Call::Apply((0..self.chance.between(1, 3)).map(|_| self.order()).collect()),
+            67..=73 => Call::Sweep { limit: self.chance.between(1, 20) as usize },
+            74..=77 => self.read(),
+            78..=79 => Call::Jobs(self.listing()),
+            80..=85 => self.manage_queue(),
+            86..=87 => self.keys(),
+            88..=95 => self.operate(),
+            _ => Call::Reopen,
+        }
+    }
+
+    pub fn place(&mut self) -> Place {
+        // Mostly one queue, so that its jobs meet each other.
+        let namespace = usize::from(self.chance.percent(10));
+        Place { namespace, queue: QUEUES[[0, 0, 0, 0, 0, 0, 0, 1, 1, 2][self.chance.below(10) as usize]] }
+    }
+
+    fn publish(&mut self) -> Call {
+        Call::Publish((0..self.chance.between(1, 4)).map(|_| (self.place(), self.spec())).collect())
+    }
+
+    fn claim(&mut self) -> Call {
+        Call::Claim {
+            place: self.place(),
+            limit: self.chance.between(0, 4) as usize,
+            phase: if self.chance.percent(75) { Phase::Leased } else { Phase::Delivering },
+            visibility: self.maybe(30, |draw| draw.seconds(4)),
+            worker: self.maybe(30, |draw| draw.chance.text(3).into()),
+        }
+    }
+
+    fn spec(&mut self) -> Spec {
+        let now = self.now;
+        Spec {
+            payload: ["{}", r#"{"a":1,"b":2}"#, r#"{"b":2, "a":1}"#, "[3]"][self.chance.below(4) as usize].into(),
+            priority: [0, 0, 0, 1, -1, 100, -100][self.chance.below(7) as usize],
+            not_before: self.maybe(20, |draw| now.plus(draw.millis(4000))),
+            start_by: self.maybe(10, |draw| now.plus(draw.millis(6000))),
+            idempotency_key: self.maybe(40, |draw| format!("k{}", draw.chance.below(4)).into()),
+            key: self.maybe(30, |draw| format!("t{}", draw.chance.below(2)).into()),
+            tags: match self.chance.below(4) {
+                0 => vec![("x".into(), "1".into())],
+                1 => vec![("x".into(), "2".into()), ("y".into(), "1".into())],
+                _ => Vec::new(),
+            },
+            callback_url: self.maybe(5, |_| "https://example.com".into()),
+            notify_email: self.maybe(5, |_| "a@example.com".into()),
+            traceparent: self.maybe(5, |_| "00-1-2-3".into()),
+            overrides: Overrides {
+                max_attempts: self.maybe(10, |draw| draw.chance.between(1, 3) as u32),
+                visibility_timeout: self.maybe(10, |draw| draw.seconds(3)),
+                heartbeat_timeout: self.maybe(5, |draw| draw.seconds(3)),
+                max_deferrals: self.maybe(10, |draw| draw.chance.below(2) as u32),
+                result_ttl: self.maybe(10, |draw| draw.millis(2000)),
+                job_timeout: self.maybe(5, |draw| draw.seconds(9)),
+                ..Overrides::default()
+            },
+        }
+    }
+
+    fn whom(&mut self) -> (Whom, Option<Lease>) {
+        if self.leases.is_empty() || self.chance.percent(3) {
+            return (Whom::Stranger(self.chance.below(1 << 20)), None);
+        }
+        // Mostly those that were handed out of late, since they are the ones that live.
+        let back = self.chance.below(6) as usize;
+        let job = match self.handed_out.iter().rev().nth(back) {
+            Some(job) if self.chance.percent(70) => *job,
+            _ => self.chance.below(self.leases.len() as u64) as usize,
+        };
+        let present = self.leases[job].last().copied();
+        let lease = match self.chance.below(20) {
+            0..=12 => present,
+            13..=14 => self.leases[job].first().copied(),
+            15 => Some(Lease::from_u128(77)),
+            _ => None,
+        };
+        (Whom::Job(job), lease)
+    }
+
+    fn order(&mut self) -> (Whom, Range, Command) {
+        let (whom, lease) = self.whom();
+        let command = match self.chance.below(40) {
+            0..=21 => Command::Report { lease, outcome: self.outcome(), evidence: self.evidence() },
+            22..=23 => Command::Receipt { lease: lease.unwrap_or(Lease::from_u128(5)) },
+            24..=26 => Command::Heartbeat { lease, extend: self.maybe(50, |draw| draw.seconds(9)) },
+            27 => Command::Finalize { lease, result: ResultMeta { length: self.chance.below(1 << 50), inline: false } },
+            28..=30 => {
+                Command::Cancel { reason: [CancelReason::User, CancelReason::Pipeline][self.chance.below(2) as usize] }
+            }
+            31..=34 => Command::Replay { fresh: self.chance.percent(50), payload: self.maybe(30, |_| "[9]".into()) },
+            35..=36 => Command::Abandon,
+            _ => Command::Wake,
+        };
+        (whom, self.range(), command)
+    }
+
+    fn outcome(&mut self) -> Outcome {
+        match self.chance.below(16) {
+            0..=3 => Outcome::Ack { result: None },
+            4..=5 => Outcome::Ack { result: Some(self.chance.text(40).into()) },
+            6..=9 => {
+                Outcome::Nack { retryable: self.chance.percent(40), delay: self.maybe(40, |draw| draw.millis(2000)) }
+            }
+            10..=12 => {
+                let scope = self.maybe(60, |draw| if draw.chance.percent(70) { Scope::Job } else { Scope::Queue });
+                Outcome::Defer { retry_after: self.maybe(60, |draw| draw.millis(2000)), scope }
+            }
+            13..=14 => Outcome::Release,
+            _ => Outcome::Cancelled,
+        }
+    }
+
+    fn evidence(&mut self) -> Evidence {
+        Evidence {
+            status_code: self.maybe(30, |draw| draw.chance.between(100, 599) as u16),
+            error: self.maybe(50, |draw| draw.chance.text(20).into()),
+            // Long enough that a log outgrows whatever an engine keeps beside the job.
+            excerpt: self.maybe(30, |draw| draw.chance.text(400).into()),
+        }
+    }
+
+    fn range(&mut self) -> Range {
+        match self.chance.below(12) {
+            0..=4 => Range::Everything,
+            5..=9 => Range::Namespace(0),
+            10 => Range::Namespace(1),
+            _ => Range::Queue(self.place()),
+        }
+    }
+
+    fn read(&mut self) -> Call {
+        let (whom, _) = self.whom();
+        let range = self.range();
+        match self.chance.below(3) {
+            0 => Call::Job(range, whom),
+            1 => Call::Events { range, whom, after: self.chance.below(9), limit: self.chance.between(1, 9) as usize },
+            _ => Call::Result(range, whom),
+        }
+    }
+
+    fn listing(&mut self) -> Listing {
+        let tag = |draw: &mut Draw| {
+            (["x", "y"][draw.chance.below(2) as usize].to_owned(), draw.chance.between(1, 2).to_string())
+        };
+        Listing {
+            range: self.range(),
+            queue: self.maybe(40, |draw| QUEUES[draw.chance.below(3) as usize]),
+            status: self.maybe(40, |draw| Status::ALL[draw.chance.below(7) as usize]),
+            tags: (0..self.chance.below(3)).map(|_| tag(self)).collect(),
+            key: self.maybe(20, |draw| format!("t{}", draw.chance.below(2))),
+            limit: self.chance.between(1, 9) as usize,
+        }
+    }
+
+    fn manage_queue(&mut self) -> Call {
+        let place = self.place();
+        match self.chance.below(12) {
+            0..=5 => Call::SaveQueue(place, Box::new(self.settings()), self.expect()),
+            6..=8 => Call::Pause(place, self.chance.percent(30)),
+            9 => Call::DeleteQueue(place),
+            10 => Call::Queue(place),
+            _ => Call::Queues {
+                namespace: place.namespace,
+                after: self.maybe(50, |draw| QUEUES[draw.chance.below(3) as usize]),
+                limit: self.chance.between(1, 3) as usize,
+            },
+        }
+    }
+
+    fn expect(&mut self) -> Expect {
+        match self.chance.below(6) {
+            0 => Expect::Absent,
+            1 => Expect::Version(self.chance.between(1, 4)),
+            _ => Expect::Anything,
+        }
+    }
+
+    pub fn settings(&mut self) -> QueueSettings {
+        let push = self.chance.percent(15);
+        QueueSettings {
+            mode: if push { Mode::Ack } else { Mode::Pull },
+            allow_pull: self.chance.percent(50),
+            webhook_url: push.then(|| "https://example.com".to_owned()),
+            webhook_timeout: self.seconds(3),
+            max_attempts: self.chance.between(1, 4) as u32,
+            backoff: self.backoff(),
+            ack_timeout: self.seconds(4),
+            ack_timeout_action: self.either(AckTimeoutAction::Dead, AckTimeoutAction::Retry),
+            visibility_timeout: self.seconds(5),
+            heartbeat_timeout: self.maybe(20, |draw| draw.seconds(4)),
+            hard_time_limit: self.maybe(20, |draw| draw.seconds(6)),
+            job_timeout: self.maybe(20, |draw| draw.seconds(12)),
+            drain_timeout: self.millis(2000),
+            max_deferrals: self.chance.below(4) as u32,
+            max_age: self.seconds(12),
+            backpressure_scope: self.either(Scope::Job, Scope::Queue),
+            backpressure_delay: self.millis(1500),
+            concurrency: self.maybe(30, |draw| draw.chance.between(1, 4) as u32),
+            result_ttl: self.millis(3000),
+            retention: if self.chance.percent(50) { self.seconds(6) } else { self.seconds(200) },
+            dedupe: self.either(Dedupe::Always, Dedupe::UnlessFailed),
+            dedupe_window: self.maybe(40, |draw| draw.millis(1000)),
+            dedupe_by: if self.chance.percent(20) { DedupeBy::Payload } else { DedupeBy::Key },
+            fencing: if self.chance.percent(20) { Fencing::Required } else { Fencing::Optional },
+            ..QueueSettings::default()
+        }
+    }
+
+    fn backoff(&mut self) -> Backoff {
+        let jitter = self.chance.below(101) as f64 / 100.0;
+        match self.chance.below(3) {
+            0 => Backoff::Fixed { delay: self.millis(2000), jitter },
+            1 => Backoff::Schedule { delays: vec![Seconds(self.millis(500)), Seconds(self.millis(3000))], jitter },
+            _ => Backoff::Exponential { delay: self.millis(1000), max_delay: self.seconds(5), jitter },
+        }
+    }
+
+    fn keys(&mut self) -> Call {
+        let namespace = self.chance.below(2) as usize;
+        match self.chance.below(3) {
+            0 => Call::AddKey { namespace, number: self.keys },
+            1 => Call::RevokeKey {
+                namespace: self.maybe(50, |_| namespace),
+                key: self.chance.below(self.keys as u64 + 1) as usize,
+            },
+            _ => Call::Namespace(namespace),
+        }
+    }
+
+    fn operate(&mut self) -> Call {
+        // Mostly the newest one.
+        let back = [0, 0, 0, 1, 2][self.chance.below(5) as usize];
+        let operation = self.operations.saturating_sub(1 + back);
+        let namespace = usize::from(self.chance.percent(10));
+        match self.chance.below(12) {
+            0..=3 => Call::StartOperation(self.bulk()),
+            4..=8 => Call::AdvanceOperation { operation, limit: self.chance.between(1, 4) as usize },
+            9 => Call::StopOperation { namespace, operation },
+            10 => Call::CountOperation(self.bulk(), self.chance.between(1, 5) as usize),
+            _ => Call::Operations { namespace, limit: self.chance.between(1, 5) as usize },
+        }
+    }
+
+    fn bulk(&mut self) -> Bulk {
+        let kind = KINDS[[0, 0, 0, 0, 1, 2, 2, 3][self.chance.below(8) as usize]];
+        let jobs = self.leases.len() as u64;
+        let now = self.now;
+        Bulk {
+            place: self.place(),
+            kind,
+            jobs: self
+                .maybe(20, |draw| (0..jobs).filter(|_| draw.chance.percent(50)).map(|job| job as usize).collect()),
+            filter: Filter {
+                key: self.maybe(20, |draw| format!("t{}", draw.chance.below(2))),
+                reason: self.maybe(30, |draw| draw.either("not_retryable", "attempts_exhausted").to_owned()),
+                tags: self.maybe(20, |_| ("x".to_owned(), "1".to_owned())).into_iter().collect(),
+                finished_after: self.maybe(10, |_| now),
+                ..Filter::default()
+            },
+            limit: self.maybe(30, |draw| draw.chance.between(1, 4)),
+        }
+    }
+
+    fn maybe<T>(&mut self, percent: u64, make: impl FnOnce(&mut Draw) -> T) -> Option<T> {
+        self.chance.percent(percent).then(|| make(self))
+    }
+
+    fn either<T>(&mut self, one: T, other: T) -> T {
+        if self.chance.percent(50) { one } else { other }
+    }
+
+    /// Nothing now and then, else up to `most`.
+    fn millis(&mut self, most: u64) -> Duration {
+        if self.chance.percent(15) {
+            return Duration::ZERO;
+        }
+        Duration::from_millis(self.chance.between(1, most))
+    }
+
+    fn seconds(&mut self, most: u64) -> Duration {
+        Duration::from_millis(self.chance.between(1, most * 1000))
+    }
+}

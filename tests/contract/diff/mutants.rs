@@ -1,0 +1,196 @@
+//! Does DIFF notice? Each mutant is the model with one rule bent a little; a few sequences must tell it from the engine.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use outlast_core::gate::{Gate, gate};
+use outlast_core::state::{Phase, Status};
+use outlast_core::{
+    Change, Command, Entropy, Job, Outcome, Queue, Refusal, State, Timestamp, Update, alarm, decide, dedupe,
+};
+use outlast_store::operations::{self, Filter, Operation, Step};
+use outlast_tests::model::Rules;
+
+use super::twin::compare;
+use crate::backend::Sqlite;
+
+/// Sequences a mutant may survive before DIFF counts as blind to it.
+const PATIENCE: u64 = 80;
+
+/// A rule bent a little.
+#[derive(Clone, Copy, Debug)]
+enum Mutant {
+    PriorityIgnored,
+    YoungestFirst,
+    OneAttemptMore,
+    DeferralCharged,
+    PlaceLostByRelease,
+    LateAckTaken,
+    HeartbeatForgotten,
+    KeyNeverFree,
+    KeyFreeAfterFailure,
+    PauseIgnored,
+    ConcurrencyIgnored,
+    HoldIgnored,
+    AlarmTooLate,
+    RetentionIgnored,
+    FilterIgnored,
+}
+
+impl Mutant {
+    const ALL: [Mutant; 15] = [
+        Mutant::PriorityIgnored,
+        Mutant::YoungestFirst,
+        Mutant::OneAttemptMore,
+        Mutant::DeferralCharged,
+        Mutant::PlaceLostByRelease,
+        Mutant::LateAckTaken,
+        Mutant::HeartbeatForgotten,
+        Mutant::KeyNeverFree,
+        Mutant::KeyFreeAfterFailure,
+        Mutant::PauseIgnored,
+        Mutant::ConcurrencyIgnored,
+        Mutant::HoldIgnored,
+        Mutant::AlarmTooLate,
+        Mutant::RetentionIgnored,
+        Mutant::FilterIgnored,
+    ];
+
+    fn rules(self) -> Rules {
+        let sound = Rules::default();
+        match self {
+            Mutant::PriorityIgnored => Rules { rank: |job| ready_at(job).map(|at| (Reverse(0), at)), ..sound },
+            Mutant::YoungestFirst => Rules { rank: youngest_first, ..sound },
+            Mutant::OneAttemptMore => Rules { decide: one_attempt_more, ..sound },
+            Mutant::DeferralCharged => Rules { decide: deferral_charged, ..sound },
+            Mutant::PlaceLostByRelease => Rules { decide: place_lost, ..sound },
+            Mutant::LateAckTaken => Rules { decide: late_ack_taken, ..sound },
+            Mutant::HeartbeatForgotten => Rules { decide: heartbeat_forgotten, ..sound },
+            Mutant::KeyNeverFree => Rules { holds_key: |_, _, _| true, ..sound },
+            Mutant::KeyFreeAfterFailure => Rules { holds_key: free_after_failure, ..sound },
+            Mutant::PauseIgnored => Rules { gate: pause_ignored, ..sound },
+            Mutant::ConcurrencyIgnored => Rules { gate: |queue, phase, _, now| gate(queue, phase, 0, now), ..sound },
+            Mutant::HoldIgnored => Rules { gate: hold_ignored, ..sound },
+            Mutant::AlarmTooLate => Rules { alarm: alarm_too_late, ..sound },
+            Mutant::RetentionIgnored => Rules { decide: retention_ignored, ..sound },
+            Mutant::FilterIgnored => Rules { operate: filter_ignored, ..sound },
+        }
+    }
+}
+
+type Decision = Result<Change, Refusal>;
+
+fn ready_at(job: &Job) -> Option<Timestamp> {
+    match job.state {
+        State::Queued { ready_at } => Some(ready_at),
+        _ => None,
+    }
+}
+
+fn youngest_first(job: &Job) -> Option<(Reverse<i8>, Timestamp)> {
+    let at = ready_at(job)?;
+    Some((Reverse(job.spec.priority), Timestamp::from_millis(Timestamp::MAX.as_millis() - at.as_millis())))
+}
+
+fn one_attempt_more(job: &Job, queue: &Queue, command: Command, now: Timestamp, entropy: &mut dyn Entropy) -> Decision {
+    let mut generous = queue.clone();
+    generous.settings.max_attempts += 1;
+    decide(job, &generous, command, now, entropy)
+}
+
+/// Decides soundly, then bends the update.
+fn bent(decision: Decision, bend: impl FnOnce(&mut Update)) -> Decision {
+    decision.map(|change| match change {
+        Change::Update(mut update) => {
+            bend(&mut update);
+            Change::Update(update)
+        }
+        other => other,
+    })
+}
+
+fn deferral_charged(job: &Job, queue: &Queue, command: Command, now: Timestamp, entropy: &mut dyn Entropy) -> Decision {
+    let defers = matches!(&command, Command::Report { outcome: Outcome::Defer { .. }, .. });
+    bent(decide(job, queue, command, now, entropy), |update| update.job.attempt += u32::from(defers))
+}
+
+fn place_lost(job: &Job, queue: &Queue, command: Command, now: Timestamp, entropy: &mut dyn Entropy) -> Decision {
+    bent(decide(job, queue, command, now, entropy), |update| {
+        if let State::Queued { ready_at } = &mut update.job.state {
+            *ready_at = now;
+        }
+    })
+}
+
+fn late_ack_taken(job: &Job, queue: &Queue, command: Command, now: Timestamp, entropy: &mut dyn Entropy) -> Decision {
+    let command = match command {
+        Command::Report { outcome: outcome @ Outcome::Ack { .. }, evidence, .. } if job.status() == Status::Running => {
+            let lease = match &job.state {
+                State::Running(running) => Some(running.lease),
+                _ => None,
+            };
+            Command::Report { lease, outcome, evidence }
+        }
+        other => other,
+    };
+    decide(job, queue, command, now, entropy)
+}
+
+fn heartbeat_forgotten(
+    job: &Job,
+    queue: &Queue,
+    command: Command,
+    now: Timestamp,
+    entropy: &mut dyn Entropy,
+) -> Decision {
+    bent(decide(job, queue, command, now, entropy), |update| {
+        if let State::Running(running) = &mut update.job.state {
+            running.heartbeat_at = None;
+        }
+    })
+}
+
+fn retention_ignored(
+    job: &Job,
+    queue: &Queue,
+    command: Command,
+    now: Timestamp,
+    entropy: &mut dyn Entropy,
+) -> Decision {
+    match decide(job, queue, command, now, entropy)? {
+        Change::Delete => Ok(Change::None),
+        change => Ok(change),
+    }
+}
+
+fn free_after_failure(job: &Job, queue: &Queue, now: Timestamp) -> bool {
+    job.status() != Status::Failed && dedupe::holds_key(job, queue, now)
+}
+
+fn pause_ignored(queue: &Queue, phase: Phase, running: u64, now: Timestamp) -> Gate {
+    gate(&Queue { paused: false, ..queue.clone() }, phase, running, now)
+}
+
+fn hold_ignored(queue: &Queue, phase: Phase, running: u64, now: Timestamp) -> Gate {
+    gate(&Queue { hold: None, ..queue.clone() }, phase, running, now)
+}
+
+fn alarm_too_late(job: &Job, queue: &Queue) -> Option<Timestamp> {
+    alarm::alarm(job, queue).map(|at| at.plus(Duration::from_millis(1)))
+}
+
+fn filter_ignored(operation: &Operation, job: &Job) -> Step {
+    operations::step(&Operation { filter: Filter::default(), ..operation.clone() }, job)
+}
+
+/// M-2.
+#[test]
+fn diff_notices_every_mutant() {
+    for mutant in Mutant::ALL {
+        let noticed = (1..=PATIENCE).find(|seed| compare::<Sqlite>(mutant.rules(), *seed).is_err());
+        let Some(seed) = noticed else {
+            panic!("{mutant:?} went unnoticed over {PATIENCE} sequences");
+        };
+        println!("{mutant:?}: noticed in sequence {seed}");
+    }
+}

@@ -1,0 +1,75 @@
+//! Each engine makes its own ids and numbers. Here they become the order in which they appeared, which must be the same
+//! everywhere.
+
+use outlast_core::gate::Hold;
+use outlast_core::{Job, JobId, NamespaceId, Queue, QueueId, Timestamp};
+use outlast_store::keys::{KeyId, KeyRecord};
+use outlast_store::operations::{Filter, Operation, OperationId};
+
+#[derive(Default)]
+pub struct Names {
+    pub jobs: Vec<JobId>,
+    pub queues: Vec<QueueId>,
+    pub namespaces: Vec<NamespaceId>,
+    pub keys: Vec<KeyId>,
+    pub operations: Vec<OperationId>,
+}
+
+impl Names {
+    /// A job that was just made.
+    pub fn add_job(&mut self, job: &Job) {
+        assert!(!self.jobs.contains(&job.id), "an id was given twice");
+        let born = job.id.as_u128() >> 80;
+        assert_eq!(born, job.created_at.as_millis() as u128, "an id tells the time of its job");
+        self.jobs.push(job.id);
+    }
+
+    pub fn job_id(&self, id: JobId) -> JobId {
+        let order = self.jobs.iter().position(|known| *known == id).map_or(u128::MAX, |order| order as u128);
+        JobId::new(Timestamp::EPOCH, order)
+    }
+
+    pub fn job(&mut self, job: Job) -> Job {
+        Job { id: self.job_id(job.id), queue: QueueId(order(&mut self.queues, job.queue)), ..job }
+    }
+
+    pub fn queue(&mut self, queue: &Queue) -> Queue {
+        let hold = queue.hold.map(|hold| Hold { probe: hold.probe.map(|id| self.job_id(id)), ..hold });
+        Queue {
+            id: QueueId(order(&mut self.queues, queue.id)),
+            namespace: NamespaceId(order(&mut self.namespaces, queue.namespace)),
+            hold,
+            ..queue.clone()
+        }
+    }
+
+    pub fn key(&mut self, key: KeyRecord) -> KeyRecord {
+        KeyRecord {
+            id: KeyId(order(&mut self.keys, key.id)),
+            namespace: NamespaceId(order(&mut self.namespaces, key.namespace)),
+            ..key
+        }
+    }
+
+    /// Positions are an engine's own; what they mean shows in what the operation does next.
+    pub fn operation(&mut self, operation: Operation) -> Operation {
+        let as_order = |text: &String| self.job_id(text.parse().expect("a filter names ids")).to_string();
+        let ids = operation.filter.ids.as_ref().map(|ids| ids.iter().map(as_order).collect());
+        Operation {
+            id: OperationId(order(&mut self.operations, operation.id)),
+            namespace: NamespaceId(order(&mut self.namespaces, operation.namespace)),
+            queue: QueueId(order(&mut self.queues, operation.queue)),
+            filter: Filter { ids, ..operation.filter },
+            position: 0,
+            ..operation
+        }
+    }
+}
+
+fn order<T: PartialEq>(known: &mut Vec<T>, value: T) -> u32 {
+    let place = known.iter().position(|known| *known == value).unwrap_or_else(|| {
+        known.push(value);
+        known.len() - 1
+    });
+    place as u32
+}

@@ -1,0 +1,110 @@
+//! A call on a store, in words that mean the same on every engine: jobs, operations and keys are named by the order in
+//! which they were made.
+
+use std::time::Duration;
+
+use outlast_core::state::Phase;
+use outlast_core::{Command, QueueSettings, Spec, Status};
+use outlast_store::operations::{Filter, OperationKind};
+use outlast_store::queues::Expect;
+
+/// A queue of one of the two namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub namespace: usize,
+    pub queue: &'static str,
+}
+
+/// The n-th job that was made, or an id that never was.
+#[derive(Clone, Copy, Debug)]
+pub enum Whom {
+    Job(usize),
+    Stranger(u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Range {
+    Everything,
+    Namespace(usize),
+    Queue(Place),
+}
+
+#[derive(Clone, Debug)]
+pub struct Listing {
+    pub range: Range,
+    pub queue: Option<&'static str>,
+    pub status: Option<Status>,
+    pub tags: Vec<(String, String)>,
+    pub key: Option<String>,
+    pub limit: usize,
+}
+
+#[derive(Clone, Debug)]
+pub struct Bulk {
+    pub place: Place,
+    pub kind: OperationKind,
+    /// Takes the place of the filter's ids.
+    pub jobs: Option<Vec<usize>>,
+    pub filter: Filter,
+    pub limit: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Call {
+    Pass(Duration),
+    Publish(Vec<(Place, Spec)>),
+    Claim {
+        place: Place,
+        limit: usize,
+        phase: Phase,
+        visibility: Option<Duration>,
+        worker: Option<Box<str>>,
+    },
+    Apply(Vec<(Whom, Range, Command)>),
+    /// Asks who is due and wakes them.
+    Sweep {
+        limit: usize,
+    },
+    Job(Range, Whom),
+    Jobs(Listing),
+    Events {
+        range: Range,
+        whom: Whom,
+        after: u64,
+        limit: usize,
+    },
+    Result(Range, Whom),
+    SaveQueue(Place, Box<QueueSettings>, Expect),
+    Pause(Place, bool),
+    DeleteQueue(Place),
+    Queue(Place),
+    Queues {
+        namespace: usize,
+        after: Option<&'static str>,
+        limit: usize,
+    },
+    Namespace(usize),
+    AddKey {
+        namespace: usize,
+        number: usize,
+    },
+    RevokeKey {
+        namespace: Option<usize>,
+        key: usize,
+    },
+    StartOperation(Bulk),
+    AdvanceOperation {
+        operation: usize,
+        limit: usize,
+    },
+    StopOperation {
+        namespace: usize,
+        operation: usize,
+    },
+    CountOperation(Bulk, usize),
+    Operations {
+        namespace: usize,
+        limit: usize,
+    },
+    Reopen,
+}

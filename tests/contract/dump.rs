@@ -1,0 +1,72 @@
+//! Everything a store remembers, as far as its trait shows it.
+
+use std::sync::Arc;
+
+use outlast_core::{Event, Job, NamespaceId, Queue, Timestamp};
+use outlast_store::JobStore;
+use outlast_store::jobs::{Found, ListJobs, Reach};
+use outlast_store::keys::KeyRecord;
+use outlast_store::operations::Operation;
+use outlast_store::queues::Counts;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dump {
+    pub queues: Vec<(Queue, Counts)>,
+    /// Newest first, with their events and results.
+    pub jobs: Vec<(Job, Vec<Event>, Option<Arc<str>>)>,
+    pub rung: Vec<outlast_core::JobId>,
+    pub next_alarm: Option<Timestamp>,
+    pub keys: Vec<KeyRecord>,
+    pub operations: Vec<Operation>,
+}
+
+const EVERYTHING: usize = 1_000_000;
+
+pub async fn dump(store: &dyn JobStore, namespaces: &[NamespaceId]) -> Dump {
+    let mut queues: Vec<_> =
+        store.census().await.unwrap().into_iter().map(|(queue, counts)| (Queue::clone(&queue), counts)).collect();
+    queues.sort_by_key(|(queue, _)| queue.id);
+    let mut jobs = Vec::new();
+    for found in all_jobs(store, every_job()).await {
+        let id = found.job.id;
+        let events =
+            store.events(&Reach::Everything, id, 0, EVERYTHING).await.unwrap().expect("a listed job has events");
+        let result = store.result(&Reach::Everything, id).await.unwrap();
+        jobs.push((found.job, events, result));
+    }
+    let due = store.due(EVERYTHING).await.unwrap();
+    let mut operations = Vec::new();
+    for namespace in namespaces {
+        operations.extend(store.operations(*namespace, EVERYTHING).await.unwrap());
+    }
+    Dump { queues, jobs, rung: due.jobs, next_alarm: due.next, keys: store.keys().await.unwrap(), operations }
+}
+
+pub fn every_job() -> ListJobs {
+    ListJobs {
+        reach: Reach::Everything,
+        queue: None,
+        status: None,
+        tags: Vec::new(),
+        key: None,
+        before: None,
+        limit: 50,
+    }
+}
+
+/// Follows the cursor to the end. A page may be short, even empty, and still lead on.
+pub async fn all_jobs(store: &dyn JobStore, mut list: ListJobs) -> Vec<Found> {
+    let mut found = Vec::new();
+    loop {
+        let page = store.jobs(list.clone()).await.unwrap();
+        assert!(page.jobs.len() <= list.limit, "a page is longer than asked for");
+        found.extend(page.jobs);
+        match page.next {
+            None => return found,
+            Some(next) => {
+                assert!(list.before.is_none_or(|before| next < before), "a cursor leads back");
+                list.before = Some(next);
+            }
+        }
+    }
+}

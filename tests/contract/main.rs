@@ -1,0 +1,14 @@
+//! The contract of a store: what every engine must do, case by case, and DIFF, which gives random sequences of calls to
+//! the model and to a real engine and compares every answer and everything they remember.
+
+mod backend;
+mod fixture;
+mod dump;
+
+#[macro_use]
+mod cases;
+
+mod diff;
+
+contract!(model, crate::backend::Model);
+contract!(sqlite, crate::backend::Sqlite, diff);

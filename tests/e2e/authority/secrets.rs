@@ -1,0 +1,195 @@
+//! Keys stay secret: they are nowhere on disk, in no log at any level, and in no answer but the one that made them; and a
+//! key can do no more than its scopes say. (T09, T14, T29)
+
+use std::fs;
+use std::path::Path;
+
+use outlast_tests::http::Client;
+use outlast_tests::server::Launch;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::api::{make_queue, receive_one, settle, text};
+use crate::raw::exchange;
+use crate::scene::Scene;
+
+/// A text that a test plants where secrets go, to be searched for afterwards.
+const CANARY: &str = "canary4fbc8a1e";
+
+// T09: the store has the hash of a key, never the key.
+#[tokio::test(flavor = "multi_thread")]
+async fn issued_keys_are_nowhere_in_the_data_directory() {
+    let mut scene = Scene::set().await;
+    let mut issued = vec![scene.client.key.clone()];
+    for number in 0..20 {
+        let key = json!({"name": format!("key {number}"), "scopes": ["read"]});
+        issued.push(text(&scene.client.post("/v1/keys", key).await.unwrap().expect(201)["key"]));
+    }
+    let data = scene.server.launch().data.clone();
+
+    let running = files(&data);
+    let status = scene.server.terminate().await;
+    let stopped = files(&data);
+
+    assert!(status.success());
+    for (name, content) in running.iter().chain(&stopped) {
+        // The secret part alone would be bad enough.
+        assert!(!issued.iter().any(|key| content.contains(&key[16..])), "{name} holds a key");
+    }
+    let found = running.iter().any(|(_, content)| content.contains("key 19"));
+    assert!(found, "the search must be able to find what is there");
+}
+
+// The made-up admin key of a first start is in its own file, for its owner only, and nowhere else.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_key_is_in_its_file_and_nowhere_else() {
+    use std::os::unix::fs::PermissionsExt;
+    let launch = Launch::fresh().with_env("OUTLAST_ADMIN_KEY", "");
+    let server = launch.start().await;
+    let path = launch.data.join("admin.key");
+
+    let key = fs::read_to_string(&path).expect("the first start writes the key").trim().to_owned();
+    let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    let reply = Client::new(&server.base, &key).get("/v1/keys").await.unwrap();
+
+    reply.expect(200);
+    assert_eq!(mode, 0o600);
+    for (name, content) in files(&launch.data).iter().filter(|(name, _)| name != "admin.key") {
+        assert!(!content.contains(&key[16..]), "{name} holds the key");
+    }
+    assert!(!server.log().contains(&key[16..]), "the log holds the key");
+}
+
+// T29: at the most talkative level, nothing secret and nothing of the payload is in the log.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_at_trace_level_has_no_secrets_and_no_payloads() {
+    let scene = Scene::set_on(Launch::fresh().with_env("OUTLAST_LOG", "trace")).await;
+    let client = &scene.client;
+    let key = client.post("/v1/keys", json!({"name": "k", "scopes": ["admin"]})).await.unwrap().expect(201);
+    let key = text(&key["key"]);
+    let theirs = Client::new(&client.base, &key);
+    make_queue(client, "trace", json!({
+        "mode": "ack", "allowPull": true, "webhookUrl": format!("https://a.example/hooks/{CANARY}?token={CANARY}"),
+        "headers": {"x-api-token": CANARY},
+    })).await;
+    let lease = exercise(&theirs).await;
+    for bad in ["{", "[]", &format!("{{\"{CANARY}\":1}}"), &format!("{{\"payload\":\"{CANARY}")] {
+        let request = theirs.request(Method::POST, "/v1/queues/trace/jobs").body(bad.to_owned());
+        theirs.send(request).await.unwrap().expect_problem(400, "invalid_request");
+    }
+    let wrong = Client::new(&client.base, &format!("ol_{CANARY}_{CANARY}"));
+    wrong.get(&format!("/v1/jobs?key={CANARY}")).await.unwrap().expect_problem(401, "unauthorized");
+
+    exchange(&client.base, format!("GET {CANARY}\r\nauthorization: Bearer {key}\r\n\r\n")).await;
+
+    let log = scene.server.log();
+
+    assert!(log.contains("a connection ended early"), "what is said at the level of debugging is in the log");
+    for secret in [CANARY, &key[16..], &client.key[16..], lease.as_str(), scene.things.lease.as_str()] {
+        assert!(!log.contains(secret), "{secret} is in the log");
+    }
+}
+
+/// A life of a job with the canary in all its texts. Returns a lease that was handed out.
+async fn exercise(client: &Client) -> String {
+    let publish = json!({
+        "payload": {"card": CANARY}, "idempotencyKey": CANARY, "key": CANARY, "tags": {"t": CANARY},
+        "callbackUrl": format!("https://a.example/{CANARY}"), "notifyEmail": format!("{CANARY}@a.example"),
+    });
+    let id = text(&client.post("/v1/queues/trace/jobs", publish).await.unwrap().expect(202)["id"]);
+    let held = receive_one(client, "trace").await;
+    let lease = text(&held["lease"]);
+    let reason = json!({"reason": CANARY, "lease": lease, "delay": 0});
+    settle(client, &id, "nack", reason).await;
+    let held = receive_one(client, "trace").await;
+    settle(client, &id, "ack", json!({"result": CANARY, "lease": held["lease"]})).await;
+    client.get(&format!("/v1/jobs/{id}/result")).await.unwrap().expect(200);
+    lease
+}
+
+// A key is shown by the answer that made it and never again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_is_shown_once() {
+    let scene = Scene::set().await;
+    let made = scene.client.post("/v1/keys", json!({"name": "k", "scopes": ["read"]})).await.unwrap().expect(201);
+    let key = text(&made["key"]);
+
+    let listed = scene.client.get("/v1/keys?limit=200").await.unwrap().expect(200);
+    let revoked = scene.client.delete(&format!("/v1/keys/{}", text(&made["id"]))).await.unwrap().expect(200);
+
+    assert!(key.starts_with(&text(&made["prefix"])));
+    for answer in [listed, revoked] {
+        assert!(!answer.to_string().contains(&key[16..]), "{answer}");
+    }
+}
+
+// T14: a key that only publishes learns how its job ended, but reads no payload, least of all of a job that somebody else
+// published under the same idempotency key.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_only_publishes_reads_no_payloads() {
+    let scene = Scene::set().await;
+    let client = &scene.client;
+    make_queue(client, "vault", json!({})).await;
+    let job = json!({"payload": CANARY, "idempotencyKey": "known"});
+    let id = text(&client.post("/v1/queues/vault/jobs", job).await.unwrap().expect(202)["id"]);
+    let held = receive_one(client, "vault").await;
+    settle(client, &id, "ack", json!({"lease": held["lease"]})).await;
+    let again = json!({"idempotencyKey": "known"});
+
+    let publisher = holder(client, &["publish"]).await;
+    let reader = holder(client, &["publish", "read"]).await;
+    let narrow = holder(client, &["publish", "read:elsewhere"]).await;
+    let mut answers = Vec::new();
+    for client in [&publisher, &narrow, &reader] {
+        let request = client.request(Method::POST, "/v1/queues/vault/jobs").header("prefer", "wait=5");
+        answers.push(client.send(request.json(&again)).await.unwrap().expect(200));
+    }
+
+    for answer in &answers {
+        assert_eq!((&answer["id"], &answer["status"]), (&json!(id), &json!("succeeded")));
+    }
+    assert!(!answers[0].to_string().contains(CANARY), "{}", answers[0]);
+    assert!(!answers[1].to_string().contains(CANARY), "{}", answers[1]);
+    assert_eq!(answers[2]["payload"], json!(CANARY));
+}
+
+// T14: keys are made by admins, for their own namespace; only the operator's reach further.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_key_makes_a_stronger_one_or_one_for_another_namespace() {
+    let scene = Scene::set().await;
+    let request = json!({"name": "n", "scopes": ["admin"], "namespace": "neighbour"});
+    let made = scene.client.post("/v1/keys", request).await.unwrap().expect(201);
+    let neighbour = Client::new(&scene.client.base, &text(&made["key"]));
+    let manager = holder(&scene.client, &["manage", "publish", "consume", "read"]).await;
+
+    let outside = json!({"name": "x", "scopes": ["read"], "namespace": "default"});
+    neighbour.post("/v1/keys", outside).await.unwrap().expect_problem(403, "forbidden");
+    let inside = json!({"name": "x", "scopes": ["read"]});
+    let own = neighbour.post("/v1/keys", inside.clone()).await.unwrap().expect(201);
+    manager.post("/v1/keys", inside).await.unwrap().expect_problem(403, "forbidden");
+    let listed = neighbour.get("/v1/keys").await.unwrap().expect(200);
+
+    assert_eq!(own["namespace"], json!("neighbour"));
+    let namespaces: Vec<&Value> = listed["items"].as_array().unwrap().iter().map(|key| &key["namespace"]).collect();
+    assert_eq!(namespaces, [&json!("neighbour"), &json!("neighbour")]);
+}
+
+async fn holder(client: &Client, scopes: &[&str]) -> Client {
+    let key = client.post("/v1/keys", json!({"name": "h", "scopes": scopes})).await.unwrap().expect(201);
+    Client::new(&client.base, &text(&key["key"]))
+}
+
+/// Every file below a directory: its name, and what is text in it.
+fn files(directory: &Path) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).expect("the directory can be listed") {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+            continue;
+        }
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        found.push((name, String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned()));
+    }
+    found
+}

@@ -1,0 +1,168 @@
+//! The judge: after each step it compares what is remembered with what was remembered before, and with what clients have
+//! been told. It keeps its own account and trusts no counter of the job.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use outlast_core::{Event, Job, JobId, Lease, Queue, State, Status, Timestamp, invariants};
+use outlast_tests::model::{Row, World};
+
+use crate::ledger::Ledger;
+use crate::log::check_log;
+
+/// What all parts of a run share: the judge, what clients were told, and the verdict.
+#[derive(Default)]
+pub struct Witness {
+    judge: Mutex<Judge>,
+    pub ledger: Mutex<Ledger>,
+    verdict: Mutex<Option<String>>,
+}
+
+impl Witness {
+    pub fn look(&self, world: &World) {
+        let mut judge = self.judge();
+        let outcome = judge.look(world);
+        let outcome = outcome.and_then(|()| self.ledger().check(world, &judge.purged));
+        if let Err(violation) = outcome {
+            self.fail(violation);
+        }
+    }
+
+    /// The first violation counts; what follows from it is of no interest.
+    pub fn fail(&self, violation: String) {
+        self.verdict.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(violation);
+    }
+
+    pub fn verdict(&self) -> Option<String> {
+        self.verdict.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn judge(&self) -> MutexGuard<'_, Judge> {
+        self.judge.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Default)]
+struct Judge {
+    seen: BTreeMap<JobId, Seen>,
+    /// Jobs that were deleted when their time had come.
+    purged: BTreeSet<JobId>,
+    leases: BTreeMap<u128, (JobId, u64)>,
+}
+
+struct Seen {
+    job: Job,
+    events: Vec<Event>,
+}
+
+type Verdict = Result<(), String>;
+
+impl Judge {
+    fn look(&mut self, world: &World) -> Verdict {
+        self.check_vanished(world)?;
+        for row in world.rows.values() {
+            let queue = world.queue_of(&row.job);
+            match self.seen.get(&row.job.id) {
+                None => self.check_new(row, queue, world.now)?,
+                Some(seen) if seen.job.version == row.job.version && seen.events.len() == row.events.len() => continue,
+                Some(seen) => check_changed(seen, row)?,
+            }
+            self.check_moment(row, queue)?;
+            self.seen.insert(row.job.id, Seen { job: row.job.clone(), events: row.events.clone() });
+        }
+        check_concurrency(world)
+    }
+
+    /// A job goes only when it is finished and its retention is over.
+    fn check_vanished(&mut self, world: &World) -> Verdict {
+        let gone: Vec<JobId> = self.seen.keys().filter(|id| world.row(**id).is_none()).copied().collect();
+        for id in gone {
+            let seen = self.seen.remove(&id).expect("it was just listed");
+            let retention = world.queue_of(&seen.job).settings.retention;
+            let is_due = seen.job.finished_at().is_some_and(|at| at.plus(retention) <= world.now);
+            if !is_due {
+                return Err(format!("I-01: a job is lost: {:?}", seen.job));
+            }
+            self.purged.insert(id);
+        }
+        Ok(())
+    }
+
+    /// I-09: nobody else holds the key of a new job.
+    fn check_new(&self, row: &Row, queue: &Queue, now: Timestamp) -> Verdict {
+        if self.purged.contains(&row.job.id) {
+            return Err(format!("an id was given twice: {}", row.job.id));
+        }
+        let Some(key) = &row.job.spec.idempotency_key else {
+            return Ok(());
+        };
+        // The newest job that was published with a key owns it; an older one that is replayed does not take it back.
+        let same_key = |seen: &&Seen| seen.job.spec.idempotency_key.as_ref() == Some(key);
+        let Some(newest) = self.seen.values().filter(same_key).max_by_key(|seen| seen.job.created_at) else {
+            return Ok(());
+        };
+        let window = queue.settings.dedupe_window();
+        if !newest.job.status().is_terminal() || newest.job.created_at.plus(window) > now {
+            return Err(format!("I-09: two jobs hold the key {key}: {} and {}", newest.job.id, row.job.id));
+        }
+        Ok(())
+    }
+
+    fn check_moment(&mut self, row: &Row, queue: &Queue) -> Verdict {
+        invariants::check(&row.job, queue).map_err(|violation| violation.to_string())?;
+        check_log(row, queue)?;
+        let State::Running(running) = &row.job.state else {
+            return Ok(());
+        };
+        self.check_lease(row, running.lease)
+    }
+
+    /// I-14: a lease belongs to one hand-out of one job.
+    fn check_lease(&mut self, row: &Row, lease: Lease) -> Verdict {
+        let hand_out = (row.job.id, row.job.epoch);
+        let owner = *self.leases.entry(lease.as_u128()).or_insert(hand_out);
+        let of_epoch = self.leases.values().filter(|other| **other == hand_out).count();
+        if owner != hand_out || of_epoch != 1 {
+            return Err(format!("I-14: hand-out {hand_out:?} and hand-out {owner:?} share a lease, or one has two"));
+        }
+        Ok(())
+    }
+}
+
+/// From one look to the next: versions and epochs grow, the log only gets longer, the end of a run is its end.
+fn check_changed(seen: &Seen, row: &Row) -> Verdict {
+    let (before, after) = (&seen.job, &row.job);
+    let rules = [
+        ("a version grows with every change", after.version > before.version),
+        ("I-14: epochs never fall", after.epoch >= before.epoch),
+        ("the log only gets longer", row.events.starts_with(&seen.events)),
+        ("I-16: a finished run does not change", !before.status().is_terminal() || may_leave(before, after)),
+        ("what was asked for does not change", after.created_at == before.created_at && after.run >= before.run),
+    ];
+    match rules.iter().find(|(_, holds)| !holds) {
+        Some((rule, _)) => Err(format!("{rule}: {before:?} became {after:?}")),
+        None => Ok(()),
+    }
+}
+
+fn may_leave(before: &Job, after: &Job) -> bool {
+    let replayed = after.run > before.run && matches!(before.status(), Status::Failed | Status::Cancelled);
+    replayed || (before.status() == Status::Succeeded && after.status() == Status::Expired)
+}
+
+/// I-25.
+fn check_concurrency(world: &World) -> Verdict {
+    for queue in world.queues.values() {
+        let runs = |row: &&Row| row.job.queue == queue.id && row.job.status() == Status::Running;
+        let running = world.rows.values().filter(runs).count();
+        let limit = queue.settings.concurrency_limit();
+        if limit.is_some_and(|limit| running > limit as usize) {
+            return Err(format!("I-25: {running} jobs of queue {} run, {limit:?} may", queue.name));
+        }
+    }
+    Ok(())
+}

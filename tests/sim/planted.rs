@@ -1,0 +1,204 @@
+//! Bugs planted on purpose: the simulator must find each of them, or it is blind.
+
+use outlast_core::state::Status;
+use outlast_core::{
+    Change, Command, Entropy, Job, JobId, Outcome, Queue, Refusal, State, Timestamp, alarm, decide, entropy,
+};
+use outlast_store::jobs::{Due, Order, Published};
+use outlast_tests::model::{ModelDisk, Row, Rules};
+
+use crate::run::check;
+
+/// Seeds a bug may survive before the simulator counts as blind to it.
+const PATIENCE: u64 = 150;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Plant {
+    Nothing,
+    PublishForgotten,
+    ReportForgotten,
+    HandedOutTwice,
+    LateAckTaken,
+    KeyIgnored,
+    AttemptNotCharged,
+    CancelAfterSuccess,
+    EventLost,
+    ConcurrencyIgnored,
+    AlarmLost,
+    NextAlarmUntold,
+    PurgedTooEarly,
+}
+
+const BUGS: [Plant; 12] = [
+    Plant::PublishForgotten,
+    Plant::ReportForgotten,
+    Plant::HandedOutTwice,
+    Plant::LateAckTaken,
+    Plant::KeyIgnored,
+    Plant::AttemptNotCharged,
+    Plant::CancelAfterSuccess,
+    Plant::EventLost,
+    Plant::ConcurrencyIgnored,
+    Plant::AlarmLost,
+    Plant::NextAlarmUntold,
+    Plant::PurgedTooEarly,
+];
+
+type Decision = Result<Change, Refusal>;
+
+impl Plant {
+    pub fn rules(self) -> Rules {
+        let sound = Rules::default();
+        match self {
+            Plant::HandedOutTwice => Rules { decide: handed_out_twice, rank: also_running, ..sound },
+            Plant::LateAckTaken => Rules { decide: late_ack_taken, ..sound },
+            Plant::KeyIgnored => Rules { holds_key: |_, _, _| false, ..sound },
+            Plant::AttemptNotCharged => Rules { decide: attempt_not_charged, ..sound },
+            Plant::CancelAfterSuccess => Rules { decide: cancel_after_success, ..sound },
+            Plant::EventLost => Rules { decide: event_lost, ..sound },
+            Plant::ConcurrencyIgnored => {
+                Rules { gate: |queue, phase, _, now| outlast_core::gate::gate(queue, phase, 0, now), ..sound }
+            }
+            Plant::AlarmLost => Rules { alarm: no_alarm_for_backoff, ..sound },
+            Plant::PurgedTooEarly => Rules { decide: purged_too_early, ..sound },
+            _ => sound,
+        }
+    }
+
+    /// Acknowledged, and gone.
+    pub fn after_publish(self, disk: &ModelDisk, published: &[Published]) {
+        if let (Plant::PublishForgotten, [Published::Created { job, .. }]) = (self, published)
+            && job.created_at.as_millis() % 5 == 0
+        {
+            disk.world().remove(job.id);
+        }
+    }
+
+    pub fn before_apply(self, disk: &ModelDisk, orders: &[Order]) -> Option<(JobId, Row)> {
+        match (self, orders) {
+            (Plant::ReportForgotten, [Order { id, command: Command::Report { .. }, .. }]) if id.as_u128() % 3 == 0 => {
+                disk.world().row(*id).map(|row| (*id, row.clone()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Acknowledged, and undone.
+    pub fn after_apply(self, disk: &ModelDisk, before: Option<(JobId, Row)>) {
+        if let Some((id, before)) = before {
+            let mut world = disk.world();
+            if let Some(row) = world.rows.values_mut().find(|row| row.job.id == id) {
+                *row = before;
+            }
+        }
+    }
+
+    pub fn on_due(self, due: Due) -> Due {
+        match self {
+            Plant::NextAlarmUntold => Due { next: None, ..due },
+            _ => due,
+        }
+    }
+}
+
+fn also_running(job: &Job) -> Option<(std::cmp::Reverse<i8>, Timestamp)> {
+    let at = match &job.state {
+        State::Queued { ready_at } => *ready_at,
+        State::Running(running) => running.expires_at,
+        _ => return None,
+    };
+    Some((std::cmp::Reverse(job.spec.priority), at))
+}
+
+fn handed_out_twice(job: &Job, queue: &Queue, command: Command, now: Timestamp, chance: &mut dyn Entropy) -> Decision {
+    if let (Command::Claim { .. }, State::Running(running)) = (&command, &job.state) {
+        let mut job = job.clone();
+        job.version += 1;
+        job.state = State::Running(outlast_core::Running { lease: entropy::lease(chance), ..running.clone() });
+        let update = outlast_core::Update { job, events: Vec::new(), effects: Vec::new() };
+        return Ok(Change::Update(Box::new(update)));
+    }
+    decide(job, queue, command, now, chance)
+}
+
+fn late_ack_taken(job: &Job, queue: &Queue, command: Command, now: Timestamp, chance: &mut dyn Entropy) -> Decision {
+    let command = match command {
+        Command::Report { outcome: outcome @ Outcome::Ack { .. }, evidence, .. } if job.status() == Status::Running => {
+            Command::Report { lease: None, outcome, evidence }
+        }
+        other => other,
+    };
+    decide(job, queue, command, now, chance)
+}
+
+fn attempt_not_charged(
+    job: &Job,
+    queue: &Queue,
+    command: Command,
+    now: Timestamp,
+    chance: &mut dyn Entropy,
+) -> Decision {
+    let mut young = job.clone();
+    young.attempt = 1;
+    let mut endless = queue.clone();
+    endless.settings.max_attempts = 20;
+    decide(&young, &endless, command, now, chance).map(|change| match change {
+        Change::Update(mut update) => {
+            update.job.attempt = 1;
+            Change::Update(update)
+        }
+        other => other,
+    })
+}
+
+fn cancel_after_success(
+    job: &Job,
+    queue: &Queue,
+    command: Command,
+    now: Timestamp,
+    chance: &mut dyn Entropy,
+) -> Decision {
+    if let (Command::Cancel { .. }, State::Succeeded { .. }) = (&command, &job.state) {
+        let mut waiting = job.clone();
+        waiting.state = State::Queued { ready_at: now };
+        return decide(&waiting, queue, command, now, chance);
+    }
+    decide(job, queue, command, now, chance)
+}
+
+fn event_lost(job: &Job, queue: &Queue, command: Command, now: Timestamp, chance: &mut dyn Entropy) -> Decision {
+    let releases = matches!(&command, Command::Report { outcome: Outcome::Release, .. });
+    decide(job, queue, command, now, chance).map(|change| match change {
+        Change::Update(mut update) if releases => {
+            update.events.pop();
+            Change::Update(update)
+        }
+        other => other,
+    })
+}
+
+fn purged_too_early(job: &Job, queue: &Queue, command: Command, now: Timestamp, chance: &mut dyn Entropy) -> Decision {
+    if let (Command::Wake, State::Succeeded { result: Some(_), .. }) = (&command, &job.state) {
+        return Ok(Change::Delete);
+    }
+    decide(job, queue, command, now, chance)
+}
+
+fn no_alarm_for_backoff(job: &Job, queue: &Queue) -> Option<Timestamp> {
+    match job.state {
+        State::Pending { reason: outlast_core::state::PendingReason::Backoff, .. } => None,
+        _ => alarm::alarm(job, queue),
+    }
+}
+
+/// M-2.
+#[test]
+fn the_simulator_finds_every_planted_bug() {
+    for bug in BUGS {
+        let found = (1..=PATIENCE).find_map(|seed| check(bug, seed).err().map(|violation| (seed, violation)));
+        let Some((seed, violation)) = found else {
+            panic!("{bug:?} was not found in {PATIENCE} runs");
+        };
+        println!("{bug:?}: found in run {seed}: {:.100}", violation);
+    }
+}

@@ -1,0 +1,72 @@
+//! The process: an engine on a faulty store, which can be killed at any moment and started again on the same disk.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use outlast_core::Clock;
+use outlast_engine::Engine;
+use outlast_engine::engine::Loops;
+use outlast_tests::model::ModelDisk;
+use outlast_tests::ports::SeededEntropy;
+
+use crate::faults::{Faults, FaultyStore};
+use crate::judge::Witness;
+use crate::planted::Plant;
+
+pub struct Server {
+    pub disk: ModelDisk,
+    pub faults: Arc<Faults>,
+    pub witness: Arc<Witness>,
+    clock: Arc<dyn Clock>,
+    plant: Plant,
+    life: Mutex<Option<Life>>,
+    /// The loops of all lives, to be waited for at the end.
+    loops: Mutex<Vec<Loops>>,
+}
+
+struct Life {
+    engine: Engine,
+    alive: Arc<AtomicBool>,
+}
+
+impl Server {
+    pub fn new(disk: ModelDisk, faults: Arc<Faults>, clock: Arc<dyn Clock>, plant: Plant) -> Server {
+        let witness = Arc::new(Witness::default());
+        Server { disk, faults, witness, clock, plant, life: Mutex::new(None), loops: Mutex::new(Vec::new()) }
+    }
+
+    /// `None` while the process is dead.
+    pub fn engine(&self) -> Option<Engine> {
+        self.life().as_ref().map(|life| life.engine.clone())
+    }
+
+    pub fn start(&self) {
+        let store = FaultyStore::new(&self.disk, Arc::clone(&self.faults), Arc::clone(&self.witness), self.plant);
+        let alive = store.alive();
+        let engine = Engine::new(Arc::new(store), Arc::clone(&self.clock), Box::new(SeededEntropy::new(3)));
+        self.loops.lock().unwrap_or_else(PoisonError::into_inner).push(engine.start());
+        *self.life() = Some(Life { engine, alive });
+    }
+
+    /// kill -9: nothing that is under way reaches the disk any more, and nobody gets an answer.
+    pub fn kill(&self) {
+        if let Some(life) = self.life().take() {
+            life.alive.store(false, Ordering::SeqCst);
+            // The tasks of a dead process do not exist; here they have to be told to end.
+            life.engine.stop();
+        }
+    }
+
+    /// Waits for the loops of all lives.
+    pub async fn finish(&self) {
+        self.kill();
+        let all = std::mem::take(&mut *self.loops.lock().unwrap_or_else(PoisonError::into_inner));
+        for loops in all {
+            loops.finish().await;
+        }
+    }
+
+    fn life(&self) -> MutexGuard<'_, Option<Life>> {
+        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
