@@ -144,7 +144,13 @@ impl FaultyStore {
             }
             _ => None,
         };
+        let replays: Vec<bool> = orders.iter().map(|order| matches!(order.command, Command::Replay { .. })).collect();
         let answers = self.inner.apply(orders).await;
+        for (answer, replays) in answers.iter().flatten().zip(replays) {
+            if replays && answer.as_ref().is_ok_and(|applied| applied.changed) {
+                self.witness.replayed_one();
+            }
+        }
         if let Some((id, version)) = stale
             && self.disk.world().row(id).is_some_and(|row| row.job.version != version)
         {
@@ -321,7 +327,12 @@ impl JobStore for FaultyStore {
     }
 
     async fn advance_operation(&self, id: OperationId, limit: usize) -> Result<Option<Operation>, Error> {
-        self.call(self.inner.advance_operation(id, limit)).await
+        self.call(async {
+            let advanced = self.inner.advance_operation(id, limit).await;
+            self.plant.after_advance(&self.disk, id);
+            advanced
+        })
+        .await
     }
 
     async fn count_operation(&self, operation: &NewOperation, limit: usize) -> Result<u64, Error> {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use outlast_core::{Event, Job, JobId, Lease, Queue, State, Status, Timestamp, invariants};
+use outlast_store::operations::{OperationKind, OperationStatus};
 use outlast_tests::model::{Row, World};
 
 use crate::ledger::Ledger;
@@ -21,11 +22,16 @@ pub struct Witness {
 impl Witness {
     pub fn look(&self, world: &World) {
         let mut judge = self.judge();
-        let outcome = judge.look(world);
+        let outcome = judge.look(world).and_then(|()| judge.check_replays(world));
         let outcome = outcome.and_then(|()| self.ledger().check(world, &judge.purged));
         if let Err(violation) = outcome {
             self.fail(violation);
         }
+    }
+
+    /// A replay of a single job took effect; the others are the work of operations.
+    pub fn replayed_one(&self) {
+        self.judge().replayed_singly += 1;
     }
 
     /// The first violation counts; what follows from it is of no interest.
@@ -52,6 +58,9 @@ struct Judge {
     /// Jobs that were deleted when their time had come.
     purged: BTreeSet<JobId>,
     leases: BTreeMap<u128, (JobId, u64)>,
+    /// Runs that were opened by replay, of all jobs that ever were.
+    replayed: u64,
+    replayed_singly: u64,
 }
 
 struct Seen {
@@ -69,12 +78,35 @@ impl Judge {
             match self.seen.get(&row.job.id) {
                 None => self.check_new(row, queue, world.now)?,
                 Some(seen) if seen.job.version == row.job.version && seen.events.len() == row.events.len() => continue,
-                Some(seen) => check_changed(seen, row)?,
+                Some(seen) => {
+                    self.replayed += u64::from(row.job.run - seen.job.run);
+                    check_changed(seen, row)?;
+                }
             }
             self.check_moment(row, queue)?;
             self.seen.insert(row.job.id, Seen { job: row.job.clone(), events: row.events.clone() });
         }
         check_concurrency(world)
+    }
+
+    /// I-24: what operations say they have replayed is what was replayed, and a replay that is done has left nobody out.
+    fn check_replays(&self, world: &World) -> Verdict {
+        let replays = world.operations.values().filter(|operation| operation.kind == OperationKind::Replay);
+        let by_operations: u64 = replays.clone().map(|operation| operation.processed).sum();
+        if by_operations + self.replayed_singly != self.replayed {
+            return Err(format!(
+                "I-24: {} runs were opened, {by_operations} by operations and {} singly",
+                self.replayed, self.replayed_singly
+            ));
+        }
+        let whole = replays.filter(|operation| operation.status == OperationStatus::Done && operation.limit.is_none());
+        for operation in whole {
+            let left_out = |row: &&Row| matches!(row.job.state, State::Failed { at, .. } if at < operation.created_at);
+            if let Some(row) = world.rows.values().find(left_out) {
+                return Err(format!("I-24: a replay left a job out: {operation:?} {:?}", row.job));
+            }
+        }
+        Ok(())
     }
 
     /// A job goes only when it is finished and its retention is over.

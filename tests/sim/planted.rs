@@ -5,6 +5,7 @@ use outlast_core::{
     Change, Command, Entropy, Job, JobId, Outcome, Queue, Refusal, State, Timestamp, alarm, decide, entropy,
 };
 use outlast_store::jobs::{Due, Order, Published};
+use outlast_store::operations::{self, Operation, OperationId, Step};
 use outlast_tests::model::{ModelDisk, Row, Rules};
 
 use crate::run::check;
@@ -27,9 +28,11 @@ pub enum Plant {
     AlarmLost,
     NextAlarmUntold,
     PurgedTooEarly,
+    ReplayUncounted,
+    ReplaySkips,
 }
 
-const BUGS: [Plant; 12] = [
+const BUGS: [Plant; 14] = [
     Plant::PublishForgotten,
     Plant::ReportForgotten,
     Plant::HandedOutTwice,
@@ -42,6 +45,8 @@ const BUGS: [Plant; 12] = [
     Plant::AlarmLost,
     Plant::NextAlarmUntold,
     Plant::PurgedTooEarly,
+    Plant::ReplayUncounted,
+    Plant::ReplaySkips,
 ];
 
 type Decision = Result<Change, Refusal>;
@@ -61,6 +66,7 @@ impl Plant {
             }
             Plant::AlarmLost => Rules { alarm: no_alarm_for_backoff, ..sound },
             Plant::PurgedTooEarly => Rules { decide: purged_too_early, ..sound },
+            Plant::ReplaySkips => Rules { operate: replay_skips, ..sound },
             _ => sound,
         }
     }
@@ -90,6 +96,15 @@ impl Plant {
             if let Some(row) = world.rows.values_mut().find(|row| row.job.id == id) {
                 *row = before;
             }
+        }
+    }
+
+    /// A step whose changes are kept and whose count is lost.
+    pub fn after_advance(self, disk: &ModelDisk, id: OperationId) {
+        if self == Plant::ReplayUncounted
+            && let Some(operation) = disk.world().operations.get_mut(&id)
+        {
+            operation.processed = 0;
         }
     }
 
@@ -188,6 +203,13 @@ fn no_alarm_for_backoff(job: &Job, queue: &Queue) -> Option<Timestamp> {
     match job.state {
         State::Pending { reason: outlast_core::state::PendingReason::Backoff, .. } => None,
         _ => alarm::alarm(job, queue),
+    }
+}
+
+fn replay_skips(operation: &Operation, job: &Job) -> Step {
+    match operations::step(operation, job) {
+        Step::Command(Command::Replay { .. }) if job.id.as_u128().is_multiple_of(2) => Step::Skip,
+        step => step,
     }
 }
 

@@ -51,6 +51,11 @@ const fn idempotency_key() -> Kind {
     Kind::Text { min: 1, max: KEY_BYTES_MAX, check: is_visible_ascii, wants: "visible ASCII", pattern: "^[ -~]+$" }
 }
 
+const fn etag() -> Kind {
+    let pattern = "^(\\*|(W/)?\"[0-9]{1,18}\")$";
+    Kind::Text { min: 1, max: 24, check: |_| true, wants: "an ETag", pattern }
+}
+
 const fn span(range: &std::ops::RangeInclusive<Duration>) -> Kind {
     Kind::Duration { min: *range.start(), max: *range.end() }
 }
@@ -417,8 +422,8 @@ pub const PUBLISH_HEADERS: &[Field] = &[
 ];
 pub const LEASE_HEADERS: &[Field] = &[field("x-outlast-lease", lease(), "as the field lease")];
 pub const MATCH_HEADERS: &[Field] = &[
-    field("If-Match", text(64), "the ETag of the queue as it was read; 412 when it has changed since"),
-    field("If-None-Match", text(64), "* makes it an error if the queue exists"),
+    field("If-Match", etag(), "the ETag of the queue as it was read; 412 when it has changed since"),
+    field("If-None-Match", Kind::Word(&["*"]), "* makes it an error if the queue exists"),
 ];
 
 /// What a route reads that needs no body: an empty object is as good as none.

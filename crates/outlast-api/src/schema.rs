@@ -273,14 +273,15 @@ fn read_members<'a>(object: &'static Object, members: Members<'a>, path: &str) -
             Err(mut found) => errors.append(&mut found),
         }
     }
-    for field in object.fields.iter().filter(|field| field.required) {
+    let missing = |field: &&Field| field.required && !values.contains(field.name);
+    for field in object.fields.iter().filter(missing) {
         let at = join(path, field.name);
         let faulty = errors.iter().any(|error| {
             error.field == at
                 || error.field.starts_with(&format!("{at}."))
                 || error.field.starts_with(&format!("{at}["))
         });
-        if !faulty && !values.0.iter().any(|(known, _)| *known == field.name) {
+        if !faulty {
             errors.push(FieldError::new(at, "is required"));
         }
     }
@@ -468,8 +469,9 @@ pub(crate) fn read_query(
     if errors.is_empty() { Ok((values, open)) } else { Err(errors) }
 }
 
-fn join(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+/// The place of a field for messages; costs nothing where there is no path, as in most bodies.
+fn join<'a>(path: &str, name: &'a str) -> Cow<'a, str> {
+    if path.is_empty() { Cow::Borrowed(name) } else { Cow::Owned(format!("{path}.{name}")) }
 }
 
 /// A name that somebody sent, cut to a length that can be repeated.

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use memchr::memchr2;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -66,16 +67,14 @@ impl<'de> Deserialize<'de> for Name<'de> {
 /// Looks at brackets and escapes only: nothing recursive ever sees deep JSON, and half a character, which strict parsers
 /// refuse together with everything around it, is never passed on.
 pub(super) fn fault_of_shape(body: &[u8]) -> Option<String> {
-    let (mut at, mut depth, mut in_text) = (0, 0usize, false);
+    let (mut at, mut depth) = (0, 0usize);
     while let Some(byte) = body.get(at) {
         at += 1;
         match byte {
-            b'\\' if in_text => match escape_length(body.get(at..).unwrap_or_default()) {
+            b'"' => match text_length(body.get(at..).unwrap_or_default()) {
                 Some(length) => at += length,
                 None => return Some("has half of a surrogate pair in a text".to_owned()),
             },
-            b'"' => in_text = !in_text,
-            _ if in_text => {}
             b'{' | b'[' => {
                 depth += 1;
                 if depth > DEPTH_MAX {
@@ -87,6 +86,22 @@ pub(super) fn fault_of_shape(body: &[u8]) -> Option<String> {
         }
     }
     None
+}
+
+/// The length of a text behind its opening quote, the closing one included; `None` when half of a surrogate pair is in it.
+fn text_length(rest: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        let left = rest.get(at..).unwrap_or_default();
+        let Some(found) = memchr2(b'"', b'\\', left) else {
+            return Some(rest.len());
+        };
+        at += found + 1;
+        if left.get(found) == Some(&b'"') {
+            return Some(at);
+        }
+        at += escape_length(rest.get(at..).unwrap_or_default())?;
+    }
 }
 
 /// The length of an escape behind its backslash; `None` when it is half of a surrogate pair.
