@@ -175,8 +175,12 @@ fn refused(refusal: SaveRefusal, name: &str) -> Problem {
 
 /// `If-Match: "7"` and `If-None-Match: *`.
 fn expect(call: &Call) -> Result<Expect, Problem> {
-    if call.header(IF_NONE_MATCH.as_str()).is_some_and(|value| value.trim() == "*") {
-        return Ok(Expect::Absent);
+    match call.header(IF_NONE_MATCH.as_str()).map(str::trim) {
+        None => {}
+        Some("*") => return Ok(Expect::Absent),
+        Some(_) => {
+            return Err(header_problem(&IF_NONE_MATCH, "must be *; to change what you have read, send If-Match"));
+        }
     }
     match call.header(IF_MATCH.as_str()).map(str::trim) {
         None | Some("*") => Ok(Expect::Anything),

@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
+use outlast_core::alarm::lease_deadline;
 use outlast_core::event::Attempt;
 use outlast_core::state::{Phase, Running};
 use outlast_core::{Event, EventKind, Job, Queue, State, Status, Timestamp};
@@ -60,7 +61,7 @@ pub(crate) fn leased(out: &mut String, job: &Job, queue: &Queue) {
          \"createdAt\":\"{}\",\"checkpoint\":null,\"softTimeLimit\":{},\"hardTimeLimit\":{},\"traceparent\":{},\"payload\":{}}}",
         job.id,
         running.lease,
-        running.expires_at,
+        lease_deadline(job, queue, running),
         job.attempt,
         job.max_attempts(queue),
         job.deferrals,
@@ -119,15 +120,15 @@ pub(crate) fn job_summary(job: &Job, queue: &Queue, now: Timestamp) -> Map<Strin
         return Map::new();
     };
     if let State::Running(running) = &job.state {
-        add_running(&mut map, running, now);
+        add_running(&mut map, running, lease_deadline(job, queue, running), now);
     }
     map
 }
 
-fn add_running(map: &mut Map<String, Value>, running: &Running, now: Timestamp) {
-    let live = running.expires_at > now;
+fn add_running(map: &mut Map<String, Value>, running: &Running, deadline: Timestamp, now: Timestamp) {
+    let live = deadline > now;
     map.insert("runningPhase".to_owned(), json!(running.phase.as_str()));
-    map.insert("leaseExpiresAt".to_owned(), at(Some(running.expires_at)));
+    map.insert("leaseExpiresAt".to_owned(), at(Some(deadline)));
     map.insert("lastHeartbeatAt".to_owned(), at(running.heartbeat_at));
     map.insert("cancelRequested".to_owned(), json!(running.revoke_at.is_some()));
     map.insert("worker".to_owned(), json!(running.worker));

@@ -48,7 +48,7 @@ pub(crate) fn waiting_deadline(job: &Job, queue: &Queue) -> Option<Timestamp> {
 }
 
 /// When the lease is lost: it ran out, or a heartbeat is overdue.
-pub(crate) fn lease_deadline(job: &Job, queue: &Queue, running: &Running) -> Timestamp {
+pub fn lease_deadline(job: &Job, queue: &Queue, running: &Running) -> Timestamp {
     match job.heartbeat_timeout(queue) {
         Some(timeout) => running.expires_at.min(running.heartbeat_at.unwrap_or(running.began_at).plus(timeout)),
         None => running.expires_at,

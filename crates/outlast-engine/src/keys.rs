@@ -26,6 +26,7 @@ pub(crate) struct Keys {
 }
 
 struct Known {
+    id: KeyId,
     hash: [u8; 32],
     principal: Principal,
     expires_at: Option<Timestamp>,
@@ -85,9 +86,17 @@ impl Engine {
     /// `None` when there is no such key in the caller's namespace; an operator sees all of them.
     pub async fn revoke_key(&self, caller: &Principal, id: KeyId) -> Result<Option<KeyRecord>, Error> {
         let namespace = (!caller.is_operator()).then_some(caller.namespace);
+        self.forget_key(namespace, id);
         let revoked = self.shared.store.revoke_key(namespace, id).await?;
         self.load_keys().await?;
         Ok(revoked)
+    }
+
+    /// Out of memory before it is out of the store: should the call be dropped half way, the key is refused, not accepted.
+    fn forget_key(&self, namespace: Option<NamespaceId>, id: KeyId) {
+        let visible = |known: &Known| namespace.is_none_or(|namespace| known.principal.namespace == namespace);
+        let mut keys = self.shared.keys.by_prefix.write().unwrap_or_else(PoisonError::into_inner);
+        keys.retain(|_, known| known.id != id || !visible(known));
     }
 
     pub async fn keys(&self, caller: &Principal) -> Result<Vec<KeyRecord>, Error> {
@@ -175,5 +184,5 @@ fn known(record: KeyRecord) -> (String, Known) {
         namespace_name: Arc::from(record.namespace_name),
         scopes: scopes.into(),
     };
-    (record.prefix, Known { hash: record.hash, principal, expires_at: record.expires_at })
+    (record.prefix, Known { id: record.id, hash: record.hash, principal, expires_at: record.expires_at })
 }

@@ -7,6 +7,7 @@ mod migrate;
 mod ids;
 mod index;
 mod rows;
+mod hot;
 mod cache;
 mod registry;
 mod reserve;

@@ -379,6 +379,8 @@ async fn headers_that_mean_something_are_checked_like_fields() {
         (Method::PUT, &queue, "if-match", "nonsense", "if-match"),
         (Method::PATCH, &queue, "if-match", "\"-1\"", "if-match"),
         (Method::PUT, &queue, "if-match", "\"99999999999999999999\"", "if-match"),
+        (Method::PUT, &queue, "if-none-match", "\"1\"", "if-none-match"),
+        (Method::PATCH, &queue, "if-none-match", "", "if-none-match"),
     ] {
         let name_shown = format!("{method} {path} {name}: {value}");
         let (path, headers) = (path.clone(), vec![(name, value.to_owned())]);

@@ -4,7 +4,7 @@ use super::write::Transition;
 use super::writer::{Core, Fault};
 use crate::jobs::{Applied, Declined, Due, Order};
 
-impl Core {
+impl Core<'_> {
     pub(super) fn apply(&mut self, orders: &[Order]) -> Result<Vec<Result<Applied, Declined>>, Fault> {
         orders.iter().map(|order| self.apply_one(order)).collect()
     }

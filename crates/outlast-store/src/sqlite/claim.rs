@@ -7,7 +7,7 @@ use super::write::{Transition, lease_of};
 use super::writer::{Core, Fault};
 use crate::jobs::{Claim, Claimed};
 
-impl Core {
+impl Core<'_> {
     pub(super) fn claim(&mut self, want: &Claim) -> Result<Option<Claimed>, Fault> {
         let Some(queue) = self.registry.find(want.namespace, &want.queue).cloned() else {
             return Ok(None);

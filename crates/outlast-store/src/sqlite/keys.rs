@@ -25,7 +25,7 @@ const ALL_KEYS: &str = "
 
 const REVOKE_KEY: &str = "UPDATE api_key SET revoked_at = coalesce(revoked_at, ?2) WHERE id = ?1";
 
-impl Core {
+impl Core<'_> {
     pub(super) fn namespace(&mut self, name: &str) -> Result<NamespaceId, Fault> {
         let found: Option<u32> =
             self.connection.prepare_cached(FIND_NAMESPACE)?.query_row([name], |row| row.get(0)).optional()?;

@@ -32,7 +32,7 @@ const NEXT_DEAD: &str =
 const NEXT_OF_QUEUE: &str =
     "SELECT seq FROM job INDEXED BY job_queue WHERE queue = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
 
-impl Core {
+impl Core<'_> {
     /// `None` when there is no such queue.
     pub(super) fn start_operation(&mut self, new: &NewOperation) -> Result<Option<Operation>, Fault> {
         let Some(queue) = self.registry.find(new.namespace, &new.queue).cloned() else {

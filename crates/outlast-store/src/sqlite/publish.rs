@@ -12,7 +12,7 @@ use crate::history;
 use crate::jobs::{NewJob, Published};
 use crate::step::{birth, dedupe_key};
 
-impl Core {
+impl Core<'_> {
     pub(super) fn publish(&mut self, jobs: &[NewJob]) -> Result<Vec<Published>, Fault> {
         jobs.iter().map(|new| self.publish_one(new)).collect()
     }

@@ -20,7 +20,7 @@ const UPDATE_QUEUE: &str = "
 
 const DELETE_QUEUE: &str = "DELETE FROM queue WHERE id = ?1";
 
-impl Core {
+impl Core<'_> {
     pub(super) fn save_queue(
         &mut self,
         namespace: NamespaceId,

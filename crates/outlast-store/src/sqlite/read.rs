@@ -8,11 +8,12 @@ use outlast_core::{Event, JobId, QueueId, Status};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use super::directory::database_path;
+use super::hot::select_record;
 use super::ids::Ids;
 use super::options::OpenError;
 use super::registry::Shared;
 use super::rows::{Record, record};
-use super::write::{label, select_record, unreadable};
+use super::write::{label, unreadable};
 use crate::error::Error;
 use crate::history;
 use crate::jobs::{Found, JobPage, ListJobs, Reach};

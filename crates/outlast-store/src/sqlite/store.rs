@@ -10,16 +10,14 @@ use outlast_core::{Entropy, Event, JobId, NamespaceId, Queue, QueueSettings};
 use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::{oneshot, watch};
 
-use super::cache::Cache;
 use super::directory::{database_path, lock, touch_database};
 use super::ids::Ids;
-use super::index::Index;
 use super::migrate::migrate;
 use super::options::{Durability, OpenError, Options};
 use super::read::Readers;
-use super::registry::{Registry, Shared};
+use super::registry::Shared;
 use super::reserve::Reserve;
-use super::writer::{Call, Core, Fault, Kind, Task, Writer};
+use super::writer::{Call, Core, Fault, Kind, Outside, Setup, Task, Writer};
 use crate::error::Error;
 use crate::jobs::{
     Applied, Claim, Claimed, Declined, Due, Found, JobPage, JobStore, ListJobs, NewJob, Order, Published, Reach,
@@ -47,41 +45,32 @@ impl SqliteStore {
         migrate(&mut connection)?;
         let mut entropy = options.entropy;
         let ids = Ids::new(secret(&connection, entropy.as_mut())?);
-        let corrupt = |error: Error| OpenError::Corrupt(error.to_string());
         let shared = Shared::default();
-        let registry = Registry::load(&connection, ids, shared.clone()).map_err(corrupt)?;
-        let now = options.clock.now();
-        let mut core = Core {
-            connection,
-            ids,
-            entropy,
-            index: Index::default(),
-            registry,
-            cache: Cache::new(options.job_cache_bytes),
-            next_seq: 1,
-            noted_seq: 1,
-            now,
-            namespace_waiting_max: options.namespace_waiting_max,
-            orphans: Vec::new(),
-            dirty_pages: 0,
-        };
-        core.rebuild().map_err(corrupt)?;
         let (sender, calls) = sync_channel(options.waiting_writes_max);
         let (failed_sender, failed) = watch::channel(None);
-        let reserve = Reserve::open(&options.directory, options.reserve_bytes, now);
-        let writer = Writer {
-            core,
+        let now = options.clock.now();
+        let setup = Setup {
+            ids,
+            entropy,
+            shared: shared.clone(),
+            now,
+            job_cache_bytes: options.job_cache_bytes,
+            namespace_waiting_max: options.namespace_waiting_max,
+        };
+        let outside = Outside {
             clock: options.clock,
             calls,
             durability: options.durability,
-            reserve,
+            reserve: Reserve::open(&options.directory, options.reserve_bytes, now),
             failed: failed_sender,
             _lock: lock,
         };
+        let (ready_sender, ready) = sync_channel(1);
         let thread = std::thread::Builder::new()
             .name("outlast-writer".to_owned())
-            .spawn(move || writer.run())
+            .spawn(move || write_until_closed(&connection, setup, outside, &ready_sender))
             .map_err(|source| OpenError::Directory { directory: options.directory.clone(), source })?;
+        ready.recv().unwrap_or_else(|_| Err(OpenError::Corrupt("the writer ended while it started".to_owned())))?;
         Ok(SqliteStore {
             calls: Mutex::new(Some(sender)),
             readers: Arc::new(Readers::new(&options.directory, ids, shared)),
@@ -111,7 +100,7 @@ impl SqliteStore {
     async fn call<T: Send + 'static>(
         &self,
         kind: Kind,
-        work: impl FnMut(&mut Core) -> Result<T, Fault> + Send + 'static,
+        work: impl FnMut(&mut Core<'_>) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, Error> {
         self.send(kind, work, |_, _| {})?.await.map_err(|_| Error::Indeterminate)?
     }
@@ -119,8 +108,8 @@ impl SqliteStore {
     fn send<T: Send + 'static>(
         &self,
         kind: Kind,
-        work: impl FnMut(&mut Core) -> Result<T, Fault> + Send + 'static,
-        undelivered: fn(T, &mut Core),
+        work: impl FnMut(&mut Core<'_>) -> Result<T, Fault> + Send + 'static,
+        undelivered: fn(T, &mut Core<'_>),
     ) -> Result<oneshot::Receiver<Result<T, Error>>, Error> {
         let (reply, answer) = oneshot::channel();
         let task = Task { kind, work, value: None, reply, undelivered };
@@ -130,6 +119,24 @@ impl SqliteStore {
             Ok(()) => Ok(answer),
             Err(TrySendError::Full(_)) => Err(Error::Overloaded),
             Err(TrySendError::Disconnected(_)) => Err(Error::Stopped),
+        }
+    }
+}
+
+/// The writer's thread. It owns the connection, so that the statements it uses all the time can stay prepared.
+fn write_until_closed(
+    connection: &Connection,
+    setup: Setup,
+    outside: Outside,
+    ready: &SyncSender<Result<(), OpenError>>,
+) {
+    match Core::start(connection, setup) {
+        Ok(core) => {
+            let _ = ready.send(Ok(()));
+            Writer { core, outside }.run();
+        }
+        Err(error) => {
+            let _ = ready.send(Err(error));
         }
     }
 }

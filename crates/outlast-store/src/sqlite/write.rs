@@ -8,9 +8,7 @@ use rusqlite::{OptionalExtension, params};
 
 use super::index::{Index, Place, ready_at};
 use super::registry::Registry;
-use super::rows::{
-    JOB_COLUMNS, Record, SPEC_COLUMNS, overrides_json, queued_at_column, record, state_columns, tags_json,
-};
+use super::rows::{Record, overrides_json, queued_at_column, record, state_columns, tags_json};
 use super::writer::{Core, Fault};
 use crate::error::Error;
 use crate::history;
@@ -20,18 +18,18 @@ use crate::step::{Step, step};
 const HISTORY_BYTES_MAX: usize = 1000;
 const PAGE_BYTES: usize = 4096;
 
-impl Core {
+impl Core<'_> {
     pub(super) fn begin(&mut self) -> Result<(), Fault> {
         // Open already only in the rig that answers first.
         if self.connection.is_autocommit() {
-            self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+            self.hot.begin.execute([])?;
         }
         Ok(())
     }
 
     /// The sync happens here.
     pub(super) fn commit(&mut self) -> Result<(), Fault> {
-        self.connection.prepare_cached("COMMIT")?.execute([])?;
+        self.hot.commit.execute([])?;
         Ok(())
     }
 
@@ -40,9 +38,8 @@ impl Core {
         if let Some(record) = self.cache.take(seq) {
             return Ok(Some(record));
         }
-        let mut statement = self.connection.prepare_cached(&select_record())?;
         let ids = self.ids;
-        let found = statement.query_row([seq], |row| Ok(record(row, ids))).optional()?;
+        let found = self.hot.select.query_row([seq], |row| Ok(record(row, ids))).optional()?;
         Ok(found.transpose()?)
     }
 
@@ -91,7 +88,7 @@ impl Core {
     pub(super) fn insert(&mut self, record: &Record, queue: &Queue) -> Result<(), Fault> {
         let (job, spec) = (&record.job, &record.job.spec);
         let columns = state_columns(job);
-        self.connection.prepare_cached(INSERT_JOB)?.execute(params![
+        self.hot.insert_job.execute(params![
             record.seq,
             job.queue.0,
             columns.status,
@@ -109,7 +106,7 @@ impl Core {
             Some(job.opened_at.as_millis()).filter(|_| job.opened_at != job.created_at),
             queued_at_column(job),
         ])?;
-        self.connection.prepare_cached(INSERT_SPEC)?.execute(params![
+        self.hot.insert_spec.execute(params![
             record.seq,
             &*spec.payload,
             spec.idempotency_key.as_deref(),
@@ -176,7 +173,7 @@ impl Core {
     fn update_row(&mut self, record: &Record) -> Result<(), Fault> {
         let job = &record.job;
         let columns = state_columns(job);
-        let changed = self.connection.prepare_cached(UPDATE_JOB)?.execute(params![
+        let changed = self.hot.update_job.execute(params![
             record.seq,
             columns.status,
             columns.detail,
@@ -305,7 +302,7 @@ impl Core {
     /// Builds all memory from the rows: at start, and after a rolled-back group.
     pub(super) fn rebuild(&mut self) -> Result<(), Error> {
         self.cache.clear();
-        self.registry = Registry::load(&self.connection, self.ids, self.registry.shared())?;
+        self.registry = Registry::load(self.connection, self.ids, self.registry.shared())?;
         self.index = self.read_index()?;
         let newest: Option<i64> = self.connection.query_row(NEWEST, [], |row| row.get(0)).map_err(unreadable)?;
         let noted: Option<i64> =
@@ -398,29 +395,7 @@ pub(super) fn lease_of(job: &Job) -> Option<Lease> {
     }
 }
 
-pub(super) fn select_record() -> String {
-    format!("SELECT {JOB_COLUMNS}, {SPEC_COLUMNS} FROM job JOIN spec ON spec.seq = job.seq WHERE job.seq = ?1")
-}
-
-const INSERT_JOB: &str = "
-    INSERT INTO job (seq, queue, status, detail, priority, created_at, version, run, attempt, epoch, deferrals, events,
-                     history, state_at, wake_at, key_hash, opened_at, queued_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0, 0, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
-
-const INSERT_SPEC: &str = "
-    INSERT INTO spec (seq, payload, idempotency_key, key, tags, not_before, start_by, callback_url, notify_email,
-                      traceparent, overrides)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
-
 const INSERT_LABEL: &str = "INSERT OR IGNORE INTO label (label, seq) VALUES (?1, ?2)";
-
-const UPDATE_JOB: &str = "
-    UPDATE job
-    SET status = ?2, detail = ?3, version = ?4, run = ?5, attempt = ?6, epoch = ?7, deferrals = ?8, events = ?9,
-        history = ?10, state_at = ?11, wake_at = ?12, opened_at = ?13, queued_at = ?14, started_at = ?15, lease = ?16,
-        last_how = ?17, expires_at = ?18, extension = ?19, heartbeat_at = ?20, revoke_at = ?21, result = ?22,
-        last_error = ?23, worker = ?24
-    WHERE seq = ?1";
 
 const UPDATE_PAYLOAD: &str = "UPDATE spec SET payload = ?2 WHERE seq = ?1";
 const UPDATE_ALARM: &str = "UPDATE job SET wake_at = ?2 WHERE seq = ?1";

@@ -13,10 +13,11 @@ use tokio::sync::{oneshot, watch};
 
 use super::cache::Cache;
 use super::directory::Lock;
+use super::hot::Hot;
 use super::ids::Ids;
 use super::index::Index;
-use super::options::Durability;
-use super::registry::Registry;
+use super::options::{Durability, OpenError};
+use super::registry::{Registry, Shared};
 use super::reserve::Reserve;
 use crate::error::Error;
 
@@ -56,8 +57,9 @@ impl From<Error> for Fault {
 }
 
 /// Everything a transaction touches.
-pub(super) struct Core {
-    pub(super) connection: Connection,
+pub(super) struct Core<'c> {
+    pub(super) connection: &'c Connection,
+    pub(super) hot: Hot<'c>,
     pub(super) ids: Ids,
     pub(super) entropy: Box<dyn Entropy + Send>,
     pub(super) index: Index,
@@ -82,8 +84,8 @@ pub(super) trait Call: Send {
     fn grows(&self) -> bool;
     /// Nobody waits for the answer any more and the effect would only harm.
     fn is_moot(&self) -> bool;
-    fn run(&mut self, core: &mut Core) -> Result<(), Fault>;
-    fn answer(self: Box<Self>, outcome: Result<(), Error>, core: &mut Core);
+    fn run(&mut self, core: &mut Core<'_>) -> Result<(), Fault>;
+    fn answer(self: Box<Self>, outcome: Result<(), Error>, core: &mut Core<'_>);
 }
 
 /// What a call wants of the writer.
@@ -104,10 +106,10 @@ pub(super) struct Task<T, F> {
     pub(super) value: Option<T>,
     pub(super) reply: oneshot::Sender<Result<T, Error>>,
     /// What to do with an answer that nobody takes.
-    pub(super) undelivered: fn(T, &mut Core),
+    pub(super) undelivered: fn(T, &mut Core<'_>),
 }
 
-impl<T: Send, F: FnMut(&mut Core) -> Result<T, Fault> + Send> Call for Task<T, F> {
+impl<T: Send, F: FnMut(&mut Core<'_>) -> Result<T, Fault> + Send> Call for Task<T, F> {
     fn writes(&self) -> bool {
         self.kind != Kind::Read
     }
@@ -120,12 +122,12 @@ impl<T: Send, F: FnMut(&mut Core) -> Result<T, Fault> + Send> Call for Task<T, F
         self.kind == Kind::HandOut && self.reply.is_closed()
     }
 
-    fn run(&mut self, core: &mut Core) -> Result<(), Fault> {
+    fn run(&mut self, core: &mut Core<'_>) -> Result<(), Fault> {
         self.value = Some((self.work)(core)?);
         Ok(())
     }
 
-    fn answer(self: Box<Self>, outcome: Result<(), Error>, core: &mut Core) {
+    fn answer(self: Box<Self>, outcome: Result<(), Error>, core: &mut Core<'_>) {
         let Task { value, reply, undelivered, .. } = *self;
         let Some(value) = outcome.map(|()| value).transpose() else {
             return;
@@ -136,9 +138,49 @@ impl<T: Send, F: FnMut(&mut Core) -> Result<T, Fault> + Send> Call for Task<T, F
     }
 }
 
-/// The thread's own things.
-pub(super) struct Writer {
-    pub(super) core: Core,
+/// What a writer starts from.
+pub(super) struct Setup {
+    pub(super) ids: Ids,
+    pub(super) entropy: Box<dyn Entropy + Send>,
+    pub(super) shared: Shared,
+    pub(super) now: Timestamp,
+    pub(super) job_cache_bytes: u64,
+    pub(super) namespace_waiting_max: u64,
+}
+
+impl<'c> Core<'c> {
+    /// Prepares the statements and reads the indexes into memory.
+    pub(super) fn start(connection: &'c Connection, setup: Setup) -> Result<Core<'c>, OpenError> {
+        let corrupt = |error: Error| OpenError::Corrupt(error.to_string());
+        let registry = Registry::load(connection, setup.ids, setup.shared).map_err(corrupt)?;
+        let mut core = Core {
+            connection,
+            hot: Hot::prepare(connection)?,
+            ids: setup.ids,
+            entropy: setup.entropy,
+            index: Index::default(),
+            registry,
+            cache: Cache::new(setup.job_cache_bytes),
+            next_seq: 1,
+            noted_seq: 1,
+            now: setup.now,
+            namespace_waiting_max: setup.namespace_waiting_max,
+            orphans: Vec::new(),
+            dirty_pages: 0,
+        };
+        core.rebuild().map_err(corrupt)?;
+        Ok(core)
+    }
+}
+
+/// The writer's thread: its loop, and what it stands on.
+pub(super) struct Writer<'c> {
+    pub(super) core: Core<'c>,
+    pub(super) outside: Outside,
+}
+
+/// The writer's ties to the rest of the process.
+pub(super) struct Outside {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) calls: Receiver<Box<dyn Call>>,
     pub(super) durability: Durability,
@@ -150,19 +192,19 @@ pub(super) struct Writer {
 
 type Answered = (Box<dyn Call>, Result<(), Error>);
 
-impl Writer {
+impl Writer<'_> {
     /// Runs until all senders are gone or a write fails.
     pub(super) fn run(mut self) {
         let mut uncommitted = 0;
-        while let Ok(first) = self.calls.recv() {
+        while let Ok(first) = self.outside.calls.recv() {
             let mut group = vec![first];
             while group.len() < GROUP_MAX
-                && let Ok(next) = self.calls.try_recv()
+                && let Ok(next) = self.outside.calls.try_recv()
             {
                 group.push(next);
             }
-            self.core.now = self.core.now.max(self.clock.now());
-            let answered = match self.durability {
+            self.core.now = self.core.now.max(self.outside.clock.now());
+            let answered = match self.outside.durability {
                 // A lone call is committed, so that a rig can set itself up; under load the promise is broken.
                 Durability::AnswerFirst if group.len() > 1 => self.answer_first(group, &mut uncommitted),
                 _ => self.commit_group(group),
@@ -180,7 +222,7 @@ impl Writer {
 
     fn stop(&self, error: &rusqlite::Error) {
         tracing::error!(%error, "a write or sync failed; stopping without further answers");
-        self.failed.send_replace(Some(error.to_string()));
+        self.outside.failed.send_replace(Some(error.to_string()));
     }
 
     /// `Err` means stop: nobody of this group has been answered.
@@ -241,7 +283,7 @@ impl Writer {
     /// Leaves out what is moot, and what needs space while there is none.
     fn admit(&mut self, group: Vec<Box<dyn Call>>) -> (Vec<Box<dyn Call>>, Vec<Box<dyn Call>>) {
         let wants_space = group.iter().any(|call| call.grows());
-        let has_room = !wants_space || self.reserve.has_room(self.core.now);
+        let has_room = !wants_space || self.outside.reserve.has_room(self.core.now);
         let (live, _moot) = split(group, |call| !call.is_moot());
         split(live, |call| has_room || !call.grows())
     }
@@ -255,7 +297,7 @@ impl Writer {
     /// The group did not fit: undo it, give up the reserve.
     fn make_room(&mut self) -> Result<(), rusqlite::Error> {
         self.rollback()?;
-        self.reserve.give_up(self.core.now);
+        self.outside.reserve.give_up(self.core.now);
         Ok(())
     }
 
@@ -304,7 +346,7 @@ impl Writer {
         }
         match self.core.connection.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")?.query_row([], |_| Ok(())) {
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
-                self.reserve.give_up(self.core.now);
+                self.outside.reserve.give_up(self.core.now);
                 Ok(())
             }
             other => other,
@@ -312,7 +354,7 @@ impl Writer {
     }
 }
 
-impl Core {
+impl Core<'_> {
     /// Pages in the WAL that have not been copied back yet.
     fn pages_in_wal(&self) -> Result<i64, rusqlite::Error> {
         let mut statement = self.connection.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?;

@@ -1,3 +1,5 @@
+//! How the client finds its server and key, and reads what comes back.
+
 use std::sync::mpsc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -1,3 +1,5 @@
+//! The layers of the configuration, and the messages of everything that can be wrong in it.
+
 use std::path::PathBuf;
 use std::time::Duration;
 
