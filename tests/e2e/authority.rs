@@ -254,7 +254,9 @@ async fn foreign_ids_in_bodies_filters_and_cursors_reach_nothing() {
     let nacked = theirs.post("/api/queues/theirs/nack", ids).await.unwrap().expect(200);
     let cursor = client.get("/v1/jobs?limit=1").await.unwrap().expect(200)["nextCursor"].clone();
     let mut seen = Vec::new();
-    for query in [format!("cursor={}", text(&cursor)), "queue=mail".to_owned(), "status=queued".to_owned(), String::new()] {
+    for query in
+        [format!("cursor={}", text(&cursor)), "queue=mail".to_owned(), "status=queued".to_owned(), String::new()]
+    {
         seen.push(theirs.get(&format!("/v1/jobs?limit=200&{query}")).await.unwrap().expect(200));
     }
     let queues = client.get("/v1/queues?limit=1").await.unwrap().expect(200)["nextCursor"].clone();

@@ -104,7 +104,7 @@ fn fault(reply: &Reply, expect: &Expect) -> Option<String> {
     let named = reply.body["errors"].as_array().cloned().unwrap_or_default();
     let (right, wanted) = match expect {
         Expect::Field(field) => {
-            let names_it = named.iter().any(|error| error["field"] == Value::from(field.as_str()));
+            let names_it = named.iter().any(|error| error["field"] == field.as_str());
             ((status, reply.code()) == (400, "invalid_request") && names_it, format!("400 naming {field:?}"))
         }
         Expect::Problem(wanted, code) => ((status, reply.code()) == (*wanted, *code), format!("{wanted} {code}")),

@@ -3,6 +3,9 @@
 
 mod accounting;
 mod api;
+mod cases;
+mod raw;
+mod scene;
 
 mod kill;
 mod power;
@@ -20,3 +23,14 @@ mod replay;
 mod simple;
 
 mod examples;
+
+mod authority;
+mod bad_input;
+mod fuzz;
+mod openapi;
+
+mod graceful;
+mod http_edges;
+mod overload;
+
+mod cli;

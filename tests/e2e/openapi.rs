@@ -145,14 +145,34 @@ async fn every_documented_route_answers_and_every_other_method_is_405() {
         }
         for method in ["OPTIONS", "TRACE", "PROPFIND", "FOO"] {
             let name = format!("{method} {}", route.path);
-            let (method, expect) = (Method::from_bytes(method.as_bytes()).unwrap(), Expect::Problem(405, "method_not_allowed"));
+            let (method, expect) =
+                (Method::from_bytes(method.as_bytes()).unwrap(), Expect::Problem(405, "method_not_allowed"));
             cases.push(Case { name, method, path: path.clone(), expect, ..Case::default() });
         }
     }
     for path in [
-        "/", "/v1", "/v1/", "/v1/queues/", "/v1/queues/mail/", "/v2/queues", "/v1/queue", "/V1/queues", "//v1/queues",
-        "/v1//queues", "/v1/queues/mail/jobs/x", "/v1/jobs/x/y/z", "/api", "/api/queues/mail", "/admin", "/.env",
-        "/healthz/", "/metrics/x", "/openapi.yaml", "/v1/queues;x=1", "/v1/queues%2fmail", "/favicon.ico",
+        "/",
+        "/v1",
+        "/v1/",
+        "/v1/queues/",
+        "/v1/queues/mail/",
+        "/v2/queues",
+        "/v1/queue",
+        "/V1/queues",
+        "//v1/queues",
+        "/v1//queues",
+        "/v1/queues/mail/jobs/x",
+        "/v1/jobs/x/y/z",
+        "/api",
+        "/api/queues/mail",
+        "/admin",
+        "/.env",
+        "/healthz/",
+        "/metrics/x",
+        "/openapi.yaml",
+        "/v1/queues;x=1",
+        "/v1/queues%2fmail",
+        "/favicon.ico",
     ] {
         let (name, expect) = (format!("GET {path}"), Expect::Problem(404, "route_not_found"));
         cases.push(Case { name, path: path.to_owned(), expect, ..Case::default() });

@@ -53,6 +53,11 @@ impl Raw {
         timeout(ANSWER_DEADLINE, self.read_answer()).await.expect("an answer, or the end of the connection")
     }
 
+    /// Whether the server has answered or closed by then.
+    pub(crate) async fn has_news_within(&mut self, time: Duration) -> bool {
+        timeout(time, self.read_more()).await.is_ok()
+    }
+
     /// Everything up to the end of the connection; panics when it does not end within the deadline.
     pub(crate) async fn rest(&mut self, deadline: Duration) -> Vec<u8> {
         let read = async { while self.read_more().await {} };
@@ -72,7 +77,7 @@ impl Raw {
         let head = String::from_utf8_lossy(&self.unread[..head_end]).into_owned();
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
         let mut answer = Answer { status, head, body: String::new() };
-        let length: usize = answer.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+        let length = answer.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
         while self.unread.len() < head_end + length && self.read_more().await {}
         let end = self.unread.len().min(head_end + length);
         answer.body = String::from_utf8_lossy(&self.unread[head_end..end]).into_owned();

@@ -188,6 +188,11 @@ impl Server {
         self.process.signal("TERM");
     }
 
+    /// The id of the process; with a wrapper, the wrapper's.
+    pub fn process_id(&self) -> u32 {
+        self.process.child.id()
+    }
+
     /// All that this start has written to its standard error.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.process.log).expect("the log can be read")

@@ -1,11 +1,12 @@
 //! The accept loop: HTTP/1.1 on hyper, with deadlines for the first byte, the head and an idle connection, bounds on
 //! connections in all and per address, and a graceful end. Bodies have their own deadlines where they are read.
 
+mod pulse;
+
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -18,8 +19,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{sleep, timeout};
 use tower::Service;
+
+use pulse::{Doing, Pulse, Watchdog};
 
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -108,12 +111,12 @@ async fn connection(stream: TcpStream, router: Router, settings: Arc<Settings>, 
     let io = Watched { stream: TokioIo::new(stream), pulse: Arc::clone(&pulse) };
     let counted = Arc::clone(&pulse);
     let service = hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-        counted.set(ANSWERING);
+        counted.set(Doing::Answering);
         let pulse = Arc::clone(&counted);
         let answer = router.clone().call(request.map(axum::body::Body::new));
         async move {
             let answer = answer.await;
-            pulse.set(IDLE);
+            pulse.set(Doing::Idle);
             answer
         }
     });
@@ -121,10 +124,12 @@ async fn connection(stream: TcpStream, router: Router, settings: Arc<Settings>, 
     // Without `pipeline_flush`: it would hold back the 400 or 431 for a head that is refused with bytes left unread.
     builder.max_buf_size(settings.head_bytes_max.max(BUFFER_MIN));
     let mut connection = builder.serve_connection(io, service);
-    let mut watchdog = std::pin::pin!(pulse.expire(&settings));
+    let mut watchdog = std::pin::pin!(Watchdog::new(&pulse, &settings));
     let mut told = false;
     loop {
         tokio::select! {
+            // The connection first: the watchdog judges what it has come to.
+            biased;
             ended = &mut connection => {
                 if let Err(error) = ended {
                     tracing::debug!(%error, "a connection ended early");
@@ -159,61 +164,6 @@ async fn linger(mut stream: TcpStream) {
     };
     // Whoever takes longer is cut off.
     let _ = timeout(LINGER_MAX, discard).await;
-}
-
-const NEW: u8 = 0;
-const IDLE: u8 = 1;
-const HEAD: u8 = 2;
-const ANSWERING: u8 = 3;
-
-/// What a connection is doing and since when. Two atomics per request instead of a timer per request.
-struct Pulse {
-    started: Instant,
-    state: AtomicU8,
-    since_millis: AtomicU64,
-}
-
-impl Pulse {
-    fn new() -> Pulse {
-        Pulse { started: Instant::now(), state: AtomicU8::new(NEW), since_millis: AtomicU64::new(0) }
-    }
-
-    fn set(&self, state: u8) {
-        self.state.store(state, Ordering::Relaxed);
-        self.touch();
-    }
-
-    fn touch(&self) {
-        let elapsed = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.since_millis.store(elapsed, Ordering::Relaxed);
-    }
-
-    fn bytes_read(&self) {
-        let state = self.state.load(Ordering::Relaxed);
-        if state == NEW || state == IDLE {
-            self.set(HEAD);
-        }
-    }
-
-    /// Returns when the connection has overstayed. While an answer is made, its own deadlines apply.
-    async fn expire(&self, settings: &Settings) {
-        loop {
-            let since = self.started + Duration::from_millis(self.since_millis.load(Ordering::Relaxed));
-            let allowed = match self.state.load(Ordering::Relaxed) {
-                NEW => Some(settings.first_byte),
-                HEAD => Some(settings.head),
-                IDLE => Some(settings.keep_alive),
-                _ => None,
-            };
-            let now = Instant::now();
-            match allowed.map(|allowed| since + allowed) {
-                Some(deadline) if deadline <= now => return,
-                // A state may change to one with a shorter deadline: look again by then.
-                Some(deadline) => sleep_until(deadline.min(now + settings.head)).await,
-                None => sleep(settings.keep_alive).await,
-            }
-        }
-    }
 }
 
 /// A stream that reports when bytes come and go.

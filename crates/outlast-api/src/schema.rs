@@ -427,11 +427,14 @@ fn read_map(kind: &Kind, json: &str) -> Option<Vec<(String, String)>> {
     (map.len() <= *entries).then_some(map)
 }
 
+/// Parameters of an open name like `tag.*`, without the fixed part.
+type Starred = Vec<(String, String)>;
+
+/// The fields of a query string, and its parameters with an open name: what stands behind the beginning, and the value.
+type Query = (Values<'static>, Vec<(String, String)>);
+
 /// Reads a query string. A field named `tag.*` stands for any parameter with that beginning.
-pub(crate) fn read_query(
-    fields: &'static [Field],
-    query: &str,
-) -> Result<(Values<'static>, Vec<(String, String)>), Vec<FieldError>> {
+pub(crate) fn read_query(fields: &'static [Field], query: &str) -> Result<(Values<'static>, Starred), Vec<FieldError>> {
     let (mut values, mut open, mut errors) = (Values::default(), Vec::new(), Vec::new());
     for (name, text) in form_urlencoded::parse(query.as_bytes()) {
         if errors.len() >= ERRORS_MAX {

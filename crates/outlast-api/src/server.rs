@@ -157,7 +157,9 @@ impl Api {
                 (Some(principal), reach)
             }
         };
-        let _in_flight = Guard::take(&shared.in_flight, 1, shared.limits.in_flight_requests).ok_or_else(|| {
+        // A busy server is not a dead one: what needs no key, health above all, is answered beyond the limit.
+        let most = if route.need == Need::Nothing { usize::MAX } else { shared.limits.in_flight_requests };
+        let _in_flight = Guard::take(&shared.in_flight, 1, most).ok_or_else(|| {
             Problem::new(Code::Overloaded, "too many requests are in flight; nothing was stored, try again")
         })?;
         let parameters = path_parameters(&mut parts).await;
@@ -166,7 +168,10 @@ impl Api {
             None => (Values::default(), Vec::new()),
         };
         let bytes_max = route.size.bytes(&shared.limits);
-        let expected = body::declared_length(&parts.headers).unwrap_or(bytes_max).min(bytes_max);
+        let expected = match body.is_end_stream() {
+            true => 0,
+            false => body::declared_length(&parts.headers).unwrap_or(bytes_max).min(bytes_max),
+        };
         let _held = Guard::take(&shared.in_flight_bytes, expected, shared.limits.in_flight_bytes).ok_or_else(|| {
             Problem::new(Code::Overloaded, "too many large requests are in flight; nothing was stored, try again")
         })?;

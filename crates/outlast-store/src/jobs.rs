@@ -39,7 +39,7 @@ impl Reach {
             Reach::Everything => true,
             Reach::Namespace(namespace) => queue.namespace == *namespace,
             Reach::Queues(namespace, names) => {
-                queue.namespace == *namespace && names.iter().any(|name| *name == queue.name)
+                queue.namespace == *namespace && names.contains(&queue.name)
             }
         }
     }

@@ -74,7 +74,8 @@ pub(crate) async fn of_namespace(admin: &Client) -> Vec<Holder> {
 fn sets_of_words() -> Vec<Vec<&'static str>> {
     let mut sets = vec![vec!["admin"]];
     for bits in 1..1u32 << WORDS.len() {
-        let set: Vec<_> = WORDS.iter().enumerate().filter(|(place, _)| bits & (1 << place) != 0).map(|(_, word)| *word).collect();
+        let set: Vec<_> =
+            WORDS.iter().enumerate().filter(|(place, _)| bits & (1 << place) != 0).map(|(_, word)| *word).collect();
         sets.push([set.clone(), vec!["admin"]].concat());
         sets.push(set);
     }

@@ -68,10 +68,15 @@ async fn the_log_at_trace_level_has_no_secrets_and_no_payloads() {
     let key = client.post("/v1/keys", json!({"name": "k", "scopes": ["admin"]})).await.unwrap().expect(201);
     let key = text(&key["key"]);
     let theirs = Client::new(&client.base, &key);
-    make_queue(client, "trace", json!({
-        "mode": "ack", "allowPull": true, "webhookUrl": format!("https://a.example/hooks/{CANARY}?token={CANARY}"),
-        "headers": {"x-api-token": CANARY},
-    })).await;
+    make_queue(
+        client,
+        "trace",
+        json!({
+            "mode": "ack", "allowPull": true, "webhookUrl": format!("https://a.example/hooks/{CANARY}?token={CANARY}"),
+            "headers": {"x-api-token": CANARY},
+        }),
+    )
+    .await;
     let lease = exercise(&theirs).await;
     for bad in ["{", "[]", &format!("{{\"{CANARY}\":1}}"), &format!("{{\"payload\":\"{CANARY}")] {
         let request = theirs.request(Method::POST, "/v1/queues/trace/jobs").body(bad.to_owned());

@@ -9,8 +9,8 @@ use outlast_tests::http::Client;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::values::{Bad, fill, refused, text};
 use super::taken;
+use super::values::{Bad, fill, refused, text};
 use crate::api::{job, make_queue, receive_one};
 use crate::cases::{Case, Expect, check};
 use crate::scene::Scene;
@@ -231,7 +231,17 @@ async fn fields_that_contradict_each_other_are_named() {
         cases.push(Case { name, method: Method::POST, path, body, expect, ..Case::default() });
     }
     for field in ["webhookUrl", "callbackUrl"] {
-        for url in ["ftp://a.example/", "a.example", "/x", "http://", "http://u:p@a.example/", "http://a.example/#x", "javascript:alert(1)", "http://a.example/\n", "http://a b/"] {
+        for url in [
+            "ftp://a.example/",
+            "a.example",
+            "/x",
+            "http://",
+            "http://u:p@a.example/",
+            "http://a.example/#x",
+            "javascript:alert(1)",
+            "http://a.example/\n",
+            "http://a b/",
+        ] {
             let queue = json!({"name": "x", "mode": "ack", field: url});
             let (path, body) = match field {
                 "webhookUrl" => ("/v1/queues", queue),

@@ -7,9 +7,34 @@ use crate::scene::Scene;
 
 /// What may stand in place of a name or an id. None of it names anything, nor can it.
 const HOSTILE: [&str; 28] = [
-    "%00", "a%00b", "..", "%2e%2e", "..%2f..%2fetc%2fpasswd", "%2f", "a%2fb", "%5c..%5c", "%ff", "%c0%af", "%",
-    "%zz", "%u0041", ".", "-", "_own", "~", "*", "'%20OR%201=1--", "%22%3e%3cscript%3e", "%0d%0aset-cookie:%20a=b",
-    "a%20b", "%f0%9f%a6%80", "%e2%80%ae", ";x=1", "a;x=1", "{queue}", "-1",
+    "%00",
+    "a%00b",
+    "..",
+    "%2e%2e",
+    "..%2f..%2fetc%2fpasswd",
+    "%2f",
+    "a%2fb",
+    "%5c..%5c",
+    "%ff",
+    "%c0%af",
+    "%",
+    "%zz",
+    "%u0041",
+    ".",
+    "-",
+    "_own",
+    "~",
+    "*",
+    "'%20OR%201=1--",
+    "%22%3e%3cscript%3e",
+    "%0d%0aset-cookie:%20a=b",
+    "a%20b",
+    "%f0%9f%a6%80",
+    "%e2%80%ae",
+    ";x=1",
+    "a;x=1",
+    "{queue}",
+    "-1",
 ];
 /// Good names for a queue that nobody has made, and no ids.
 const NO_IDS: [&str; 4] = ["99999999999999999999", "00000000-0000-0000-0000-000000000000", "0", "x"];

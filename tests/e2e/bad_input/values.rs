@@ -26,9 +26,8 @@ const TYPES: [(&str, &str); 7] = [
 /// Beyond every number a field can hold.
 const ABSURD_NUMBERS: [&str; 7] =
     ["1e308", "-1e308", "9223372036854775808", "-9223372036854775809", "1e400", "-1", "0.0000001e-308"];
-const ABSURD_DURATIONS: [&str; 12] = [
-    "", "-5s", "5 years", "NaN", "Infinity", "inf", "1e3s", "99999999999999999999d", "1.2.3s", "s", "0x10s", "５s",
-];
+const ABSURD_DURATIONS: [&str; 12] =
+    ["", "-5s", "5 years", "NaN", "Infinity", "inf", "1e3s", "99999999999999999999d", "1.2.3s", "s", "0x10s", "５s"];
 const ABSURD_TIMES: [&str; 13] = [
     "",
     "yesterday",
@@ -60,7 +59,7 @@ fn of_wrong_type(field: &Field, at: &str) -> Vec<Bad> {
         (Kind::Int { .. }, "a number") => true,
         (Kind::Number { .. } | Kind::Duration { .. }, "a number" | "a fraction") => true,
         // Not every text is right, but the right ones are among the edges.
-        (Kind::Text { .. } , "text") => true,
+        (Kind::Text { .. }, "text") => true,
         (Kind::Object(_) | Kind::Map { .. }, "an object") => true,
         (Kind::List { .. }, "a list") => true,
         _ => false,
@@ -212,7 +211,8 @@ fn accepted_objects(fields: &[Field]) -> Vec<String> {
             let mut members: Vec<String> = others
                 .filter_map(|other| Some(format!("\"{}\":{}", other.name, accepted(&other.kind).into_iter().next()?)))
                 .collect();
-            members.extend(companions_inside(field.name, &value).iter().map(|(name, json)| format!("\"{name}\":{json}")));
+            members
+                .extend(companions_inside(field.name, &value).iter().map(|(name, json)| format!("\"{name}\":{json}")));
             members.push(format!("\"{}\":{value}", field.name));
             found.push(format!("{{{}}}", members.join(",")));
         }

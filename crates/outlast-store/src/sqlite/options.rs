@@ -43,7 +43,7 @@ impl Options {
             clock,
             entropy,
             durability: Durability::Full,
-            page_cache_bytes: 32 << 20,
+            page_cache_bytes: 16 << 20,
             job_cache_bytes: 16 << 20,
             waiting_writes_max: 16_384,
             namespace_waiting_max: 10_000_000,

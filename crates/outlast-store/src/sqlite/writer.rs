@@ -190,6 +190,7 @@ pub(super) struct Outside {
     pub(super) _lock: Lock,
 }
 
+type Group = Vec<Box<dyn Call>>;
 type Answered = (Box<dyn Call>, Result<(), Error>);
 
 impl Writer<'_> {
@@ -226,7 +227,7 @@ impl Writer<'_> {
     }
 
     /// `Err` means stop: nobody of this group has been answered.
-    fn commit_group(&mut self, group: Vec<Box<dyn Call>>) -> Result<(), rusqlite::Error> {
+    fn commit_group(&mut self, group: Group) -> Result<(), rusqlite::Error> {
         let (mut group, refused) = self.admit(group);
         let mut results = match self.transact(&mut group) {
             Ok(results) => results,
@@ -281,14 +282,14 @@ impl Writer<'_> {
     }
 
     /// Leaves out what is moot, and what needs space while there is none.
-    fn admit(&mut self, group: Vec<Box<dyn Call>>) -> (Vec<Box<dyn Call>>, Vec<Box<dyn Call>>) {
+    fn admit(&mut self, group: Group) -> (Group, Group) {
         let wants_space = group.iter().any(|call| call.grows());
         let has_room = !wants_space || self.outside.reserve.has_room(self.core.now);
         let (live, _moot) = split(group, |call| !call.is_moot());
         split(live, |call| has_room || !call.grows())
     }
 
-    fn refuse(&mut self, calls: Vec<Box<dyn Call>>) {
+    fn refuse(&mut self, calls: Group) {
         for call in calls {
             call.answer(Err(Error::DiskFull), &mut self.core);
         }
@@ -310,7 +311,7 @@ impl Writer<'_> {
     }
 
     /// The negative control of the crash rigs.
-    fn answer_first(&mut self, mut group: Vec<Box<dyn Call>>, uncommitted: &mut u32) -> Result<(), rusqlite::Error> {
+    fn answer_first(&mut self, mut group: Group, uncommitted: &mut u32) -> Result<(), rusqlite::Error> {
         let fatal = |fault: Fault| match fault {
             Fault::Fatal(error) => error,
             other => rusqlite::Error::InvalidParameterName(format!("{other:?}")),
@@ -362,6 +363,6 @@ impl Core<'_> {
     }
 }
 
-fn split(group: Vec<Box<dyn Call>>, keep: impl Fn(&dyn Call) -> bool) -> (Vec<Box<dyn Call>>, Vec<Box<dyn Call>>) {
+fn split(group: Group, keep: impl Fn(&dyn Call) -> bool) -> (Group, Group) {
     group.into_iter().partition(|call| keep(call.as_ref()))
 }

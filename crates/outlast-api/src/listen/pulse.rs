@@ -1,0 +1,104 @@
+//! What a connection is doing, since when, and whether that is too long. Two atomics per request instead of a timer per
+//! request, and no timer that ticks: the watchdog is polled with its connection and sleeps until the next deadline.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::Settings;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doing {
+    /// Accepted, nothing read yet.
+    New,
+    /// Between two requests.
+    Idle,
+    /// In the middle of a request's head.
+    Head,
+    /// A request is being answered; its own deadlines apply.
+    Answering,
+}
+
+pub(super) struct Pulse {
+    started: Instant,
+    doing: AtomicU8,
+    since_millis: AtomicU64,
+}
+
+impl Pulse {
+    pub(super) fn new() -> Pulse {
+        Pulse { started: Instant::now(), doing: AtomicU8::new(Doing::New as u8), since_millis: AtomicU64::new(0) }
+    }
+
+    pub(super) fn set(&self, doing: Doing) {
+        let elapsed = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.since_millis.store(elapsed, Ordering::Relaxed);
+        self.doing.store(doing as u8, Ordering::Relaxed);
+    }
+
+    pub(super) fn bytes_read(&self) {
+        if matches!(self.doing(), Doing::New | Doing::Idle) {
+            self.set(Doing::Head);
+        }
+    }
+
+    fn doing(&self) -> Doing {
+        let code = self.doing.load(Ordering::Relaxed);
+        let all = [Doing::New, Doing::Idle, Doing::Head];
+        all.into_iter().find(|doing| *doing as u8 == code).unwrap_or(Doing::Answering)
+    }
+
+    /// When the present state will have lasted too long.
+    fn deadline(&self, settings: &Settings) -> Option<Instant> {
+        let allowed = match self.doing() {
+            Doing::New => settings.first_byte,
+            Doing::Head => settings.head,
+            Doing::Idle => settings.keep_alive,
+            Doing::Answering => return None,
+        };
+        Some(self.started + Duration::from_millis(self.since_millis.load(Ordering::Relaxed)) + allowed)
+    }
+}
+
+/// Ready when the connection has overstayed. Must be polled in the task of the connection and after it.
+pub(super) struct Watchdog<'a> {
+    pulse: &'a Pulse,
+    settings: &'a Settings,
+    sleep: Pin<Box<Sleep>>,
+    /// Still set for the first byte; once that is there, the alarm for it is moved rather than left to ring.
+    waits_for_first_byte: bool,
+}
+
+impl<'a> Watchdog<'a> {
+    pub(super) fn new(pulse: &'a Pulse, settings: &'a Settings) -> Watchdog<'a> {
+        let sleep = Box::pin(sleep_until(pulse.started + settings.first_byte));
+        Watchdog { pulse, settings, sleep, waits_for_first_byte: true }
+    }
+}
+
+impl Future for Watchdog<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let Some(deadline) = self.pulse.deadline(self.settings) else {
+                return Poll::Pending;
+            };
+            let first_came = self.waits_for_first_byte && self.pulse.doing() != Doing::New;
+            // A later deadline is found out when the earlier one rings: most requests then move no timer at all.
+            if first_came || deadline < self.sleep.deadline() || self.sleep.is_elapsed() {
+                self.waits_for_first_byte &= !first_came;
+                self.sleep.as_mut().reset(deadline);
+            }
+            if self.sleep.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            if deadline <= Instant::now() {
+                return Poll::Ready(());
+            }
+        }
+    }
+}

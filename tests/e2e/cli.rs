@@ -1,0 +1,364 @@
+//! The command line against a real server: every command once, for people and as JSON, and every exit code.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use outlast_tests::http::Client;
+use outlast_tests::server::Server;
+use serde_json::{Value, json};
+
+use crate::api::{make_queue, publish, receive_one, settle, text};
+
+/// Where and as whom the commands are run.
+struct Cli {
+    program: PathBuf,
+    directory: PathBuf,
+    url: String,
+    key: String,
+}
+
+/// What a command has left behind.
+struct Ran {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Cli {
+    fn of(server: &Server) -> Cli {
+        let launch = server.launch();
+        let (program, directory) = (launch.program.clone(), launch.scratch().to_owned());
+        Cli { program, directory, url: server.base.clone(), key: launch.key.clone() }
+    }
+
+    /// The command with nothing of our own environment but where the server is and the key.
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(words).current_dir(&self.directory).env_clear().stdin(Stdio::null());
+        command.env("OUTLAST_URL", &self.url).env("OUTLAST_KEY", &self.key);
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Ran {
+        ran(self.command(words))
+    }
+
+    /// What a successful command prints.
+    #[track_caller]
+    fn out(&self, words: &[&str]) -> String {
+        let ran = self.run(words);
+        assert_eq!(ran.code, 0, "{words:?}: {}{}", ran.out, ran.err);
+        ran.out
+    }
+
+    /// The same with `--json`, which must be one JSON document.
+    #[track_caller]
+    fn json(&self, words: &[&str]) -> Value {
+        let out = self.out(&[words, &["--json"]].concat());
+        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{words:?}: {error}: {out}"))
+    }
+
+    /// The complaint of a command that must fail with this code.
+    #[track_caller]
+    fn fails(&self, code: i32, words: &[&str]) -> String {
+        let ran = self.run(words);
+        assert_eq!(ran.code, code, "{words:?}: {}{}", ran.out, ran.err);
+        assert!(ran.err.starts_with("error: "), "{words:?}: {}", ran.err);
+        ran.err
+    }
+}
+
+fn ran(mut command: Command) -> Ran {
+    let output = command.output().expect("the program can be started");
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("the output is UTF-8");
+    Ran { code: output.status.code().expect("it was not killed"), out: text(&output.stdout), err: text(&output.stderr) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queues_are_made_listed_inspected_paused_and_drained() {
+    let server = Server::fresh().await;
+    let cli = Cli::of(&server);
+    let settings = cli.directory.join("settings.json");
+    fs::write(&settings, json!({"maxAttempts": 3, "retention": "1d"}).to_string()).unwrap();
+
+    assert_eq!(cli.out(&["queues", "list"]), "no queues\n");
+    let words = ["queues", "create", "mail", "--file", settings.to_str().unwrap(), "--max-attempts", "2"];
+    assert_eq!(cli.out(&words), "queue \"mail\" created\n");
+    let replaced = ["queues", "create", "mail", "--replace", "--visibility-timeout", "1m", "--set", "fencing=required"];
+    assert_eq!(cli.out(&replaced), "queue \"mail\" replaced\n");
+    assert_eq!(
+        cli.out(&["queues", "list"]),
+        "NAME  MODE  PAUSED  PENDING  QUEUED  RUNNING  SUCCEEDED  FAILED  CANCELLED  EXPIRED\n\
+         mail  pull  no            0       0        0          0       0          0        0\n"
+    );
+    let inspected = cli.out(&["queues", "inspect", "mail"]);
+    for line in ["name                    mail\n", "visibilityTimeout       60\n", "fencing                 required\n"]
+    {
+        assert!(inspected.contains(line), "{line:?} is not in\n{inspected}");
+    }
+    assert!(inspected.ends_with("\nno jobs\n"), "{inspected}");
+    assert_eq!(cli.json(&["queues", "inspect", "mail"])["queue"]["visibilityTimeout"], json!(60));
+    assert_eq!(cli.json(&["queues", "list"])["items"][0]["name"], json!("mail"));
+    assert_eq!(cli.json(&["queues", "create", "other", "--concurrency", "7"])["concurrency"], json!(7));
+    assert_eq!(cli.out(&["queues", "pause", "mail"]), "queue \"mail\" is paused\n");
+    assert_eq!(cli.json(&["queues", "list"])["items"][0]["paused"], json!(true));
+    assert_eq!(cli.out(&["queues", "resume", "mail"]), "queue \"mail\" is resumed\n");
+    assert_eq!(cli.json(&["queues", "pause", "mail"])["paused"], json!(true));
+    publish(&server.client(), "mail", json!(1)).await;
+    assert!(cli.fails(2, &["queues", "drain", "mail"]).contains("hint: repeat the command with --force"));
+    assert_eq!(cli.out(&["queues", "drain", "mail", "--force"]), "purge of queue \"mail\" done: 1 processed\n");
+    assert_eq!(cli.json(&["queues", "drain", "mail", "--force"])["status"], json!("done"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_are_published_shown_listed_peeked_at_cancelled_and_replayed() {
+    let server = Server::fresh().await;
+    let cli = Cli::of(&server);
+    make_queue(&server.client(), "mail", json!({})).await;
+    fs::write(cli.directory.join("payload.json"), "{\"amount\": 12345678901234567890.10}").unwrap();
+
+    let id = cli.out(&["jobs", "publish", "mail", "@payload.json", "--tag", "tenant=a", "--priority", "-5"]);
+    let id = id.trim();
+    let shown = cli.out(&["jobs", "show", id]);
+    for line in ["status      queued\n", "attempt     1/5\n", "priority    -5\n", "tags        tenant=a\n"] {
+        assert!(shown.contains(line), "{line:?} is not in\n{shown}");
+    }
+    assert!(shown.contains("\npayload\n{\"amount\": 12345678901234567890.10}\n"), "{shown}");
+    assert!(shown.contains("  state  queued reason=published\n"), "{shown}");
+    assert!(cli.out(&["jobs", "show", id, "--json"]).contains("\"payload\":{\"amount\": 12345678901234567890.10}"));
+    let listed = cli.out(&["jobs", "list", "--queue", "mail", "--status", "queued", "--tag", "tenant=a"]);
+    assert!(listed.starts_with("ID ") && listed.contains(id) && listed.lines().count() == 2, "{listed}");
+    assert_eq!(cli.out(&["jobs", "list", "--tag", "tenant=b"]), "no jobs\n");
+    assert_eq!(cli.json(&["jobs", "list"])["items"][0]["id"], json!(id));
+    let peeked = cli.out(&["queues", "peek", "mail"]);
+    assert!(peeked.contains(id) && peeked.contains("{\"amount\": 12345678901234567890.10}"), "{peeked}");
+    assert_eq!(cli.json(&["queues", "peek", "mail"])["items"][0]["id"], json!(id));
+    assert_eq!(cli.out(&["jobs", "cancel", id]), format!("job {id} is cancelled\n"));
+    let watched = cli.run(&["jobs", "watch", id]);
+    assert_eq!((watched.code, watched.err.as_str()), (1, format!("error: job {id} is cancelled\n").as_str()));
+    assert!(watched.out.ends_with("cancelled  attempt 1/5\n"), "{}", watched.out);
+    assert_eq!(cli.out(&["jobs", "replay", id, "--payload", "[1]"]), format!("job {id} is queued again, run 2\n"));
+    assert_eq!(cli.json(&["jobs", "cancel", id])["status"], json!("cancelled"));
+    assert_eq!(cli.json(&["jobs", "replay", id, "--fresh"])["run"], json!(3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn payloads_come_from_stdin_and_as_text_and_keys_make_one_job() {
+    let server = Server::fresh().await;
+    let cli = Cli::of(&server);
+    make_queue(&server.client(), "mail", json!({})).await;
+
+    let mut command = cli.command(&["jobs", "publish", "mail", "-", "--json"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"[1, 2]").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let piped: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let spoken = cli.json(&["jobs", "publish", "mail", "say \"hi\"", "--text", "--idempotency-key", "k"]);
+    let again = cli.run(&["jobs", "publish", "mail", "other", "--text", "--idempotency-key", "k"]);
+
+    assert_eq!(cli.json(&["jobs", "show", &text(&piped["id"])])["payload"], json!([1, 2]));
+    assert_eq!(cli.json(&["jobs", "show", &text(&spoken["id"])])["payload"], json!("say \"hi\""));
+    assert_eq!((again.code, again.out.trim()), (0, text(&spoken["id"]).as_str()));
+    assert_eq!(again.err, "this key has a job already; it is queued, and its payload is another one\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watching_and_waiting_end_with_the_job() {
+    let server = Server::fresh().await;
+    let cli = Cli::of(&server);
+    let client = server.client();
+    make_queue(&client, "mail", json!({})).await;
+    let id = publish(&client, "mail", json!(1)).await;
+    let held = receive_one(&client, "mail").await;
+    let mut watch = cli.command(&["jobs", "watch", &id]);
+    let watch = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+
+    settle(&client, &id, "ack", json!({"lease": held["lease"]})).await;
+    let watched = watch.wait_with_output().unwrap();
+    let failing = tokio::spawn(async move {
+        let held = receive_one(&client, "mail").await;
+        let nack = json!({"retryable": false, "reason": "no such address", "lease": held["lease"]});
+        settle(&client, &text(&held["id"]), "nack", nack).await;
+    });
+    let waited = cli.run(&["jobs", "publish", "mail", "2", "--wait", "20s"]);
+    failing.await.unwrap();
+
+    assert_eq!(watched.status.code(), Some(0));
+    let printed = String::from_utf8_lossy(&watched.stdout).into_owned();
+    assert!(printed.ends_with("succeeded  attempt 1/5\n"), "{printed}");
+    assert_eq!(waited.code, 1, "{}{}", waited.out, waited.err);
+    assert!(waited.err.contains("is failed: not_retryable: no such address"), "{}", waited.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_letters_are_listed_counted_and_retried() {
+    let server = Server::fresh().await;
+    let cli = Cli::of(&server);
+    let client = server.client();
+    make_queue(&client, "mail", json!({})).await;
+    assert_eq!(cli.out(&["queues", "dlq", "mail"]), "no dead letters in queue \"mail\"\n");
+    let first = dead_letter(&client).await;
+    dead_letter(&client).await;
+
+    let listed = cli.out(&["queues", "dlq", "mail"]);
+    assert!(listed.contains(&first) && listed.contains("not_retryable: no such address"), "{listed}");
+    assert_eq!(cli.json(&["queues", "dlq", "mail", "--limit", "1"])["items"].as_array().unwrap().len(), 1);
+    assert_eq!(cli.out(&["queues", "retry", "mail", "--dry-run"]), "2 dead letters would be replayed\n");
+    assert_eq!(cli.json(&["queues", "retry", "mail", "--dry-run"])["matched"], json!(2));
+    let one = cli.out(&["queues", "retry", "mail", "--id", &first]);
+    assert_eq!(one, format!("job {first} is queued again, run 2\n"));
+    let rest = cli.out(&["queues", "retry", "mail", "--limit", "10", "--rate", "100"]);
+    assert_eq!(rest, "replay of queue \"mail\" done: 1 processed\n");
+    assert!(cli.out(&["queues", "retry", "mail", "--no-wait"]).starts_with("operation "));
+}
+
+async fn dead_letter(client: &Client) -> String {
+    let id = publish(client, "mail", json!(1)).await;
+    let held = receive_one(client, "mail").await;
+    let nack = json!({"retryable": false, "reason": "no such address", "lease": held["lease"]});
+    settle(client, &id, "nack", nack).await;
+    id
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_are_made_listed_and_revoked() {
+    let server = Server::fresh().await;
+    let cli = Cli::of(&server);
+
+    let made = cli.run(&["keys", "create", "ci", "--scope", "publish,read:mail", "--expires-in", "1h"]);
+    let theirs = Cli { key: made.out.trim().to_owned(), ..Cli::of(&server) };
+    let listed = cli.out(&["keys", "list"]);
+    let other = cli.json(&["keys", "create", "other", "--scope", "admin", "--namespace", "elsewhere"]);
+
+    assert!(made.code == 0 && made.out.starts_with("ol_") && made.err.contains("shown only this once"), "{}", made.err);
+    assert!(listed.starts_with("ID  NAME   PREFIX           NAMESPACE  SCOPES"), "{listed}");
+    assert!(listed.contains("publish,read:mail") && !listed.contains(&theirs.key), "{listed}");
+    assert_eq!(other["namespace"], json!("elsewhere"));
+    assert_eq!(theirs.out(&["queues", "list"]), "no queues\n");
+    assert!(theirs.fails(4, &["keys", "list"]).contains("needs the scope \"admin\""));
+    let id =
+        cli.json(&["keys", "list"])["items"].as_array().unwrap().iter().find(|key| key["name"] == "ci").unwrap()["id"]
+            .clone();
+    assert_eq!(cli.out(&["keys", "revoke", &text(&id)]), format!("key {} (\"ci\") is revoked\n", text(&id)));
+    assert!(theirs.fails(4, &["queues", "list"]).contains("(unauthorized)"));
+    assert!(cli.json(&["keys", "revoke", &text(&id)])["revokedAt"].is_string());
+}
+
+// 1 refused, 2 usage, 3 not reachable, 4 not authorised, 5 not found. 0 is everywhere else.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_failure_has_its_exit_code_and_says_what_to_do() {
+    let server = Server::fresh().await;
+    let cli = Cli::of(&server);
+    make_queue(&server.client(), "mail", json!({})).await;
+    let nobody = "01890a5d-ac96-774b-bcce-b302099a8057";
+
+    for (code, words, said) in [
+        (1, &["queues", "create", "mail"][..], "--replace"),
+        (1, &["queues", "create", "new", "--set", "maxAttempt=3"], "did you mean \"maxAttempts\"?"),
+        (1, &["queues", "create", "new", "--max-attempts", "99"], "maxAttempts: must be a whole number from 1 to 20"),
+        (1, &["jobs", "list", "--status", "nope"], "status: must be one of"),
+        (2, &["nonsense"], "unrecognized subcommand"),
+        (2, &["jobs", "publish", "mail", "{"], "the payload is not JSON"),
+        (2, &["jobs", "publish", "mail", "@missing.json"], "cannot open missing.json"),
+        (2, &["jobs", "publish", "mail", "1", "--delay", "soon"], "not a duration"),
+        (2, &["jobs", "list", "--url", "nonsense"], "hint: write it like http://"),
+        (3, &["jobs", "list", "--url", "http://127.0.0.1:9"], "hint: start a server"),
+        (4, &["jobs", "list", "--key", "ol_wrong"], "hint: the key given with --key"),
+        (5, &["queues", "inspect", "nope"], "queue \"nope\" not found (queue_not_found)"),
+        (5, &["queues", "peek", "nope"], "queue \"nope\" not found"),
+        (5, &["queues", "dlq", "nope"], "queue \"nope\" not found"),
+        (5, &["queues", "pause", "../keys"], "not found"),
+        (5, &["jobs", "publish", "nope", "1"], "queue \"nope\" not found"),
+        (5, &["jobs", "show", nobody], "hint: `outlast jobs list`"),
+        (5, &["jobs", "watch", "nope"], "job \"nope\" not found"),
+        (5, &["jobs", "cancel", nobody], "(job_not_found)"),
+        (5, &["queues", "retry", "mail", "--id", nobody], "(job_not_found)"),
+        (5, &["keys", "revoke", "999"], "hint: `outlast keys list`"),
+    ] {
+        let complaint = cli.fails(code, words);
+        assert!(complaint.contains(said), "{words:?} does not say {said:?}:\n{complaint}");
+    }
+}
+
+// Texts from the server cannot steer the terminal. (T32)
+#[tokio::test(flavor = "multi_thread")]
+async fn control_characters_never_reach_the_terminal() {
+    let server = Server::fresh().await;
+    let cli = Cli::of(&server);
+    let client = server.client();
+    make_queue(&client, "mail", json!({})).await;
+    let evil = "\u{1b}[2J\u{9b}31m\u{202e}\r\n";
+    let job = json!({"payload": evil, "tags": {evil: evil}, "key": evil});
+    let id = text(&client.post("/v1/queues/mail/jobs", job).await.unwrap().expect(202)["id"]);
+    let held = receive_one(&client, "mail").await;
+    settle(&client, &id, "nack", json!({"retryable": false, "reason": evil, "lease": held["lease"]})).await;
+
+    for words in [&["jobs", "show", &id][..], &["jobs", "list"], &["queues", "dlq", "mail"], &["jobs", "watch", &id]] {
+        for words in [words.to_vec(), [words, &["--json"]].concat()] {
+            let ran = cli.run(&words);
+            let both = format!("{}{}", ran.out, ran.err);
+            let unsafe_one = both.chars().find(|c| (c.is_control() && *c != '\n') || *c == '\u{202e}');
+            assert_eq!(unsafe_one, None, "{words:?}: {both:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_says_what_is_well_and_what_is_not() {
+    let mut server = Server::fresh().await;
+    let cli = Cli::of(&server);
+    let data = server.launch().data.clone();
+    let data = data.to_str().unwrap();
+
+    let well = cli.out(&["doctor", "--data", data]);
+    let listed = cli.json(&["doctor", "--data", data]);
+    server.kill9().await;
+    let ill = cli.run(&["doctor", "--data", data]);
+
+    for line in ["configuration   ok", "lock            ok      held", "ready           ok", "key             ok"] {
+        assert!(well.contains(line), "{line:?} is not in\n{well}");
+    }
+    assert!(listed["checks"].as_array().unwrap().iter().all(|check| check["verdict"] != "fail"), "{listed}");
+    assert_eq!((ill.code, ill.err.as_str()), (1, "error: 1 check failed\n"));
+    assert!(
+        ill.out.contains("lock            ok      free") && ill.out.contains("server          fail"),
+        "{}",
+        ill.out
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn configurations_are_printed_and_validated() {
+    let server = Server::fresh().await;
+    let cli = Cli::of(&server);
+    fs::write(cli.directory.join("good.yaml"), cli.out(&["config"])).unwrap();
+    fs::write(cli.directory.join("bad.yaml"), "limits:\n  payload_byte: 1\nlisten: nowhere\n").unwrap();
+
+    assert_eq!(cli.out(&["validate", "--config", "good.yaml"]), "good.yaml is valid\n");
+    assert_eq!(cli.json(&["validate", "--config", "good.yaml"]), json!({"valid": true, "problems": []}));
+    let complaint = cli.fails(2, &["validate", "--config", "bad.yaml"]);
+    assert!(complaint.starts_with("error: the configuration has 2 problems\n"), "{complaint}");
+    assert!(complaint.contains("bad.yaml:2") && complaint.contains("bad.yaml:3"), "{complaint}");
+    let ran = cli.run(&["validate", "--config", "bad.yaml", "--json"]);
+    let listed: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((ran.code, listed["valid"].clone(), listed["problems"].as_array().unwrap().len()), (2, json!(false), 2));
+    // The server itself refuses it as well.
+    assert!(cli.fails(2, &["serve", "-c", "bad.yaml"]).contains("bad.yaml:2"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn there_are_completions_for_every_shell_and_help_for_every_command() {
+    let server = Server::fresh().await;
+    let cli = Cli::of(&server);
+
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = cli.out(&["completions", shell]);
+        assert!(script.contains("outlast") && script.contains("queues"), "{shell}");
+    }
+    for words in [&["--help"][..], &["queues", "--help"], &["jobs", "publish", "--help"], &["serve", "--help"]] {
+        assert!(cli.out(words).contains("Exit codes:"), "{words:?}");
+    }
+    assert!(cli.out(&["--version"]).starts_with("outlast "));
+}

@@ -1,0 +1,277 @@
+//! HTTP as no client library speaks it: connections that are silent or slow, heads that are too large, bytes that are no
+//! HTTP, and requests that try to hide another one. (T21, T26)
+
+mod smuggling;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use outlast_tests::server::{Launch, Server};
+use outlast_tests::wait;
+use serde_json::json;
+
+use crate::api::{make_queue, publish};
+use crate::raw::{Raw, exchange};
+
+/// Short, so that the tests are; far enough apart to tell which one struck.
+const SHORT_TIMEOUTS: &str = "
+timeouts:
+  first_byte: 300ms
+  head: 700ms
+  body_idle: 400ms
+  body_total: 1200ms
+  keep_alive: 600ms
+";
+/// Between two bytes of a slow client.
+const DRIP: Duration = Duration::from_millis(100);
+/// Every deadline above has struck by then, also on a busy machine.
+const LATE: Duration = Duration::from_secs(5);
+
+/// A server with a configuration file of its own.
+pub(crate) async fn configured(yaml: &str) -> Server {
+    let launch = Launch::fresh();
+    let path = launch.scratch().join("outlast.yaml");
+    fs::write(&path, yaml).unwrap();
+    launch.with_env("OUTLAST_CONFIG", path.to_str().unwrap()).start().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_connection_is_closed_after_the_first_byte_deadline() {
+    let server = configured(SHORT_TIMEOUTS).await;
+    let mut raw = Raw::connect(&server.base).await.unwrap();
+    let started = Instant::now();
+
+    let rest = raw.rest(LATE).await;
+
+    let taken = started.elapsed();
+    assert!(rest.is_empty());
+    assert!(taken >= Duration::from_millis(290), "closed after {taken:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_that_drips_in_is_cut_off() {
+    let server = configured(SHORT_TIMEOUTS).await;
+    let mut raw = Raw::connect(&server.base).await.unwrap();
+    let started = Instant::now();
+
+    let closed =
+        drip(&mut raw, b"GET /healthz HTTP/1.1\r\nx-slow: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa").await;
+
+    let taken = started.elapsed();
+    assert!(closed, "still open after {taken:?}");
+    assert!(taken >= Duration::from_millis(690), "closed after {taken:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_head_deadline_holds_for_the_second_request_too() {
+    let server = configured(SHORT_TIMEOUTS).await;
+    let mut raw = Raw::connect(&server.base).await.unwrap();
+    raw.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert_eq!(raw.answer().await.unwrap().status, 200);
+
+    let closed =
+        drip(&mut raw, b"GET /healthz HTTP/1.1\r\nx-slow: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa").await;
+
+    assert!(closed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_stops_gets_408() {
+    let server = configured(SHORT_TIMEOUTS).await;
+    make_queue(&server.client(), "mail", json!({})).await;
+    let mut raw = Raw::connect(&server.base).await.unwrap();
+    let started = Instant::now();
+
+    raw.send(format!("{}{{\"payload\":", publish_head(&server, 1000))).await;
+    let answer = raw.answer().await.unwrap();
+
+    let taken = started.elapsed();
+    assert_eq!((answer.status, answer.code().as_str()), (408, "request_timeout"));
+    assert!(taken >= Duration::from_millis(390) && taken < LATE, "after {taken:?}");
+    assert_eq!(answer.header("connection"), Some("close"));
+    raw.rest(LATE).await;
+    assert_nothing_stored(&server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_drips_in_gets_408_when_its_time_is_over() {
+    let server = configured(SHORT_TIMEOUTS).await;
+    make_queue(&server.client(), "mail", json!({})).await;
+    let mut raw = Raw::connect(&server.base).await.unwrap();
+    raw.send(publish_head(&server, 1000)).await;
+    let started = Instant::now();
+
+    let slow =
+        "{\"payload\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    drip(&mut raw, slow.as_bytes()).await;
+    let answer = raw.answer().await.unwrap();
+
+    let taken = started.elapsed();
+    assert_eq!((answer.status, answer.code().as_str()), (408, "request_timeout"));
+    assert!(taken >= Duration::from_millis(1190), "after {taken:?}");
+    assert_nothing_stored(&server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_connection_is_closed_and_a_used_one_is_not() {
+    let server = configured(SHORT_TIMEOUTS).await;
+    let mut raw = Raw::connect(&server.base).await.unwrap();
+    let started = Instant::now();
+    for _ in 0..20 {
+        raw.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        assert_eq!(raw.answer().await.unwrap().status, 200, "after {:?}", started.elapsed());
+        tokio::time::sleep(DRIP).await;
+    }
+    let idle = Instant::now();
+
+    let rest = raw.rest(LATE).await;
+
+    assert!(rest.is_empty());
+    assert!(idle.elapsed() >= Duration::from_millis(490), "closed after {:?}", idle.elapsed());
+}
+
+// A long poll outlives all of these deadlines: it is the server that takes its time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_poll_is_not_cut_by_the_deadlines_of_connections() {
+    let server = configured(SHORT_TIMEOUTS).await;
+    make_queue(&server.client(), "mail", json!({})).await;
+    let started = Instant::now();
+
+    let reply = server.client().get("/api/queues/mail/messages?wait=2s").await.unwrap();
+
+    assert_eq!(reply.expect(200), json!({"messages": []}));
+    assert!(started.elapsed() >= Duration::from_millis(1990));
+}
+
+// 3.1: 16 KiB of head.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_over_the_limit_gets_431() {
+    let server = Server::fresh().await;
+    let padded = |bytes: usize| format!("GET /healthz HTTP/1.1\r\nhost: x\r\nx-padding: {}\r\n\r\n", "a".repeat(bytes));
+    let many = format!("GET /healthz HTTP/1.1\r\nhost: x\r\n{}\r\n", "a: b\r\n".repeat(200));
+    let endless = format!("GET /healthz HTTP/1.1\r\n{}", "a".repeat(1 << 20));
+
+    assert_eq!(exchange(&server.base, padded(15 << 10)).await.unwrap().status, 200);
+    for (what, request) in [("long", padded(17 << 10)), ("many", many), ("endless", endless)] {
+        let answer = exchange(&server.base, request).await.unwrap_or_else(|| panic!("{what}: no answer"));
+        assert_eq!(answer.status, 431, "{what}");
+    }
+    server.client().get("/readyz").await.unwrap().expect(200);
+}
+
+// The answer to a request that is refused early must arrive, and must not cost the next request on the connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_early_refusal_is_read_before_the_connection_ends() {
+    let server = Server::fresh().await;
+    let large = "x".repeat(2 << 20);
+    let head = |length: usize| format!("POST /v1/queues HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
+
+    for round in 0..20 {
+        let refused = exchange(&server.base, format!("{}{large}", head(large.len()))).await;
+        let refused = refused.unwrap_or_else(|| panic!("round {round}: the answer was lost"));
+        assert_eq!((refused.status, refused.header("connection")), (401, Some("close")));
+        let mut raw = Raw::connect(&server.base).await.unwrap();
+        for _ in 0..3 {
+            raw.send(head(2)).await;
+            tokio::task::yield_now().await;
+            raw.send("{}").await;
+            let answer = raw.answer().await.unwrap_or_else(|| panic!("round {round}: the connection has ended"));
+            assert_eq!((answer.status, answer.header("connection")), (401, None));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_first_is_told_to_continue_or_refused_without_sending_the_body() {
+    let server = Server::fresh().await;
+    make_queue(&server.client(), "mail", json!({})).await;
+    let ask = publish_head(&server, 13).replace("host: x", "host: x\r\nexpect: 100-continue");
+    let mut good = Raw::connect(&server.base).await.unwrap();
+    good.send(&ask).await;
+    let go_on = good.answer().await.unwrap();
+    good.send("{\"payload\":1}").await;
+    let done = good.answer().await.unwrap();
+    let refused = exchange(&server.base, ask.replace("Bearer", "Nobody")).await.unwrap();
+
+    assert_eq!((go_on.status, done.status), (100, 202));
+    assert_eq!((refused.status, refused.header("connection")), (401, Some("close")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_beyond_the_limit_are_closed_and_room_is_made_again() {
+    for limit in ["connections", "connections_per_address"] {
+        let server = configured(&format!("limits:\n  {limit}: 4\n")).await;
+        let mut held = Vec::new();
+        for _ in 0..4 {
+            let mut raw = Raw::connect(&server.base).await.unwrap();
+            raw.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+            assert_eq!(raw.answer().await.unwrap().status, 200, "{limit}");
+            held.push(raw);
+        }
+
+        assert!(exchange(&server.base, "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.is_none(), "{limit}");
+        held.pop();
+        wait::until("room for another connection", LATE, async || {
+            let answer = exchange(&server.base, "GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+            answer.filter(|answer| answer.status == 200)
+        })
+        .await;
+    }
+}
+
+// T21 in small: hundreds of silent and slow connections harm nobody, and none of them stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn hundreds_of_bad_connections_harm_nobody_and_leave_nothing_behind() {
+    let server = configured(SHORT_TIMEOUTS).await;
+    let client = server.client();
+    make_queue(&client, "mail", json!({})).await;
+    let before = open_files(&server);
+    let mut bad = Vec::new();
+    for number in 0..300 {
+        let mut raw = Raw::connect(&server.base).await.unwrap();
+        match number % 3 {
+            0 => {}
+            1 => raw.send("GET /healthz HTTP/1.1\r\nx-never-ends: ").await,
+            _ => raw.send(publish_head(&server, 1000)).await,
+        }
+        bad.push(raw);
+    }
+
+    let started = Instant::now();
+    for number in 0..50 {
+        publish(&client, "mail", json!(number)).await;
+    }
+    let taken = started.elapsed();
+    wait::until_now("all bad connections to be closed", LATE * 2, || (open_files(&server) <= before + 5).then_some(()))
+        .await;
+
+    assert!(taken < LATE, "50 publishes took {taken:?}");
+    drop(bad);
+}
+
+fn open_files(server: &Server) -> usize {
+    fs::read_dir(format!("/proc/{}/fd", server.process_id())).expect("the server runs").count()
+}
+
+/// Sends one byte at a time until the server closes or answers, or all bytes are sent.
+async fn drip(raw: &mut Raw, bytes: &[u8]) -> bool {
+    for byte in bytes {
+        raw.send([*byte]).await;
+        if raw.has_news_within(DRIP).await {
+            return true;
+        }
+    }
+    false
+}
+
+fn publish_head(server: &Server, length: usize) -> String {
+    format!(
+        "POST /v1/queues/mail/jobs HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-length: {length}\r\n\r\n",
+        server.launch().key
+    )
+}
+
+async fn assert_nothing_stored(server: &Server) {
+    let queue = server.client().get("/v1/queues/mail").await.unwrap().expect(200);
+    assert_eq!(queue["counts"]["queued"], json!(0));
+}
