@@ -28,4 +28,5 @@ soak: ## the crash, power and simulation rigs at volume (hours)
 	OUTLAST_SOAK=1 ./scripts/test.sh
 
 gen: ## write the generated files anew (docs/STATES.md, docs/openapi.json)
-	OUTLAST_GEN=1 cargo test --locked -p outlast-tests --test contract generated
+	OUTLAST_GEN=1 cargo test --locked -p outlast-tests --test tidy generated
+	OUTLAST_GEN=1 cargo test --locked -p outlast-tests --test e2e generated_openapi

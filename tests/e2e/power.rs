@@ -73,7 +73,10 @@ async fn open(image: &Image, launch: Launch, seed: u64) -> Accounting {
     accounting
 }
 
+/// The process stands still before the disk goes: a machine without power answers nobody. Otherwise a sync that is under
+/// way while ext4 shuts down may be reported as done, and its answer sent, which no power cut can do.
 async fn lose_power(image: &mut Image, server: &mut Server, cut: PowerCut) {
+    server.freeze().await;
     image.cut_power(cut);
     server.kill9().await;
     image.unmount();

@@ -183,6 +183,13 @@ impl Server {
         self.process.wait_for_exit("the exit after SIGTERM").await
     }
 
+    /// Stops the process where it is: nothing it has not yet sent is ever sent. Waits until every thread stands still.
+    pub async fn freeze(&self) {
+        self.process.signal("STOP");
+        let tasks = format!("/proc/{}/task", self.process_id());
+        wait::until_now("all threads to stand still", EXIT_DEADLINE, || all_stopped(&tasks).then_some(())).await;
+    }
+
     /// SIGTERM, without waiting: what the server does from here on is what the test is about.
     pub fn ask_to_stop(&self) {
         self.process.signal("TERM");
@@ -252,6 +259,15 @@ impl Drop for Process {
             eprintln!("--- end of the server's log ({}) ---\n{}", self.log.display(), self.log_tail());
         }
     }
+}
+
+/// The state stands behind the name, which is in parentheses.
+fn all_stopped(tasks: &str) -> bool {
+    let Ok(threads) = fs::read_dir(tasks) else { return true };
+    threads.flatten().all(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['T', 'Z']))
+    })
 }
 
 /// `OUTLAST_BIN`, or `outlast` in the profile directory this test was built into.

@@ -430,9 +430,6 @@ fn read_map(kind: &Kind, json: &str) -> Option<Vec<(String, String)>> {
 /// Parameters of an open name like `tag.*`, without the fixed part.
 type Starred = Vec<(String, String)>;
 
-/// The fields of a query string, and its parameters with an open name: what stands behind the beginning, and the value.
-type Query = (Values<'static>, Vec<(String, String)>);
-
 /// Reads a query string. A field named `tag.*` stands for any parameter with that beginning.
 pub(crate) fn read_query(fields: &'static [Field], query: &str) -> Result<(Values<'static>, Starred), Vec<FieldError>> {
     let (mut values, mut open, mut errors) = (Values::default(), Vec::new(), Vec::new());

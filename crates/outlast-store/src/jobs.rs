@@ -38,9 +38,7 @@ impl Reach {
         match self {
             Reach::Everything => true,
             Reach::Namespace(namespace) => queue.namespace == *namespace,
-            Reach::Queues(namespace, names) => {
-                queue.namespace == *namespace && names.contains(&queue.name)
-            }
+            Reach::Queues(namespace, names) => queue.namespace == *namespace && names.contains(&queue.name),
         }
     }
 }
