@@ -41,9 +41,9 @@ fn the_embedded_defaults_are_complete_and_valid() {
     assert_eq!(config.admin_key, None);
     assert_eq!(config.limits.payload_bytes, 262_144);
     assert_eq!(config.limits.batch_bytes, 8_388_608);
-    assert_eq!(config.limits.namespace_queued, 1_000_000);
+    assert_eq!(config.limits.namespace_queued, 10_000_000);
     assert_eq!(config.timeouts.body_total, Duration::from_secs(60));
-    assert_eq!(config.store.page_cache_bytes, 33_554_432);
+    assert_eq!(config.store.page_cache_bytes, 16_777_216);
     assert!(config.unsupported().is_empty());
 }
 

@@ -104,7 +104,7 @@ mod tests {
 
         assert!(shown.contains("attempt  2/5\n"), "{shown}");
         assert!(shown.contains("{\"amount\":12345678901234567890.10}"), "{shown}");
-        assert!(shown.contains("error=\\u{1b}[2J number=1 outcome=nack"), "{shown}");
+        assert!(shown.contains("number=1 outcome=nack error=\\u{1b}[2J"), "{shown}");
         assert!(!shown.contains("key"), "{shown}");
     }
 
