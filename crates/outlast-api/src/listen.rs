@@ -107,6 +107,10 @@ pub async fn serve(listener: TcpListener, router: Router, settings: Settings, st
 async fn connection(stream: TcpStream, router: Router, settings: Arc<Settings>, mut stopping: watch::Receiver<bool>) {
     // Answers are small and written whole: waiting to fill a segment would only delay them.
     let _ = stream.set_nodelay(true);
+    tokio::select! {
+        first = timeout(settings.first_byte, stream.readable()) => if !matches!(first, Ok(Ok(()))) { return },
+        _ = stopping.wait_for(|stopping| *stopping) => return,
+    }
     let pulse = Arc::new(Pulse::new());
     let io = Watched { stream: TokioIo::new(stream), pulse: Arc::clone(&pulse) };
     let counted = Arc::clone(&pulse);

@@ -31,8 +31,8 @@ pub(crate) async fn run(config: Config, mode: Mode) -> anyhow::Result<()> {
     let clock = Arc::new(SystemClock::start());
     let directory = config.data.clone();
     let options = store_options(&config, &clock)?;
-    let store = tokio::task::spawn_blocking(move || SqliteStore::open(options)).await??;
-    let store = Arc::new(store);
+    // Blocks this thread, which has nothing else to do yet.
+    let store = Arc::new(SqliteStore::open(options)?);
     let engine = Engine::new(Arc::clone(&store) as _, clock, Box::new(SystemEntropy::seed()?));
     let key = admin_key(&engine, &config, &directory).await?;
     let api = Api::new(engine.clone(), api_limits(&config));

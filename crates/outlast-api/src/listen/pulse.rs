@@ -12,8 +12,6 @@ use super::Settings;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doing {
-    /// Accepted, nothing read yet.
-    New,
     /// Between two requests.
     Idle,
     /// In the middle of a request's head.
@@ -30,7 +28,7 @@ pub(super) struct Pulse {
 
 impl Pulse {
     pub(super) fn new() -> Pulse {
-        Pulse { started: Instant::now(), doing: AtomicU8::new(Doing::New as u8), since_millis: AtomicU64::new(0) }
+        Pulse { started: Instant::now(), doing: AtomicU8::new(Doing::Head as u8), since_millis: AtomicU64::new(0) }
     }
 
     pub(super) fn set(&self, doing: Doing) {
@@ -40,21 +38,20 @@ impl Pulse {
     }
 
     pub(super) fn bytes_read(&self) {
-        if matches!(self.doing(), Doing::New | Doing::Idle) {
+        if self.doing() == Doing::Idle {
             self.set(Doing::Head);
         }
     }
 
     fn doing(&self) -> Doing {
         let code = self.doing.load(Ordering::Relaxed);
-        let all = [Doing::New, Doing::Idle, Doing::Head];
-        all.into_iter().find(|doing| *doing as u8 == code).unwrap_or(Doing::Answering)
+        let others = [Doing::Idle, Doing::Head];
+        others.into_iter().find(|doing| *doing as u8 == code).unwrap_or(Doing::Answering)
     }
 
     /// When the present state will have lasted too long.
     fn deadline(&self, settings: &Settings) -> Option<Instant> {
         let allowed = match self.doing() {
-            Doing::New => settings.first_byte,
             Doing::Head => settings.head,
             Doing::Idle => settings.keep_alive,
             Doing::Answering => return None,
@@ -67,15 +64,13 @@ impl Pulse {
 pub(super) struct Watchdog<'a> {
     pulse: &'a Pulse,
     settings: &'a Settings,
-    sleep: Pin<Box<Sleep>>,
-    /// Still set for the first byte; once that is there, the alarm for it is moved rather than left to ring.
-    waits_for_first_byte: bool,
+    /// Made when the connection first waits for its peer.
+    sleep: Option<Pin<Box<Sleep>>>,
 }
 
 impl<'a> Watchdog<'a> {
     pub(super) fn new(pulse: &'a Pulse, settings: &'a Settings) -> Watchdog<'a> {
-        let sleep = Box::pin(sleep_until(pulse.started + settings.first_byte));
-        Watchdog { pulse, settings, sleep, waits_for_first_byte: true }
+        Watchdog { pulse, settings, sleep: None }
     }
 }
 
@@ -87,13 +82,12 @@ impl Future for Watchdog<'_> {
             let Some(deadline) = self.pulse.deadline(self.settings) else {
                 return Poll::Pending;
             };
-            let first_came = self.waits_for_first_byte && self.pulse.doing() != Doing::New;
+            let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
             // A later deadline is found out when the earlier one rings: most requests then move no timer at all.
-            if first_came || deadline < self.sleep.deadline() || self.sleep.is_elapsed() {
-                self.waits_for_first_byte &= !first_came;
-                self.sleep.as_mut().reset(deadline);
+            if deadline < sleep.deadline() || sleep.is_elapsed() {
+                sleep.as_mut().reset(deadline);
             }
-            if self.sleep.as_mut().poll(cx).is_pending() {
+            if sleep.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
             if deadline <= Instant::now() {

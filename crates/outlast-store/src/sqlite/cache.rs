@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::rows::Record;
 
 /// What a record costs beside its payload; an estimate on the high side.
-const OVERHEAD_BYTES: u64 = 600;
+const OVERHEAD_BYTES: u64 = 1200;
 
 #[derive(Debug)]
 pub(super) struct Cache {

@@ -44,7 +44,7 @@ impl Options {
             entropy,
             durability: Durability::Full,
             page_cache_bytes: 16 << 20,
-            job_cache_bytes: 16 << 20,
+            job_cache_bytes: 12 << 20,
             waiting_writes_max: 16_384,
             namespace_waiting_max: 10_000_000,
             reserve_bytes: 8 << 20,
