@@ -157,7 +157,7 @@ impl Problem {
 
     pub fn queue_not_found(name: &str) -> Problem {
         let detail = match is_name(name) {
-            true => format!("queue \"{name}\" does not exist; create it with PUT /v1/queues/{name}"),
+            true => format!("queue \"{name}\" does not exist for this key; create it with PUT /v1/queues/{name}"),
             // What cannot be a name is not repeated: it may be anything.
             false => "no queue has a name like this; check the URL".to_owned(),
         };

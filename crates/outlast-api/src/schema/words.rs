@@ -14,7 +14,8 @@ pub fn wants(kind: &Kind) -> String {
         Kind::Number { min, max } => format!("a number from {min} to {max}"),
         Kind::Text { min, max, wants, .. } => {
             let kind = if wants.is_empty() { "text" } else { wants };
-            format!("{kind} of {min} to {max} bytes")
+            // Where only one length is right, the words have said so.
+            if min == max { kind.to_owned() } else { format!("{kind} of {min} to {max} bytes") }
         }
         Kind::Word(words) => {
             let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
