@@ -9,6 +9,7 @@ mod dump;
 mod cases;
 
 mod diff;
+mod damage;
 
 contract!(model, crate::backend::Model);
 contract!(sqlite, crate::backend::Sqlite, diff);

@@ -176,8 +176,14 @@ impl Problem {
         Problem { allow: Some(allow), ..Problem::new(Code::MethodNotAllowed, detail) }
     }
 
+    /// Whatever went wrong after a write was committed: a code would claim that nothing was stored.
+    pub(crate) fn after_commit(self) -> Problem {
+        tracing::warn!(detail = self.detail, "a write was stored, but its answer could not be made");
+        Problem::indeterminate()
+    }
+
     /// 500 without a code: nobody knows whether it was stored.
-    fn indeterminate() -> Problem {
+    pub(crate) fn indeterminate() -> Problem {
         let detail = "the server stopped before the write was confirmed; look, or retry with the same idempotency key";
         Problem { code: None, ..Problem::new(Code::Internal, detail) }
     }

@@ -4,7 +4,7 @@ use axum::response::Response;
 use http::header::{ETAG, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use outlast_core::state::CancelReason;
-use outlast_core::{Command, Event, Job, Status};
+use outlast_core::{Command, Event, Job, JobId, Status};
 use outlast_engine::watch::Until;
 use outlast_store::jobs::{Found, ListJobs, Order, Reach};
 use serde_json::{Value, json};
@@ -145,8 +145,12 @@ pub(crate) async fn replay(call: Call) -> Result<Response, Problem> {
 async fn act(call: &Call, command: Command) -> Result<Response, Problem> {
     let id = call.job()?;
     call.engine.apply_one(Order { id, reach: call.reach.clone(), command }).await??;
-    let found = call.engine.store().job(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
-    let mut response = whole(call, &found).await?;
+    let mut response = show_again(call, id).await.map_err(Problem::after_commit)?;
     *response.status_mut() = StatusCode::OK;
     Ok(response)
+}
+
+async fn show_again(call: &Call, id: JobId) -> Result<Response, Problem> {
+    let found = call.engine.store().job(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
+    whole(call, &found).await
 }

@@ -34,11 +34,11 @@ pub(crate) async fn one(call: Call) -> Result<Response, Problem> {
     let (mut job, duplicate, mismatch) = created(published, &queue)?;
     let mut status = if duplicate { StatusCode::OK } else { StatusCode::ACCEPTED };
     if let Some(wait) = wait
-        && let Some(found) = finished(&call, namespace, &job, wait).await?
+        && let Some(found) = finished(&call, namespace, &job, wait).await.map_err(Problem::after_commit)?
     {
         // The whole job is for those who may read it; a key that only publishes learns the state.
         if let Some(reach) = call.caller()?.reach(Word::Read).filter(|reach| reach.covers(&found.queue)) {
-            return whole(&call, &reach, &found).await;
+            return whole(&call, &reach, &found).await.map_err(Problem::after_commit);
         }
         (job, status) = (found.job, StatusCode::OK);
     }

@@ -93,7 +93,7 @@ pub(crate) async fn resume(call: Call) -> Result<Response, Problem> {
 async fn set_paused(call: &Call, paused: bool) -> Result<Response, Problem> {
     let name = call.queue()?;
     call.engine.set_paused(namespace(call)?, name, paused).await?.ok_or_else(|| Problem::queue_not_found(name))?;
-    let (queue, counts) = find(call, name).await?;
+    let (queue, counts) = find(call, name).await.map_err(Problem::after_commit)?;
     Ok(shown(StatusCode::OK, &queue, &counts))
 }
 
@@ -198,7 +198,7 @@ fn header_problem(name: &HeaderName, message: &str) -> Problem {
 }
 
 async fn answer(call: &Call, saved: &Saved) -> Result<Response, Problem> {
-    let (queue, counts) = find(call, &saved.queue.name).await?;
+    let (queue, counts) = find(call, &saved.queue.name).await.map_err(Problem::after_commit)?;
     let status = if saved.created { StatusCode::CREATED } else { StatusCode::OK };
     let mut response = shown(status, &queue, &counts);
     if let (true, Ok(location)) = (saved.created, HeaderValue::try_from(format!("/v1/queues/{}", queue.name))) {

@@ -115,7 +115,13 @@ impl Api {
         let guarded = AssertUnwindSafe(self.serve(route, parts, &mut body)).catch_unwind().await;
         let result = guarded.unwrap_or_else(|_| {
             tracing::error!(path = route.path, "a handler panicked");
-            Err(Problem::new(Code::Internal, "the request could not be handled; the server's log says more"))
+            // It may have panicked after a commit: only for reads is it certain that nothing was stored.
+            Err(match route.method {
+                Method::GET => {
+                    Problem::new(Code::Internal, "the request could not be handled; the server's log says more")
+                }
+                _ => Problem::indeterminate(),
+            })
         });
         self.finish(result, expects, &mut body).await
     }

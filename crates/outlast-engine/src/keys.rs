@@ -23,6 +23,7 @@ pub const KEY_LENGTH_MIN: usize = 32;
 #[derive(Default)]
 pub(crate) struct Keys {
     by_prefix: RwLock<HashMap<String, Known>>,
+    loading: tokio::sync::Mutex<()>,
 }
 
 struct Known {
@@ -59,6 +60,8 @@ pub enum AdminKeyError {
 impl Engine {
     /// Reads all keys into memory. To be called before requests are served, and after every change.
     pub async fn load_keys(&self) -> Result<(), Error> {
+        // One at a time: an older list must not overwrite a newer one.
+        let _turn = self.shared.keys.loading.lock().await;
         let records = self.shared.store.keys().await?;
         let known = records.into_iter().filter(|record| record.revoked_at.is_none()).map(known).collect();
         *self.shared.keys.by_prefix.write().unwrap_or_else(PoisonError::into_inner) = known;
@@ -88,7 +91,8 @@ impl Engine {
         let namespace = (!caller.is_operator()).then_some(caller.namespace);
         self.forget_key(namespace, id);
         let revoked = self.shared.store.revoke_key(namespace, id).await?;
-        self.load_keys().await?;
+        // It is revoked, whatever the reading says: memory has forgotten it already.
+        let _ = self.load_keys().await;
         Ok(revoked)
     }
 
@@ -139,7 +143,8 @@ impl Engine {
             expires_at: request.expires_at,
         };
         let record = self.shared.store.add_key(new).await?;
-        self.load_keys().await?;
+        // The key is stored: a failure to read it back must not be told as "not stored".
+        self.load_keys().await.map_err(|_| Error::Indeterminate)?;
         Ok(record)
     }
 

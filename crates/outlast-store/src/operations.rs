@@ -125,7 +125,7 @@ fn matches(operation: &Operation, job: &Job) -> bool {
     let tagged =
         |tag: &(String, String)| job.spec.tags.iter().any(|(name, value)| **name == *tag.0 && **value == *tag.1);
     *at <= operation.created_at
-        && filter.ids.as_ref().is_none_or(|ids| ids.iter().any(|id| *id == job.id.to_string()))
+        && filter.ids.as_ref().is_none_or(|ids| ids.contains(&job.id.to_string()))
         && filter.tags.iter().all(tagged)
         && filter.key.as_ref().is_none_or(|key| job.spec.key.as_deref() == Some(key))
         && filter.reason.as_ref().is_none_or(|wanted| FailReason::as_str(*reason) == wanted)

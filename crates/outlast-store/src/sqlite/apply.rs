@@ -52,12 +52,22 @@ impl Core<'_> {
         let (rows, next) = self.index.due(self.now, limit);
         let mut due = Due { jobs: Vec::with_capacity(rows.len()), next };
         for seq in rows {
-            let record = self.take(seq)?.ok_or_else(|| {
-                Fault::Unsound(crate::Error::Corrupt(format!("job row {seq} has an alarm but is gone")))
-            })?;
-            due.jobs.push(record.job.id);
-            self.keep(record);
+            match self.take(seq) {
+                Ok(Some(record)) => {
+                    due.jobs.push(record.job.id);
+                    self.keep(record);
+                }
+                Ok(None) => self.set_aside(seq, "the row is gone"),
+                Err(Fault::Unsound(error)) => self.set_aside(seq, &error.to_string()),
+                Err(fault) => return Err(fault),
+            }
         }
         Ok(due)
+    }
+
+    /// One damaged row must not stop the alarms of all others.
+    fn set_aside(&mut self, seq: i64, why: &str) {
+        tracing::error!(row = seq, why, "a job cannot be read; its alarm is silenced until the next start");
+        self.index.silence(seq);
     }
 }

@@ -31,7 +31,14 @@ impl Core<'_> {
             let Some(seq) = self.index.first(claimed.queue.id) else {
                 break;
             };
-            self.hand_out(seq, want, &mut claimed)?;
+            match self.hand_out(seq, want, &mut claimed) {
+                // One damaged row must not stop the queue.
+                Err(Fault::Unsound(error)) => {
+                    tracing::error!(row = seq, %error, "a job cannot be read; it is passed over until the next start");
+                    self.index.skip_first(claimed.queue.id);
+                }
+                done => done?,
+            }
         }
         Ok(Some(claimed))
     }

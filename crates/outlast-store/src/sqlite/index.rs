@@ -113,6 +113,18 @@ impl Index {
         (rows, None)
     }
 
+    /// A row that cannot be read: its alarm is silenced, so that it does not keep all others from being served.
+    pub(super) fn silence(&mut self, seq: i64) {
+        self.alarms.retain(|(_, known)| *known != seq);
+    }
+
+    /// A row that cannot be read: it leaves the line, so that those behind it can go out.
+    pub(super) fn skip_first(&mut self, queue: QueueId) {
+        if let Some(queue) = self.queues.get_mut(&queue) {
+            queue.ready.pop_first();
+        }
+    }
+
     pub(super) fn key(&self, hash: i64) -> Option<i64> {
         self.keys.get(&hash).copied()
     }

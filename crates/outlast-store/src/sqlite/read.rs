@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use outlast_core::{Event, JobId, QueueId, Status};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use tokio::sync::Semaphore;
 
 use super::directory::database_path;
 use super::hot::select_record;
@@ -18,7 +19,9 @@ use crate::error::Error;
 use crate::history;
 use crate::jobs::{Found, JobPage, ListJobs, Reach};
 
-/// Connections kept; more readers than this wait for the blocking pool, not for each other.
+/// Readers at work at once; what they hold in memory is bounded by it.
+const READERS_MAX: usize = 16;
+/// Connections kept open between reads.
 const KEEP_MAX: usize = 8;
 const PAGE_CACHE_KIB: i64 = 2048;
 /// Rows one page of a list looks at.
@@ -27,6 +30,7 @@ const LOOK_MAX: i64 = 5000;
 #[derive(Debug)]
 pub(super) struct Readers {
     idle: Mutex<Vec<Connection>>,
+    seats: Arc<Semaphore>,
     path: std::path::PathBuf,
     ids: Ids,
     queues: Shared,
@@ -34,7 +38,13 @@ pub(super) struct Readers {
 
 impl Readers {
     pub(super) fn new(directory: &Path, ids: Ids, queues: Shared) -> Readers {
-        Readers { idle: Mutex::new(Vec::new()), path: database_path(directory), ids, queues }
+        Readers {
+            idle: Mutex::new(Vec::new()),
+            seats: Arc::new(Semaphore::new(READERS_MAX)),
+            path: database_path(directory),
+            ids,
+            queues,
+        }
     }
 
     /// Runs `work` on a connection in the blocking pool.
@@ -43,10 +53,15 @@ impl Readers {
         work: impl FnOnce(&Reader<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let readers = Arc::clone(self);
+        let seat = Arc::clone(&self.seats).acquire_owned().await.map_err(|_| Error::Stopped)?;
         let task = tokio::task::spawn_blocking(move || {
             let connection = readers.connection().map_err(|error| Error::Unreadable(error.to_string()))?;
+            // One snapshot for all statements: the writer may move rows between two of them.
+            connection.prepare_cached("BEGIN").and_then(|mut begin| begin.execute([])).map_err(unreadable)?;
             let answer = work(&Reader { connection: &connection, ids: readers.ids, queues: &readers.queues });
+            connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])).map_err(unreadable)?;
             readers.give_back(connection);
+            drop(seat);
             answer
         });
         task.await.map_err(|_| Error::Stopped)?

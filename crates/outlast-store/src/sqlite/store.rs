@@ -4,10 +4,11 @@
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use outlast_core::{Entropy, Event, JobId, NamespaceId, Queue, QueueSettings};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use tokio::sync::{oneshot, watch};
 
 use super::directory::{database_path, lock, touch_database};
@@ -27,6 +28,8 @@ use crate::operations::{NewOperation, Operation, OperationId};
 use crate::queues::{Counts, DeleteRefusal, Expect, SaveRefusal, Saved};
 
 const STATEMENTS_MAX: usize = 64;
+/// How long the writer waits for readers at a checkpoint, and for a stranger that holds the write lock.
+const BUSY_MAX: Duration = Duration::from_millis(200);
 
 pub struct SqliteStore {
     calls: Mutex<Option<SyncSender<Box<dyn Call>>>>,
@@ -43,6 +46,7 @@ impl SqliteStore {
         let mut connection = Connection::open(database_path(&options.directory))?;
         prepare(&connection, &options)?;
         migrate(&mut connection)?;
+        settle(&connection)?;
         let mut entropy = options.entropy;
         let ids = Ids::new(secret(&connection, entropy.as_mut())?);
         let shared = Shared::default();
@@ -151,12 +155,12 @@ impl Drop for HandOut<'_> {
     fn drop(&mut self) {
         self.answer.close();
         if let Ok(Ok(Some(claimed))) = self.answer.try_recv() {
-            let mut unwanted = Some(claimed);
+            let unwanted = Some(claimed);
             // Refused only when the store has stopped or is overloaded; then the leases run out by themselves.
             let _ = self.store.send(
                 Kind::Write,
                 move |core| {
-                    core.orphan(unwanted.take());
+                    core.orphan(unwanted.clone());
                     core.release_orphans()
                 },
                 |(), _| {},
@@ -173,9 +177,24 @@ fn prepare(connection: &Connection, options: &Options) -> Result<(), OpenError> 
     connection.pragma_update(None, "synchronous", synchronous)?;
     connection.query_row("PRAGMA wal_autocheckpoint = 0", [], |_| Ok(()))?;
     connection.pragma_update(None, "cache_size", -i64::try_from(options.page_cache_bytes / 1024).unwrap_or(32_768))?;
+    connection.busy_timeout(BUSY_MAX)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     connection.pragma_update(None, "cell_size_check", true)?;
     Ok(())
+}
+
+/// Copies what the WAL holds into the file and starts the WAL over, before anybody is answered. After a failed sync the
+/// kernel may go on showing pages that never reached the disk; commits appended behind such pages would be lost with
+/// them. Copying writes and syncs them again.
+fn settle(connection: &Connection) -> Result<(), OpenError> {
+    let busy = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
+    match busy {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(OpenError::Corrupt("another program is reading the database file; stop it first".to_owned())),
+        // On a full disk the WAL stays as it is; outcomes can still be taken.
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 const READ_SECRET: &str = "SELECT value FROM meta WHERE name = 'secret'";

@@ -281,7 +281,8 @@ impl Core<'_> {
 
     /// Hand-outs whose receiver vanished before the answer: back at once, free.
     pub(super) fn release_orphans(&mut self) -> Result<(), Fault> {
-        for (id, lease) in std::mem::take(&mut self.orphans) {
+        // Forgotten only after the commit: a group that is undone runs again.
+        for (id, lease) in self.orphans.clone() {
             let command = Command::Report {
                 lease: Some(lease),
                 outcome: Outcome::Release,

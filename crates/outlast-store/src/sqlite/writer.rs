@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use outlast_core::{Clock, Entropy, JobId, Lease, Timestamp};
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, ffi};
 use tokio::sync::{oneshot, watch};
 
 use super::cache::Cache;
@@ -25,6 +25,8 @@ use crate::error::Error;
 const GROUP_MAX: usize = 1000;
 /// Pages written to the WAL before it is copied back; 16 MiB.
 const CHECKPOINT_PAGES: i64 = 4000;
+/// A WAL longer than this is started over even if readers have to be waited for; 64 MiB.
+const WAL_PAGES_MAX: i64 = 4 * CHECKPOINT_PAGES;
 /// How many pages may have been written, by a rough count, before the WAL is asked for its true length.
 const LOOK_AT_WAL_PAGES: u64 = 1000;
 /// In the rig that answers first: how many groups stay uncommitted.
@@ -35,6 +37,8 @@ const UNCOMMITTED_GROUPS: u32 = 64;
 pub(super) enum Fault {
     /// No room on the disk. Nothing of the group is stored.
     Full,
+    /// Somebody else holds the write lock, a shell on the file say. Nothing of the group is stored.
+    Busy,
     /// A write or sync failed: the process must stop.
     Fatal(rusqlite::Error),
     /// Stored bytes do not make sense; only this call fails.
@@ -43,8 +47,11 @@ pub(super) enum Fault {
 
 impl From<rusqlite::Error> for Fault {
     fn from(error: rusqlite::Error) -> Fault {
-        match error.sqlite_error_code() {
-            Some(ErrorCode::DiskFull) => Fault::Full,
+        match error.sqlite_error() {
+            // The index of the WAL could not grow, which is how a full disk shows there.
+            Some(failure) if failure.extended_code == ffi::SQLITE_IOERR_SHMSIZE => Fault::Full,
+            Some(failure) if failure.code == ErrorCode::DiskFull => Fault::Full,
+            Some(failure) if failure.code == ErrorCode::DatabaseBusy => Fault::Busy,
             _ => Fault::Fatal(error),
         }
     }
@@ -230,24 +237,28 @@ impl Writer<'_> {
     fn commit_group(&mut self, group: Group) -> Result<(), rusqlite::Error> {
         let (mut group, refused) = self.admit(group);
         let mut results = match self.transact(&mut group) {
-            Ok(results) => results,
             Err(Fault::Full) => {
                 self.make_room()?;
                 let (without_growth, refused) = split(group, |call| !call.grows());
                 self.refuse(refused);
                 group = without_growth;
-                match self.transact(&mut group) {
-                    Ok(results) => results,
-                    Err(Fault::Full) => {
-                        self.rollback()?;
-                        vec![Err(Error::DiskFull); group.len()]
-                    }
-                    Err(Fault::Fatal(error)) => return Err(error),
-                    Err(Fault::Unsound(error)) => unreachable!("unsound calls fail alone: {error}"),
-                }
+                self.transact(&mut group)
             }
+            first => first,
+        };
+        let undone = match &results {
+            Err(Fault::Full) => Some(Error::DiskFull),
+            Err(Fault::Busy) => Some(Error::Overloaded),
+            _ => None,
+        };
+        if let Some(error) = undone {
+            self.rollback()?;
+            results = Ok(vec![Err(error); group.len()]);
+        }
+        let mut results = match results {
+            Ok(results) => results,
             Err(Fault::Fatal(error)) => return Err(error),
-            Err(Fault::Unsound(error)) => unreachable!("unsound calls fail alone: {error}"),
+            Err(other) => return Err(rusqlite::Error::InvalidParameterName(format!("{other:?}"))),
         };
         self.core.registry.publish();
         self.refuse(refused);
@@ -262,7 +273,10 @@ impl Writer<'_> {
         let writes = !self.core.orphans.is_empty() || group.iter().any(|call| call.writes());
         if writes {
             self.core.begin()?;
-            self.core.release_orphans()?;
+            match self.core.release_orphans() {
+                Err(Fault::Unsound(error)) => tracing::error!(%error, "a hand-out could not be taken back"),
+                released => released?,
+            }
         }
         let mut results = Vec::with_capacity(group.len());
         for call in group.iter_mut() {
@@ -270,13 +284,15 @@ impl Writer<'_> {
                 Ok(()) => Ok(()),
                 Err(Fault::Unsound(error)) => {
                     tracing::error!(%error, "stored data is unsound");
-                    Err(error)
+                    // What the call did before it met the damage is part of the commit: nobody may say "not stored".
+                    Err(if call.writes() { Error::Indeterminate } else { error })
                 }
                 Err(fault) => return Err(fault),
             });
         }
         if writes {
             self.core.commit()?;
+            self.core.orphans.clear();
         }
         Ok(results)
     }
@@ -342,10 +358,17 @@ impl Writer<'_> {
             return Ok(());
         }
         self.core.dirty_pages = 0;
-        if self.core.pages_in_wal()? < CHECKPOINT_PAGES {
+        let (length, copied) = self.core.wal_pages()?;
+        if length - copied < CHECKPOINT_PAGES && length < WAL_PAGES_MAX {
             return Ok(());
         }
-        match self.core.connection.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")?.query_row([], |_| Ok(())) {
+        // Readers that never pause keep a passive checkpoint from starting the file over; then it is worth waiting for
+        // them, as long as the busy timeout allows.
+        let statement = match length < WAL_PAGES_MAX {
+            true => "PRAGMA wal_checkpoint(PASSIVE)",
+            false => "PRAGMA wal_checkpoint(RESTART)",
+        };
+        match self.core.connection.prepare_cached(statement)?.query_row([], |_| Ok(())) {
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
                 self.outside.reserve.give_up(self.core.now);
                 Ok(())
@@ -356,10 +379,10 @@ impl Writer<'_> {
 }
 
 impl Core<'_> {
-    /// Pages in the WAL that have not been copied back yet.
-    fn pages_in_wal(&self) -> Result<i64, rusqlite::Error> {
+    /// Pages in the WAL, and how many of them have been copied back.
+    fn wal_pages(&self) -> Result<(i64, i64), rusqlite::Error> {
         let mut statement = self.connection.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?;
-        statement.query_row([], |row| Ok(row.get::<_, i64>(1)? - row.get::<_, i64>(2)?))
+        statement.query_row([], |row| Ok((row.get(1)?, row.get(2)?)))
     }
 }
 
