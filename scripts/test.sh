@@ -17,6 +17,7 @@ cc gcc
 strace strace
 mkfs.ext4 e2fsprogs
 LIST
+  python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
   [ ${#missing[@]} -eq 0 ] && return
   say "installing ${missing[*]}"
   as_root apt-get update -qq
