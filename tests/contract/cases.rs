@@ -32,6 +32,7 @@ macro_rules! contract {
                 publish::a_key_is_free_when_its_window_is_over_and_its_job_finished,
                 publish::a_key_of_a_failed_job_is_free_only_where_the_queue_says_so,
                 publish::a_key_whose_newest_job_is_deleted_falls_back_to_the_one_before,
+                publish::a_replayed_job_holds_its_key_again,
                 publish::a_payload_is_its_own_key_where_the_queue_says_so,
                 publish::a_namespace_takes_as_many_waiting_jobs_as_it_may,
                 publish::a_publish_to_an_unknown_queue_is_told_so,

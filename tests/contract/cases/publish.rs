@@ -146,6 +146,19 @@ pub async fn a_key_whose_newest_job_is_deleted_falls_back_to_the_one_before(fixt
     assert_eq!(existing(fixture.try_publish(keyed("k")).await).0, first.id);
 }
 
+/// I-09: a replayed older job holds its key again, although a newer one had it since.
+pub async fn a_replayed_job_holds_its_key_again(fixture: &mut Fixture) {
+    fixture.save_queue(QueueSettings { dedupe: Dedupe::UnlessFailed, ..QueueSettings::default() }).await;
+    let first = fixture.running(keyed("k")).await;
+    fixture.fail(&first).await;
+    let second = fixture.running(keyed("k")).await;
+    fixture.fail(&second).await;
+
+    fixture.apply(first.id, Command::Replay { fresh: false, payload: None }).await.unwrap();
+
+    assert_eq!(existing(fixture.try_publish(keyed("k")).await).0, first.id);
+}
+
 pub async fn a_payload_is_its_own_key_where_the_queue_says_so(fixture: &mut Fixture) {
     fixture.save_queue(QueueSettings { dedupe_by: DedupeBy::Payload, ..QueueSettings::default() }).await;
 

@@ -15,11 +15,11 @@ impl World {
             return Published::QueueNotFound;
         };
         let key = dedupe_key(&new.spec, &queue.settings).map(String::from);
-        // The newest job with the key is the one that counts; older ones have lost it.
+        // The newest job that holds the key; an older one may hold it again after a replay.
         let same_key =
             |row: &&Row| row.job.queue == queue.id && row.job.spec.idempotency_key.as_deref() == key.as_deref();
-        let newest = self.rows.values().rev().find(same_key).filter(|_| key.is_some());
-        if let Some(row) = newest.filter(|row| (self.rules.holds_key)(&row.job, &queue, self.now)) {
+        let holds = |row: &&Row| key.is_some() && same_key(row) && (self.rules.holds_key)(&row.job, &queue, self.now);
+        if let Some(row) = self.rows.values().rev().find(holds) {
             let payload_mismatch = !same_json(&row.job.spec.payload, &new.spec.payload);
             return Published::Existing { job: row.job.clone(), payload_mismatch };
         }

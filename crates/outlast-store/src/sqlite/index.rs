@@ -125,8 +125,13 @@ impl Index {
         }
     }
 
-    pub(super) fn key(&self, hash: i64) -> Option<i64> {
-        self.keys.get(&hash).copied()
+    /// Jobs whose key has this hash, newest first.
+    pub(super) fn keyed(&self, hash: i64) -> Vec<i64> {
+        let Some(newest) = self.keys.get(&hash) else {
+            return Vec::new();
+        };
+        let older = self.older_keys.range((hash, i64::MIN)..=(hash, i64::MAX)).rev().map(|(_, seq)| *seq);
+        std::iter::once(*newest).chain(older).collect()
     }
 
     /// The newest job takes the key over.

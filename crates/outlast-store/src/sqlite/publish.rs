@@ -58,18 +58,21 @@ impl Core<'_> {
 
     /// The job that holds the key now, if any. A hash is only a hint; the stored key decides.
     fn holder_of_key(&mut self, queue: &Queue, key: &str, hash: i64) -> Result<Option<Job>, Fault> {
-        let Some(seq) = self.index.key(hash) else {
-            return Ok(None);
-        };
-        let Some(record) = self.take(seq)? else {
-            return Ok(None);
-        };
-        let is_holder = record.job.queue == queue.id
-            && record.job.spec.idempotency_key.as_deref() == Some(key)
-            && holds_key(&record.job, queue, self.now);
-        let job = is_holder.then(|| record.job.clone());
-        self.keep(record);
-        Ok(job)
+        // An older job may hold the key again after a replay.
+        for seq in self.index.keyed(hash) {
+            let Some(record) = self.take(seq)? else {
+                continue;
+            };
+            let is_holder = record.job.queue == queue.id
+                && record.job.spec.idempotency_key.as_deref() == Some(key)
+                && holds_key(&record.job, queue, self.now);
+            let job = is_holder.then(|| record.job.clone());
+            self.keep(record);
+            if job.is_some() {
+                return Ok(job);
+            }
+        }
+        Ok(None)
     }
 }
 
