@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use outlast_core::queue::{Dedupe, DedupeBy};
 use outlast_core::state::CancelReason;
-use outlast_core::{Command, Outcome, Overrides, QueueSettings, Spec, Status};
+use outlast_core::{Command, Job, Outcome, Overrides, QueueSettings, Spec, Status};
 use outlast_store::jobs::{NewJob, Published};
 
 use crate::fixture::{Fixture, QUEUE, SECOND, ack, created, existing, keyed, payload};
@@ -131,14 +131,20 @@ pub async fn a_key_of_a_failed_job_is_free_only_where_the_queue_says_so(fixture:
     assert_eq!(existing(fixture.try_publish(keyed("k")).await).0, third.id, "a success holds its key");
 }
 
-/// An older job with the same key takes over when the newest one is gone.
-pub async fn a_key_whose_newest_job_is_deleted_falls_back_to_the_one_before(fixture: &mut Fixture) {
+/// Two jobs of one key, both failed, and then the older one replayed.
+async fn an_older_job_replayed(fixture: &mut Fixture) -> (Job, Job) {
     fixture.save_queue(QueueSettings { dedupe: Dedupe::UnlessFailed, ..QueueSettings::default() }).await;
     let first = fixture.running(keyed("k")).await;
     fixture.fail(&first).await;
     let second = fixture.running(keyed("k")).await;
     fixture.fail(&second).await;
     fixture.apply(first.id, Command::Replay { fresh: false, payload: None }).await.unwrap();
+    (first, second)
+}
+
+/// An older job with the same key takes over when the newest one is gone.
+pub async fn a_key_whose_newest_job_is_deleted_falls_back_to_the_one_before(fixture: &mut Fixture) {
+    let (first, second) = an_older_job_replayed(fixture).await;
 
     super::operations::discard(fixture, Some(vec![second.id])).await;
 
@@ -148,13 +154,7 @@ pub async fn a_key_whose_newest_job_is_deleted_falls_back_to_the_one_before(fixt
 
 /// I-09: a replayed older job holds its key again, although a newer one had it since.
 pub async fn a_replayed_job_holds_its_key_again(fixture: &mut Fixture) {
-    fixture.save_queue(QueueSettings { dedupe: Dedupe::UnlessFailed, ..QueueSettings::default() }).await;
-    let first = fixture.running(keyed("k")).await;
-    fixture.fail(&first).await;
-    let second = fixture.running(keyed("k")).await;
-    fixture.fail(&second).await;
-
-    fixture.apply(first.id, Command::Replay { fresh: false, payload: None }).await.unwrap();
+    let (first, _) = an_older_job_replayed(fixture).await;
 
     assert_eq!(existing(fixture.try_publish(keyed("k")).await).0, first.id);
 }
