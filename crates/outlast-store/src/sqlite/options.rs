@@ -64,6 +64,10 @@ pub enum OpenError {
     },
     #[error("the store was written by a newer version (schema {found}, this binary knows {known}); use that version")]
     Newer { found: u32, known: u32 },
+    #[error(
+        "another program is reading the database file (a backup or a shell?); wait for it or stop it, then start again"
+    )]
+    Busy,
     #[error("the store cannot be opened")]
     Sqlite(#[from] rusqlite::Error),
     #[error("the store is damaged: {0}")]

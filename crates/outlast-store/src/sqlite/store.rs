@@ -30,6 +30,8 @@ use crate::queues::{Counts, DeleteRefusal, Expect, SaveRefusal, Saved};
 const STATEMENTS_MAX: usize = 64;
 /// How long the writer waits for readers at a checkpoint, and for a stranger that holds the write lock.
 const BUSY_MAX: Duration = Duration::from_millis(200);
+/// How long a start waits for somebody who reads the file.
+const SETTLE_MAX: Duration = Duration::from_secs(10);
 
 pub struct SqliteStore {
     calls: Mutex<Option<SyncSender<Box<dyn Call>>>>,
@@ -187,10 +189,12 @@ fn prepare(connection: &Connection, options: &Options) -> Result<(), OpenError> 
 /// kernel may go on showing pages that never reached the disk; commits appended behind such pages would be lost with
 /// them. Copying writes and syncs them again.
 fn settle(connection: &Connection) -> Result<(), OpenError> {
+    connection.busy_timeout(SETTLE_MAX)?;
     let busy = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
+    connection.busy_timeout(BUSY_MAX)?;
     match busy {
         Ok(false) => Ok(()),
-        Ok(true) => Err(OpenError::Corrupt("another program is reading the database file; stop it first".to_owned())),
+        Ok(true) => Err(OpenError::Busy),
         // On a full disk the WAL stays as it is; outcomes can still be taken.
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => Ok(()),
         Err(error) => Err(error.into()),
