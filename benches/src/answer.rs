@@ -53,9 +53,12 @@ struct Queue {
     counts: Counts,
 }
 
-#[derive(Deserialize)]
-struct Counts {
-    queued: u64,
+/// Jobs of a queue by state.
+#[derive(Deserialize, PartialEq, Eq, Debug)]
+pub(crate) struct Counts {
+    pub(crate) queued: u64,
+    pub(crate) running: u64,
+    pub(crate) succeeded: u64,
 }
 
 pub(crate) fn received(body: &[u8]) -> Result<Vec<Job<'_>>> {
@@ -79,9 +82,9 @@ pub(crate) fn all_published(body: &[u8], expected: usize) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn queued_count(body: &[u8]) -> Result<u64> {
+pub(crate) fn counts(body: &[u8]) -> Result<Counts> {
     let queue: Queue = serde_json::from_slice(body).context("the queue object is not understood")?;
-    Ok(queue.counts.queued)
+    Ok(queue.counts)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::answer;
+use crate::answer::{self, Counts};
 use crate::claim;
 use crate::clock;
 use crate::connection::{self, Connection};
@@ -95,11 +95,16 @@ async fn publish_batches(mut connection: Connection, target: Target, index: u64,
 }
 
 async fn check_queued(target: &Target, expected: u64) -> Result<()> {
-    let request = target.get(&format!("/v1/queues/{QUEUE}"));
-    let answer = connection::call_once(target, &request, &[200]).await?;
-    let queued = answer::queued_count(&answer.body)?;
+    let queued = counts(target).await?.queued;
     ensure!(queued == expected, "the queue says it holds {queued} queued jobs, {expected} were published");
     Ok(())
+}
+
+/// What the queue says it holds.
+pub(crate) async fn counts(target: &Target) -> Result<Counts> {
+    let request = target.get(&format!("/v1/queues/{QUEUE}"));
+    let answer = connection::call_once(target, &request, &[200]).await?;
+    answer::counts(&answer.body)
 }
 
 /// Waits for the first second without work, so that what follows measures a backlog at rest.

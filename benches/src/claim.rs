@@ -30,13 +30,7 @@ pub(crate) async fn run(large: &Target, settings: &Settings, report: &mut Report
         let small_server = Server::start(&settings.server, &settings.dir).await?;
         let small = &small_server.target;
         backlog::fill(small, SMALL_BACKLOG).await?;
-        let mut small_claims = Claims::default();
-        let mut large_claims = Claims::default();
-        for _ in 0..TURNS {
-            small_claims.add(take_turn(small, batch).await?);
-            large_claims.add(take_turn(large, batch).await?);
-        }
-        let (small_rate, large_rate) = (small_claims.per_second(), large_claims.per_second());
+        let [small_rate, large_rate] = rates([small, large], batch).await?;
         report.note(
             &format!("claims, batch {batch}"),
             format!("{small_rate:.0}/s at {SMALL_BACKLOG} queued, {large_rate:.0}/s at {} queued", settings.backlog),
@@ -49,6 +43,18 @@ pub(crate) async fn run(large: &Target, settings: &Settings, report: &mut Report
         );
     }
     Ok(())
+}
+
+/// The claims per second of two servers that take turns.
+pub(crate) async fn rates(targets: [&Target; 2], batch: usize) -> Result<[f64; 2]> {
+    let [first, second] = targets;
+    let mut claims = [Claims::default(), Claims::default()];
+    let [first_claims, second_claims] = &mut claims;
+    for _ in 0..TURNS {
+        first_claims.add(take_turn(first, batch).await?);
+        second_claims.add(take_turn(second, batch).await?);
+    }
+    Ok(claims.map(|claims| claims.per_second()))
 }
 
 #[derive(Default)]

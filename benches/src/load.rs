@@ -33,18 +33,59 @@ pub(crate) struct Span {
     pub(crate) measured: Duration,
 }
 
-/// What one phase gave, with the processor time both sides used for it.
+/// The processes that work for a phase, beside the generator.
+#[derive(Default)]
+pub(crate) struct Watched {
+    pub(crate) servers: Vec<u32>,
+    /// With all their children.
+    pub(crate) databases: Vec<u32>,
+}
+
+/// What one phase gave, with the processor time all sides used for it.
 #[derive(Clone, Copy)]
 pub(crate) struct Rate {
     pub(crate) per_second: f64,
-    pub(crate) client_cores: f64,
-    pub(crate) server_cores: f64,
+    client_cores: f64,
+    server_cores: f64,
+    database_cores: f64,
 }
 
 impl Rate {
-    /// The generator's part of all processor time used in the phase.
-    pub(crate) fn client_share(&self) -> f64 {
-        self.client_cores / (self.client_cores + self.server_cores)
+    pub(crate) fn describe(&self) -> String {
+        let all_cores = self.client_cores + self.server_cores + self.database_cores;
+        let mut used = Vec::new();
+        for (name, cores) in [("server", self.server_cores), ("database", self.database_cores)] {
+            if cores > 0.0 {
+                used.push(format!("{name} {cores:.2}"));
+            }
+        }
+        format!(
+            "{:.0}/s (cores used: {}, generator {:.2}; generator's share {:.0} %)",
+            self.per_second,
+            used.join(", "),
+            self.client_cores,
+            self.client_cores / all_cores * 100.0
+        )
+    }
+}
+
+/// Processor time used up to one moment.
+struct Ticks {
+    client: u64,
+    servers: u64,
+    databases: u64,
+}
+
+impl Ticks {
+    fn read(watched: &Watched) -> Result<Self> {
+        let mut ticks = Self { client: procfs::cpu_ticks(std::process::id())?, servers: 0, databases: 0 };
+        for pid in &watched.servers {
+            ticks.servers += procfs::cpu_ticks(*pid)?;
+        }
+        for pid in &watched.databases {
+            ticks.databases += procfs::family_cpu_ticks(*pid)?;
+        }
+        Ok(ticks)
     }
 }
 
@@ -86,20 +127,19 @@ impl Workers {
 }
 
 /// Runs the workers through one phase and gives the rate of what they counted in its measured part.
-pub(crate) async fn measure(mut workers: Workers, meter: &Meter, span: Span, server_pid: u32) -> Result<Rate> {
+pub(crate) async fn measure(mut workers: Workers, meter: &Meter, span: Span, watched: &Watched) -> Result<Rate> {
     workers.run_for(span.warm_up).await?;
-    let client_before = procfs::cpu_ticks(std::process::id())?;
-    let server_before = procfs::cpu_ticks(server_pid)?;
+    let ticks_before = Ticks::read(watched)?;
     let (count_before, start) = (meter.total(), clock::now());
 
     workers.run_for(span.measured).await?;
     let (count_after, seconds) = (meter.total(), start.elapsed().as_secs_f64());
-    let client_after = procfs::cpu_ticks(std::process::id())?;
-    let server_after = procfs::cpu_ticks(server_pid)?;
+    let ticks_after = Ticks::read(watched)?;
 
     Ok(Rate {
         per_second: (count_after - count_before) as f64 / seconds,
-        client_cores: procfs::cores(client_after - client_before, seconds),
-        server_cores: procfs::cores(server_after - server_before, seconds),
+        client_cores: procfs::cores(ticks_after.client - ticks_before.client, seconds),
+        server_cores: procfs::cores(ticks_after.servers - ticks_before.servers, seconds),
+        database_cores: procfs::cores(ticks_after.databases.saturating_sub(ticks_before.databases), seconds),
     })
 }

@@ -9,6 +9,7 @@ mod clock;
 mod connection;
 mod disk;
 mod latency;
+mod postgres;
 mod load;
 mod process;
 mod procfs;
@@ -16,6 +17,7 @@ mod report;
 mod request;
 mod settings;
 mod throughput;
+mod work;
 
 use std::fs;
 use std::process::ExitCode;
@@ -64,14 +66,19 @@ async fn run(args: &RunArgs) -> Result<ExitCode> {
     let settings = Settings::new(args)?;
     let mut report = Report::default();
     describe_machine(&settings, &mut report);
-    if settings.wants_any(&[Scenario::Publish, Scenario::Lifecycle, Scenario::LifecycleBatch]) {
+    if settings.wants_any(&Scenario::THROUGHPUT) {
         throughput::run(&settings, &mut report).await?;
     }
     if settings.wants(Scenario::Latency) {
         latency::run(&settings, &mut report).await?;
     }
-    if settings.wants_any(&[Scenario::Memory, Scenario::Disk, Scenario::Idle, Scenario::Restart, Scenario::Claim]) {
+    if settings.wants_any(&Scenario::BACKLOG) {
         backlog::run(&settings, &mut report).await?;
+    }
+    let mut ended = Ok(());
+    if settings.wants_any(&Scenario::POSTGRES) {
+        // A PostgreSQL that is missing or fails does not take away the figures that are there already.
+        ended = postgres::run(&settings, &mut report).await;
     }
 
     println!("\n{}", report.table());
@@ -79,6 +86,7 @@ async fn run(args: &RunArgs) -> Result<ExitCode> {
         let text = serde_json::to_string_pretty(&report.json())?;
         fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))?;
     }
+    ended?;
     let missed = report.missed();
     if missed > 0 {
         println!("{missed} missed");
@@ -97,8 +105,9 @@ fn describe_machine(settings: &Settings, report: &mut Report) {
     report.note(
         "load",
         format!(
-            "{} s per phase, backlog {}, payload {} B",
+            "{} s per phase ({} s on PostgreSQL), backlog {}, payload {} B",
             settings.span.measured.as_secs(),
+            settings.postgres_span.measured.as_secs(),
             settings.backlog,
             request::PAYLOAD_BYTES
         ),

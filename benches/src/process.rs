@@ -1,5 +1,6 @@
 //! Starts, kills and restarts the processes under test. A process ends when its handle is dropped.
-//! The server gets an empty environment but for its key, so that nothing set outside can weaken or tune it.
+//! The server gets an empty environment but for its key and the URLs of what it stores in, so that nothing set outside
+//! can weaken or tune it.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -19,10 +20,19 @@ use crate::request::{QUEUE, Target};
 /// A start that takes longer has failed.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
+/// What a server stores in, and what its nodes tell each other through.
+#[derive(Clone, Default)]
+pub(crate) struct Backing {
+    /// Without it the server keeps its jobs in its data directory.
+    pub(crate) database_url: Option<String>,
+    pub(crate) redis_url: Option<String>,
+}
+
 /// The real server on a data directory of its own, which is deleted with it.
 pub(crate) struct Server {
     process: Process,
     program: PathBuf,
+    backing: Backing,
     pub(crate) target: Target,
     root: TempDir,
 }
@@ -30,19 +40,42 @@ pub(crate) struct Server {
 impl Server {
     /// Starts the server on an empty data directory under `dir` and makes the queue.
     pub(crate) async fn start(program: &Path, dir: &Path) -> Result<Self> {
-        let root = tempfile::Builder::new().prefix("outlast-bench-").tempdir_in(dir)?;
-        let target = Target { address: free_address()?, key: random_key()?.into() };
-        let process = spawn_server(program, root.path(), &target)?;
-        let mut server = Self { process, program: program.to_owned(), target, root };
-        server.wait_until_ready()?;
-        let request = server.target.put(&format!("/v1/queues/{QUEUE}"), b"{\"visibilityTimeout\":600}");
-        // 201 for a made queue; 200 where the server calls a PUT a replacement.
-        connection::call_once(&server.target, &request, &[200, 201]).await.context("cannot make the queue")?;
+        let server = Self::start_node(program, dir, Backing::default(), random_key()?)?;
+        server.make_queue().await?;
         Ok(server)
     }
 
+    /// Starts one or more servers on the same empty database, with one key, and makes the queue.
+    pub(crate) async fn start_nodes(program: &Path, dir: &Path, backing: &Backing, count: usize) -> Result<Vec<Self>> {
+        let key = random_key()?;
+        let mut nodes = Vec::with_capacity(count);
+        for _ in 0..count {
+            nodes.push(Self::start_node(program, dir, backing.clone(), key.clone())?);
+        }
+        if let Some(node) = nodes.first() {
+            node.make_queue().await?;
+        }
+        Ok(nodes)
+    }
+
+    fn start_node(program: &Path, dir: &Path, backing: Backing, key: String) -> Result<Self> {
+        let root = scratch_dir(dir)?;
+        let target = Target { address: free_address()?, key: key.into() };
+        let process = spawn_server(program, root.path(), &target, &backing)?;
+        let mut server = Self { process, program: program.to_owned(), backing, target, root };
+        server.wait_until_ready()?;
+        Ok(server)
+    }
+
+    async fn make_queue(&self) -> Result<()> {
+        let request = self.target.put(&format!("/v1/queues/{QUEUE}"), b"{\"visibilityTimeout\":600}");
+        // 201 for a made queue; 200 where the server calls a PUT a replacement.
+        connection::call_once(&self.target, &request, &[200, 201]).await.context("cannot make the queue")?;
+        Ok(())
+    }
+
     pub(crate) fn pid(&self) -> u32 {
-        self.process.child.id()
+        self.process.id()
     }
 
     pub(crate) fn data_dir(&self) -> PathBuf {
@@ -53,7 +86,7 @@ impl Server {
     /// Returns at once: the new process need not answer yet.
     pub(crate) fn kill_and_restart(&mut self) -> Result<()> {
         self.process.kill()?;
-        self.process = spawn_server(&self.program, self.root.path(), &self.target)?;
+        self.process = spawn_server(&self.program, self.root.path(), &self.target, &self.backing)?;
         Ok(())
     }
 
@@ -88,17 +121,18 @@ impl Ceiling {
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.process.child.id()
+        self.process.id()
     }
 }
 
-struct Process {
+/// A program that says on stdout when it is ready.
+pub(crate) struct Process {
     child: Child,
     ready: mpsc::Receiver<()>,
 }
 
 impl Process {
-    fn spawn(command: &mut Command, ready_line: &'static str) -> Result<Self> {
+    pub(crate) fn spawn(command: &mut Command, ready_text: &'static str) -> Result<Self> {
         let mut child = command
             .stdout(Stdio::piped())
             .spawn()
@@ -108,7 +142,7 @@ impl Process {
         // Reads to the end, so that the process never blocks on a full pipe; ends with the process.
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if line.starts_with(ready_line) {
+                if line.contains(ready_text) {
                     // The receiver is gone when nobody waits for readiness.
                     sender.send(()).ok();
                 }
@@ -117,7 +151,11 @@ impl Process {
         Ok(Self { child, ready })
     }
 
-    fn wait_until_ready(&mut self) -> Result<()> {
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn wait_until_ready(&mut self) -> Result<()> {
         self.ready.recv_timeout(READY_WITHIN).map_err(|error| match self.child.try_wait() {
             Ok(Some(status)) => anyhow!("the process ended with {status}"),
             _ => anyhow!(error).context("the process did not say that it is ready"),
@@ -138,7 +176,7 @@ impl Drop for Process {
     }
 }
 
-fn spawn_server(program: &Path, root: &Path, target: &Target) -> Result<Process> {
+fn spawn_server(program: &Path, root: &Path, target: &Target, backing: &Backing) -> Result<Process> {
     let log = File::options().create(true).append(true).open(log_path(root))?;
     let mut command = Command::new(program);
     command
@@ -151,6 +189,12 @@ fn spawn_server(program: &Path, root: &Path, target: &Target) -> Result<Process>
         .env("OUTLAST_ADMIN_KEY", target.key.as_ref())
         .stdin(Stdio::null())
         .stderr(log);
+    if let Some(url) = &backing.database_url {
+        command.env("OUTLAST_DATABASE_URL", url);
+    }
+    if let Some(url) = &backing.redis_url {
+        command.env("OUTLAST_REDIS_URL", url);
+    }
     Process::spawn(&mut command, "outlast listening on http://")
 }
 
@@ -163,16 +207,27 @@ fn log_path(root: &Path) -> PathBuf {
     root.join("server.log")
 }
 
-fn free_address() -> Result<SocketAddr> {
+/// A directory that is deleted with its handle.
+pub(crate) fn scratch_dir(dir: &Path) -> Result<TempDir> {
+    let made = tempfile::Builder::new().prefix("outlast-bench-").tempdir_in(dir);
+    made.with_context(|| format!("cannot make a directory in {}", dir.display()))
+}
+
+pub(crate) fn free_address() -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     Ok(listener.local_addr()?)
 }
 
 fn random_key() -> Result<String> {
-    let mut key = String::from("ol_");
+    Ok(format!("ol_{}", random_text()?))
+}
+
+/// 48 hexadecimal digits that nobody can guess.
+pub(crate) fn random_text() -> Result<String> {
+    let mut text = String::new();
     for _ in 0..3 {
         let word = getrandom::u64().map_err(|error| anyhow!("no randomness: {error}"))?;
-        key.push_str(&format!("{word:016x}"));
+        text.push_str(&format!("{word:016x}"));
     }
-    Ok(key)
+    Ok(text)
 }

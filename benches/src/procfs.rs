@@ -27,8 +27,26 @@ pub(crate) fn memory(pid: u32) -> Result<Memory> {
 
 /// User and system time of all threads, those that have ended included.
 pub(crate) fn cpu_ticks(pid: u32) -> Result<u64> {
-    let stat = read(&format!("/proc/{pid}/stat"))?;
-    parse_cpu_ticks(&stat).with_context(|| format!("/proc/{pid}/stat is not understood"))
+    Ok(stat(pid)?.own_ticks)
+}
+
+/// Time of a process and its children, those that have ended included: PostgreSQL has a process for each connection.
+pub(crate) fn family_cpu_ticks(pid: u32) -> Result<u64> {
+    let parent = stat(pid)?;
+    let mut ticks = parent.own_ticks + parent.ended_children_ticks;
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(other) = name.to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        // A process may end between the listing and the reading; then its time is its parent's.
+        if let Ok(child) = stat(other)
+            && child.parent == pid
+        {
+            ticks += child.own_ticks;
+        }
+    }
+    Ok(ticks)
 }
 
 pub(crate) fn cores(ticks: u64, seconds: f64) -> f64 {
@@ -98,17 +116,28 @@ pub(crate) fn file_system(path: &Path) -> String {
     kind.to_owned()
 }
 
+struct Stat {
+    parent: u32,
+    own_ticks: u64,
+    ended_children_ticks: u64,
+}
+
+fn stat(pid: u32) -> Result<Stat> {
+    let text = read(&format!("/proc/{pid}/stat"))?;
+    parse_stat(&text).with_context(|| format!("/proc/{pid}/stat is not understood"))
+}
+
 fn read(path: &str) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {path}"))
 }
 
 /// The command name may hold spaces, so the fields are counted from its closing parenthesis.
-fn parse_cpu_ticks(stat: &str) -> Option<u64> {
+fn parse_stat(stat: &str) -> Option<Stat> {
     let (_, fields) = stat.rsplit_once(") ")?;
-    let mut fields = fields.split(' ').skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    Some(user + system)
+    let mut fields = fields.split(' ').skip(1);
+    let parent = fields.next()?.parse().ok()?;
+    let mut times = fields.skip(9).map_while(|field| field.parse::<u64>().ok());
+    Some(Stat { parent, own_ticks: times.next()? + times.next()?, ended_children_ticks: times.next()? + times.next()? })
 }
 
 fn status_number(status: &str, name: &str) -> Result<u64> {
@@ -126,9 +155,19 @@ mod tests {
 
     #[test]
     fn processor_time_is_read_past_a_name_with_spaces() {
-        let stat = "7 (a b) c) S 1 7 7 0 -1 4194304 100 0 0 0 31 11 0 0 20 0 3 0 500 1 2";
+        let stat = parse_stat("7 (a b) c) S 1 7 7 0 -1 4194304 100 0 0 0 31 11 5 2 20 0 3 0 500 1 2").unwrap();
 
-        assert_eq!(parse_cpu_ticks(stat), Some(42));
+        assert_eq!((stat.parent, stat.own_ticks, stat.ended_children_ticks), (1, 42, 7));
+    }
+
+    #[test]
+    fn the_time_of_a_family_holds_that_of_its_children() {
+        let pid = std::process::id();
+        let parent = stat(pid).unwrap().parent;
+
+        let (parent_before, child_before) = (cpu_ticks(parent).unwrap(), cpu_ticks(pid).unwrap());
+
+        assert!(family_cpu_ticks(parent).unwrap() >= parent_before + child_before);
     }
 
     #[test]

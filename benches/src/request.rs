@@ -102,6 +102,13 @@ pub(crate) fn publish_batch(target: &Target, first: u64, count: u64) -> Vec<u8> 
     target.post(&format!("/v1/queues/{QUEUE}/jobs/batch"), &body)
 }
 
+/// The payload of one job, as text.
+pub(crate) fn payload(sequence: u64) -> String {
+    let mut bytes = Vec::with_capacity(PAYLOAD_BYTES);
+    push_payload(&mut bytes, sequence);
+    String::from_utf8(bytes).expect("a payload is ASCII")
+}
+
 /// The text differs from job to job and looks random, so that no layer below can fold payloads together.
 fn push_payload(bytes: &mut Vec<u8>, sequence: u64) {
     let end = bytes.len() + PAYLOAD_BYTES;

@@ -14,6 +14,8 @@ const BACKLOG: u64 = 1_000_000;
 const QUICK_SECONDS: u64 = 2;
 const QUICK_BACKLOG: u64 = 50_000;
 const WARM_UP: Duration = Duration::from_secs(1);
+/// Phases on PostgreSQL are this many times longer: its tables slow down as dead rows pile up between two vacuums.
+const POSTGRES_LONGER: u32 = 3;
 
 /// Measures an Outlast server on this machine and prints ratios.
 #[derive(Parser)]
@@ -42,7 +44,7 @@ pub(crate) struct RunArgs {
     /// Run only this scenario; may be given more than once.
     #[arg(long)]
     scenario: Vec<Scenario>,
-    /// Seconds that each phase is measured, after one second of warm-up.
+    /// Seconds that each phase is measured, after one second of warm-up; three times as long on PostgreSQL.
     #[arg(long)]
     seconds: Option<u64>,
     /// Where data directories are made; by default beside the server.
@@ -70,12 +72,25 @@ pub(crate) enum Scenario {
     Idle,
     Restart,
     Claim,
+    PgPublish,
+    PgLifecycle,
+    PgLifecycleBatch,
+    PgTwoNodes,
+    PgClaim,
+}
+
+impl Scenario {
+    pub(crate) const THROUGHPUT: [Self; 3] = [Self::Publish, Self::Lifecycle, Self::LifecycleBatch];
+    pub(crate) const BACKLOG: [Self; 5] = [Self::Memory, Self::Disk, Self::Idle, Self::Restart, Self::Claim];
+    pub(crate) const POSTGRES: [Self; 5] =
+        [Self::PgPublish, Self::PgLifecycle, Self::PgLifecycleBatch, Self::PgTwoNodes, Self::PgClaim];
 }
 
 pub(crate) struct Settings {
     pub(crate) server: PathBuf,
     pub(crate) dir: PathBuf,
     pub(crate) span: Span,
+    pub(crate) postgres_span: Span,
     pub(crate) backlog: u64,
     pub(crate) is_quick: bool,
     scenarios: Vec<Scenario>,
@@ -90,11 +105,13 @@ impl Settings {
             (None, Some(parent)) => parent.to_owned(),
             (None, None) => anyhow::bail!("the server has no directory"),
         };
-        let (seconds, backlog) = if args.quick { (QUICK_SECONDS, QUICK_BACKLOG) } else { (SECONDS, BACKLOG) };
+        let (default_seconds, backlog) = if args.quick { (QUICK_SECONDS, QUICK_BACKLOG) } else { (SECONDS, BACKLOG) };
+        let measured = Duration::from_secs(args.seconds.unwrap_or(default_seconds));
         Ok(Self {
             server,
             dir,
-            span: Span { warm_up: WARM_UP, measured: Duration::from_secs(args.seconds.unwrap_or(seconds)) },
+            span: Span { warm_up: WARM_UP, measured },
+            postgres_span: Span { warm_up: WARM_UP, measured: measured * POSTGRES_LONGER },
             backlog,
             is_quick: args.quick,
             scenarios: args.scenario.clone(),

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use outlast_store::JobStore;
-use outlast_store::sqlite::{Durability, Options, SqliteStore};
+use outlast_store::postgres::{self, PostgresStore};
+use outlast_store::sqlite::{Durability, OpenError, Options, SqliteStore};
 use outlast_tests::model::{ModelDisk, Rules};
 use outlast_tests::ports::{SeededEntropy, VirtualClock};
+use outlast_tests::postgres::Database;
 use tempfile::TempDir;
 
 /// What the test keeps in its hand: time, chance, and the one setting of a store that shows.
@@ -65,6 +67,28 @@ pub struct Sqlite {
     opened: tokio::sync::Mutex<Option<Arc<SqliteStore>>>,
 }
 
+impl Sqlite {
+    /// Another thread may be starting a program at this very moment: until it runs, the child has our lock as well.
+    async fn open_file(&self) -> SqliteStore {
+        loop {
+            match SqliteStore::open(self.options()) {
+                Err(OpenError::Locked(_)) => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
+                opened => return opened.expect("the store opens"),
+            }
+        }
+    }
+
+    fn options(&self) -> Options {
+        let (clock, entropy) = (Arc::new(self.ground.clock.clone()), Box::new(self.ground.entropy.clone()));
+        let mut options = Options::new(self.directory.path(), clock, entropy);
+        options.namespace_waiting_max = self.ground.waiting_max;
+        options.reserve_bytes = 4096;
+        // What the disk survives is proven by the crash rigs; here each sync would only cost time.
+        options.durability = Durability::Normal;
+        options
+    }
+}
+
 #[async_trait]
 impl Backend for Sqlite {
     fn on(ground: &Ground) -> Sqlite {
@@ -73,13 +97,7 @@ impl Backend for Sqlite {
     }
 
     async fn open(&self) -> Arc<dyn JobStore> {
-        let (clock, entropy) = (Arc::new(self.ground.clock.clone()), Box::new(self.ground.entropy.clone()));
-        let mut options = Options::new(self.directory.path(), clock, entropy);
-        options.namespace_waiting_max = self.ground.waiting_max;
-        options.reserve_bytes = 4096;
-        // What the disk survives is proven by the crash rigs; here each sync would only cost time.
-        options.durability = Durability::Normal;
-        let store = Arc::new(SqliteStore::open(options).expect("the store opens"));
+        let store = Arc::new(self.open_file().await);
         *self.opened.lock().await = Some(Arc::clone(&store));
         store
     }
@@ -87,5 +105,36 @@ impl Backend for Sqlite {
     async fn verify(&self) -> bool {
         let store = self.opened.lock().await.clone().expect("a store is open");
         store.verify().await.expect("the index can be read")
+    }
+}
+
+pub struct Postgres {
+    ground: Ground,
+    database: Database,
+    opened: tokio::sync::Mutex<Option<Arc<PostgresStore>>>,
+}
+
+#[async_trait]
+impl Backend for Postgres {
+    fn on(ground: &Ground) -> Postgres {
+        let database = outlast_tests::postgres::Postgres::shared().database();
+        // What the disk survives is proven by the fault tests; here each sync would only cost time.
+        database.psql(&format!("ALTER DATABASE {} SET synchronous_commit = off", database.name));
+        Postgres { ground: ground.clone(), database, opened: tokio::sync::Mutex::new(None) }
+    }
+
+    async fn open(&self) -> Arc<dyn JobStore> {
+        let mut options = postgres::Options::new(&self.database.url, Box::new(self.ground.entropy.clone()));
+        options.clock = Some(Arc::new(self.ground.clock.clone()));
+        options.namespace_waiting_max = self.ground.waiting_max;
+        options.allow_unsafe = true;
+        let store = Arc::new(PostgresStore::open(options).await.expect("the store opens"));
+        *self.opened.lock().await = Some(Arc::clone(&store));
+        store
+    }
+
+    async fn verify(&self) -> bool {
+        let store = self.opened.lock().await.clone().expect("a store is open");
+        store.verify().await.expect("the tables can be read")
     }
 }

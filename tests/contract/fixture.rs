@@ -29,7 +29,7 @@ pub struct Fixture {
 
 /// Runs a case on a fresh store; afterwards whatever it left there must survive closing and opening.
 pub fn run<B: Backend + 'static>(case: impl AsyncFnOnce(&mut Fixture)) {
-    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let mut fixture = Fixture::new::<B>().await;
         case(&mut fixture).await;

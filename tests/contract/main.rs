@@ -10,6 +10,8 @@ mod cases;
 
 mod diff;
 mod damage;
+mod live;
 
 contract!(model, crate::backend::Model);
 contract!(sqlite, crate::backend::Sqlite, diff);
+contract!(postgres, crate::backend::Postgres, diff);

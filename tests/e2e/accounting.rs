@@ -28,8 +28,16 @@ pub(crate) struct Accounting {
 
 impl Accounting {
     pub(crate) async fn open(launch: Launch, seed: u64) -> Accounting {
+        Accounting::with(Workload::new(seed, PUBLISHERS, WORKERS), launch, seed).await
+    }
+
+    /// For faults that leave somebody to serve: actors that lose an answer go on by themselves.
+    pub(crate) async fn open_to_go_on(launch: Launch, seed: u64) -> Accounting {
+        Accounting::with(Workload::new(seed, PUBLISHERS, WORKERS).going_on(), launch, seed).await
+    }
+
+    async fn with(mut workload: Workload, launch: Launch, seed: u64) -> Accounting {
         let server = launch.start().await;
-        let mut workload = Workload::new(seed, PUBLISHERS, WORKERS);
         workload.prepare(&server.client()).await;
         let chance = Chance::seeded(!seed);
         Accounting { launch, server, workload, chance }
@@ -47,6 +55,13 @@ impl Accounting {
         };
         self.workload.run_until(&client, fault).await;
         self.server = self.launch.start().await;
+    }
+
+    /// Load while `fault` takes its course.
+    pub(crate) async fn during<Fault: AsyncFnOnce(&mut Server, &mut Chance)>(&mut self, fault: Fault) {
+        let client = Client::with_timeout(&self.server.base, &self.launch.key, CALL_TIMEOUT);
+        let (server, chance) = (&mut self.server, &mut self.chance);
+        self.workload.run_until(&client, fault(server, chance)).await;
     }
 
     /// Stops and starts the server in good order.
@@ -70,6 +85,10 @@ impl Accounting {
         let violations = self.violations().await;
         assert!(violations.is_empty(), "{} violations:\n{}", violations.len(), lines(&violations));
         assert_shares(&operations);
+    }
+
+    pub(crate) fn server(&self) -> &Server {
+        &self.server
     }
 
     pub(crate) fn history(&self) -> Vec<Operation> {

@@ -3,7 +3,7 @@
 //! What the needs are is repeated here by hand, so that a slip of the pen over there does not pass as a rule.
 
 mod keys;
-mod secrets;
+pub(crate) mod secrets;
 
 use std::sync::Arc;
 

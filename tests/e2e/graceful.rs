@@ -75,7 +75,10 @@ async fn a_publish_in_flight_is_answered_and_kept_and_a_new_connection_is_refuse
 
     server.ask_to_stop();
     wait::until("new connections to be refused", PROMPT, async || {
-        Raw::connect(&server.base).await.is_err().then_some(())
+        for node in &server.nodes {
+            Raw::connect(&node.base).await.err()?;
+        }
+        Some(())
     })
     .await;
     raw.send(second).await;

@@ -1,5 +1,6 @@
-//! Black box over the real binary: each test starts its own server on its own directory and speaks HTTP to it.
-//! The rigs (kill, power, disk, sync_error) have a negative control or a proof that the fault really struck.
+//! Black box over the real binary: each test starts its own server on something fresh and speaks HTTP to it. The engine is
+//! that of `OUTLAST_ENGINE`; `embedded` and `cluster` have their engine in their name and are run once. The rigs have a
+//! negative control or a proof that the fault really struck.
 
 mod accounting;
 mod api;
@@ -8,12 +9,8 @@ mod raw;
 mod scene;
 
 mod kill;
-mod power;
-
-mod disk;
-mod sync_error;
-
-mod lock;
+mod embedded;
+mod cluster;
 
 mod cut;
 mod keys_race;

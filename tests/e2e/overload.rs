@@ -1,4 +1,5 @@
-//! Limits reached: the server says so, with a code and a time to come back, and is itself again afterwards.
+//! Limits reached: the server says so, with a code and a time to come back, and is itself again afterwards. What a process
+//! limits for itself is asked of one node, without a balancer.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_beyond_the_limit_in_flight_get_503_and_health_does_not() {
     let server = configured("limits:\n  in_flight_requests: 3\n").await;
-    let client = server.client();
+    let client = server.nodes[0].client();
     make_queue(&client, "mail", json!({})).await;
     let mut waiting = JoinSet::new();
     for _ in 0..3 {
@@ -52,7 +53,7 @@ async fn requests_beyond_the_limit_in_flight_get_503_and_health_does_not() {
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_beyond_the_limit_in_memory_get_503() {
     let server = configured("limits:\n  in_flight_bytes: 1MiB\n").await;
-    let client = server.client();
+    let client = server.nodes[0].client();
     make_queue(&client, "mail", json!({})).await;
     let mut held = Raw::connect(&client.base).await.unwrap();
     held.send(format!(
@@ -81,7 +82,7 @@ async fn bodies_beyond_the_limit_in_memory_get_503() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_of_unknown_length_counts_as_the_largest() {
     let server = configured("limits:\n  in_flight_bytes: 1MiB\n").await;
-    let client = server.client();
+    let client = server.nodes[0].client();
     make_queue(&client, "mail", json!({})).await;
     let mut raw = Raw::connect(&client.base).await.unwrap();
 

@@ -1,6 +1,7 @@
 //! The simulator: the real engine on the model store, in virtual time, under a seeded plan of faults. Publishers and
 //! workers do what clients do, an operator kills and restarts the process, and after every step of the store a judge looks
-//! at everything that is remembered. `engine` holds the cases that need one exact order of events.
+//! at everything that is remembered. `engine` holds the cases that need one exact order of events, `nodes` those of two
+//! nodes on one store.
 //!
 //! `OUTLAST_SEED=n` repeats one run; `OUTLAST_SOAK=1` makes many more.
 
@@ -15,6 +16,7 @@ mod operator;
 mod run;
 mod planted;
 mod engine;
+mod nodes;
 
 use outlast_tests::chance::volume;
 use outlast_tests::seeds;

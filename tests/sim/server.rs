@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use outlast_core::Clock;
 use outlast_engine::Engine;
 use outlast_engine::engine::Loops;
+use outlast_store::live::Alone;
 use outlast_tests::model::ModelDisk;
 use outlast_tests::ports::SeededEntropy;
 
@@ -43,7 +44,8 @@ impl Server {
     pub fn start(&self) {
         let store = FaultyStore::new(&self.disk, Arc::clone(&self.faults), Arc::clone(&self.witness), self.plant);
         let alive = store.alive();
-        let engine = Engine::new(Arc::new(store), Arc::clone(&self.clock), Box::new(SeededEntropy::new(3)));
+        let (live, entropy) = (Arc::new(Alone::embedded()), Box::new(SeededEntropy::new(3)));
+        let engine = Engine::new(Arc::new(store), live, Arc::clone(&self.clock), entropy);
         self.loops.lock().unwrap_or_else(PoisonError::into_inner).push(engine.start());
         *self.life() = Some(Life { engine, alive });
     }

@@ -132,6 +132,8 @@ pub enum Rule {
     KeyDoubled,
     /// A job that nobody published.
     FromNowhere,
+    /// Every publish, ack or cancel of this kind was refused in so many words, and yet it took effect.
+    RefusedYetDone,
     /// An acknowledged ack, nack, defer or cancel has no effect in the end.
     OutcomeLost,
     /// More or fewer runs than replays.

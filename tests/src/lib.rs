@@ -1,6 +1,6 @@
 //! Toolbox of the suites. In virtual time: clocks and chance that repeat, and the model store. The rigs for the real
-//! binary: a server process, an HTTP client, faults (kill, power cut, full disk, failing syscalls, cut replies), a
-//! recorded workload, and the checker that judges its history.
+//! binary: one or several nodes with the PostgreSQL and Redis they need, an HTTP client, faults (kill, power cut, full disk,
+//! failing syscalls, cut connections), a recorded workload, and the checker that judges its history.
 
 pub mod chance;
 pub mod wait;
@@ -9,11 +9,19 @@ pub mod ports;
 pub mod seeds;
 pub mod model;
 
+pub mod daemon;
+pub mod postgres;
+pub mod redis;
+pub mod pgbouncer;
+
 pub mod http;
+pub mod nodes;
 pub mod server;
 
 pub mod image;
 pub mod proxy;
+pub mod round_robin;
+pub mod fault;
 pub mod trace;
 
 pub mod history;

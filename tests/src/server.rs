@@ -1,64 +1,69 @@
-//! The real server as a child process: start on a directory, kill, stop, start again on the same directory.
-//! Its standard error is kept in a file beside the data and printed when the test fails.
+//! The real server, whatever it runs on: one process on a directory, one process on PostgreSQL, or three nodes with
+//! PostgreSQL and Redis behind a balancer. `OUTLAST_ENGINE` (embedded, postgres, cluster) says which one a fresh start gets;
+//! the tests are the same. Killed, stopped and started again on the same data as a whole.
 
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 use crate::chance::Chance;
 use crate::http::Client;
-use crate::wait;
+use crate::nodes::{EarlyExit, Node};
+use crate::postgres::{Database, Postgres};
+use crate::redis::Redis;
+use crate::round_robin::RoundRobin;
 
-/// A debug build under load on two cores opens its store well within this.
-const START_DEADLINE: Duration = Duration::from_secs(30);
-/// A killed process is gone in milliseconds; a graceful stop may drain first.
-const EXIT_DEADLINE: Duration = Duration::from_secs(40);
-const LOG_LINES_SHOWN: usize = 60;
+/// As many as the promises speak of.
+pub const CLUSTER_NODES: usize = 3;
 
-/// What to start and on what. Clones share the directory, so a clone is a second start on the same data.
+/// What to start and on what. Clones share the directory and the database, so a clone is a second start on the same data.
 #[derive(Clone)]
 pub struct Launch {
     pub program: PathBuf,
     pub data: PathBuf,
     pub key: String,
-    environment: Vec<(String, String)>,
-    wrapper: Vec<String>,
+    ground: Ground,
+    /// For one node or, without a number, for all of them. A later one wins.
+    environment: Vec<(Option<usize>, String, String)>,
+    wrappers: Vec<(Option<usize>, Vec<String>)>,
     scratch: Arc<TempDir>,
     starts: Arc<AtomicU64>,
 }
 
+/// What a server keeps its jobs in, and how many processes it is.
+#[derive(Clone)]
+enum Ground {
+    Embedded,
+    Shared { database: Arc<Database>, redis_url: Option<String>, nodes: usize },
+}
+
+/// One or several nodes. With several, `base` is the balancer in front of them.
 pub struct Server {
     pub base: String,
-    // Before `launch`: the process must be gone when the directory is removed.
-    process: Process,
+    pub nodes: Vec<Node>,
+    front: Option<RoundRobin>,
     launch: Launch,
 }
 
-/// The process group of one start; gone when dropped.
-struct Process {
-    child: Child,
-    log: PathBuf,
-    exited: bool,
-}
-
-/// The server ended before it said that it listens.
-#[derive(Debug)]
-pub struct EarlyExit {
-    pub status: ExitStatus,
-    pub log: String,
-}
-
 impl Launch {
-    /// The `outlast` binary on a fresh directory.
+    /// The `outlast` binary on a fresh directory or database, by `OUTLAST_ENGINE`.
     pub fn fresh() -> Launch {
+        let engine = std::env::var("OUTLAST_ENGINE").unwrap_or_else(|_| "embedded".to_owned());
+        match engine.as_str() {
+            "embedded" => Launch::embedded(),
+            "postgres" => Launch::on_database(Postgres::shared().database(), None, 1),
+            "cluster" => Launch::on_database(Postgres::shared().database(), Some(Redis::shared()), CLUSTER_NODES),
+            other => panic!("OUTLAST_ENGINE is {other:?}, not embedded, postgres or cluster"),
+        }
+    }
+
+    /// The `outlast` binary on a fresh directory, for what only exists there.
+    pub fn embedded() -> Launch {
         Launch::of(outlast_binary())
     }
 
@@ -70,11 +75,19 @@ impl Launch {
             program,
             data: scratch.path().join("data"),
             key: format!("ol_{}_{}", chance.text(12), chance.text(43)),
+            ground: Ground::Embedded,
             environment: Vec::new(),
-            wrapper: Vec::new(),
+            wrappers: Vec::new(),
             scratch: Arc::new(scratch),
             starts: Arc::default(),
         }
+    }
+
+    /// The `outlast` binary as so many nodes on this database.
+    pub fn on_database(database: Database, redis: Option<&Redis>, nodes: usize) -> Launch {
+        let redis_url = redis.map(|redis| redis.url.clone());
+        let ground = Ground::Shared { database: Arc::new(database), redis_url, nodes };
+        Launch { ground, ..Launch::embedded() }
     }
 
     pub fn on(mut self, data: &Path) -> Launch {
@@ -83,13 +96,25 @@ impl Launch {
     }
 
     pub fn with_env(mut self, name: &str, value: &str) -> Launch {
-        self.environment.push((name.to_owned(), value.to_owned()));
+        self.environment.push((None, name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The same for one node.
+    pub fn with_env_on(mut self, node: usize, name: &str, value: &str) -> Launch {
+        self.environment.push((Some(node), name.to_owned(), value.to_owned()));
         self
     }
 
     /// Runs the server as the last arguments of another command, such as strace.
     pub fn wrapped_by(mut self, wrapper: Vec<String>) -> Launch {
-        self.wrapper = wrapper;
+        self.wrappers.push((None, wrapper));
+        self
+    }
+
+    /// The same for one node.
+    pub fn wrapped_on(mut self, node: usize, wrapper: Vec<String>) -> Launch {
+        self.wrappers.push((Some(node), wrapper));
         self
     }
 
@@ -98,7 +123,15 @@ impl Launch {
         self.scratch.path()
     }
 
-    /// Starts and waits for the ready line; panics when the server ends instead.
+    /// The database, where the jobs are in one.
+    pub fn database(&self) -> Option<&Database> {
+        match &self.ground {
+            Ground::Embedded => None,
+            Ground::Shared { database, .. } => Some(database),
+        }
+    }
+
+    /// Starts and waits until it listens; panics when it ends instead.
     pub async fn start(&self) -> Server {
         match self.try_start().await {
             Ok(server) => server,
@@ -106,59 +139,62 @@ impl Launch {
         }
     }
 
-    /// Starts and waits until the server listens or ends.
+    /// Starts all nodes at once and waits until they listen, or until one has ended.
     pub async fn try_start(&self) -> Result<Server, EarlyExit> {
-        let (mut process, ready) = self.spawn();
-        let base = match tokio::time::timeout(START_DEADLINE, ready).await {
-            Ok(Ok(base)) => base,
-            Ok(Err(_closed)) => {
-                let status = process.wait_for_exit("the exit of a server that closed its output").await;
-                let log = process.log_tail();
-                return Err(EarlyExit { status, log });
-            }
-            Err(_elapsed) => panic!("no ready line within {START_DEADLINE:?}:\n{}", process.log_tail()),
-        };
-        Ok(Server { base, launch: self.clone(), process })
+        let mut starting = JoinSet::new();
+        for number in 0..self.node_count() {
+            let launch = self.clone();
+            starting.spawn(async move { Node::start(&launch, number).await });
+        }
+        let mut nodes = Vec::new();
+        for node in starting.join_all().await {
+            nodes.push(node?);
+        }
+        nodes.sort_by_key(|node| node.number);
+        if nodes.len() == 1 {
+            return Ok(Server { base: nodes[0].base.clone(), nodes, front: None, launch: self.clone() });
+        }
+        let bases: Vec<String> = nodes.iter().map(|node| node.base.clone()).collect();
+        let front = RoundRobin::before(&bases).await;
+        Ok(Server { base: front.base.clone(), nodes, front: Some(front), launch: self.clone() })
     }
 
-    fn spawn(&self) -> (Process, oneshot::Receiver<String>) {
-        let start = self.starts.fetch_add(1, Ordering::SeqCst);
-        let log = self.scratch().join(format!("stderr-{start}.log"));
-        let mut words: Vec<_> = self.wrapper.iter().map(Into::into).collect();
-        words.push(self.program.clone().into_os_string());
-        let mut child = Command::new(&words[0])
-            .args(&words[1..])
-            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
-            .arg(&self.data)
-            .env("OUTLAST_ADMIN_KEY", &self.key)
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(File::create(&log).expect("the log file can be made"))
-            .process_group(0)
-            .spawn()
-            .unwrap_or_else(|error| panic!("cannot start {words:?}: {error}"));
+    fn node_count(&self) -> usize {
+        match &self.ground {
+            Ground::Embedded => 1,
+            Ground::Shared { nodes, .. } => *nodes,
+        }
+    }
 
-        let output = BufReader::new(child.stdout.take().expect("stdout is piped"));
-        let (tell, ready) = oneshot::channel();
-        std::thread::spawn(move || {
-            let mut tell = Some(tell);
-            // Reads to the end, so that a chatty server never blocks on a full pipe.
-            for line in output.lines().map_while(Result::ok) {
-                if let Some(base) = line.strip_prefix("outlast listening on ")
-                    && let Some(tell) = tell.take()
-                {
-                    let _ = tell.send(base.trim().trim_end_matches('/').to_owned());
-                }
-            }
-        });
-        let exited = false;
-        (Process { child, log, exited }, ready)
+    /// Each node has a directory of its own, be it only for its key file.
+    pub(crate) fn data_of(&self, number: usize) -> PathBuf {
+        if self.node_count() == 1 { self.data.clone() } else { self.data.with_extension(number.to_string()) }
+    }
+
+    pub(crate) fn next_log(&self, number: usize) -> PathBuf {
+        let start = self.starts.fetch_add(1, Ordering::SeqCst);
+        self.scratch().join(format!("node-{number}-stderr-{start}.log"))
+    }
+
+    pub(crate) fn environment(&self, number: usize) -> Vec<(String, String)> {
+        let mut environment = Vec::new();
+        if let Ground::Shared { database, redis_url, .. } = &self.ground {
+            environment.push(("OUTLAST_DATABASE_URL".to_owned(), database.url.clone()));
+            environment.extend(redis_url.iter().map(|url| ("OUTLAST_REDIS_URL".to_owned(), url.clone())));
+        }
+        let own = self.environment.iter().filter(|(node, ..)| node.is_none_or(|node| node == number));
+        environment.extend(own.map(|(_, name, value)| (name.clone(), value.clone())));
+        environment
+    }
+
+    pub(crate) fn wrapper(&self, number: usize) -> &[String] {
+        let mut own = self.wrappers.iter().filter(|(node, _)| node.is_none_or(|node| node == number));
+        own.next_back().map_or(&[], |(_, wrapper)| wrapper)
     }
 }
 
 impl Server {
-    /// The real binary on a fresh directory.
+    /// The real binary on something fresh.
     pub async fn fresh() -> Server {
         Launch::fresh().start().await
     }
@@ -171,103 +207,90 @@ impl Server {
         &self.launch
     }
 
-    /// Kill -9, and wait until the process is gone.
+    /// Kill -9 of all nodes, and wait until they are gone.
     pub async fn kill9(&mut self) {
-        self.process.signal("KILL");
-        self.process.wait_for_exit("the end of a killed server").await;
+        for node in &self.nodes {
+            node.begin_kill9();
+        }
+        for node in &mut self.nodes {
+            node.kill9().await;
+        }
     }
 
-    /// SIGTERM, and wait for the graceful exit.
+    /// SIGTERM to all nodes, and wait for the graceful exit. Gives the worst status.
     pub async fn terminate(&mut self) -> ExitStatus {
-        self.process.signal("TERM");
-        self.process.wait_for_exit("the exit after SIGTERM").await
+        self.ask_to_stop();
+        self.worst(async |node| node.terminate().await).await
     }
 
-    /// Stops the process where it is: nothing it has not yet sent is ever sent. Waits until every thread stands still.
+    /// Stops all processes where they are.
     pub async fn freeze(&self) {
-        self.process.signal("STOP");
-        let tasks = format!("/proc/{}/task", self.process_id());
-        wait::until_now("all threads to stand still", EXIT_DEADLINE, || all_stopped(&tasks).then_some(())).await;
+        for node in &self.nodes {
+            node.freeze().await;
+        }
     }
 
     /// SIGTERM, without waiting: what the server does from here on is what the test is about.
     pub fn ask_to_stop(&self) {
-        self.process.signal("TERM");
-    }
-
-    /// The id of the process; with a wrapper, the wrapper's.
-    pub fn process_id(&self) -> u32 {
-        self.process.child.id()
+        for node in &self.nodes {
+            node.ask_to_stop();
+        }
     }
 
     /// All that this start has written to its standard error.
     pub fn log(&self) -> String {
-        fs::read_to_string(&self.process.log).expect("the log can be read")
+        self.nodes.iter().map(Node::log).collect()
     }
 
-    /// Kill -9, then a new start on the same directory (and on another port).
+    /// Kill -9, then a new start on the same data (and on other ports).
     pub async fn crash_and_restart(&mut self) {
         self.kill9().await;
         *self = self.launch.clone().start().await;
     }
 
-    /// Waits for the process to end by itself.
+    /// Waits for all processes to end by themselves. Gives the worst status.
     pub async fn exit_within(&mut self, deadline: Duration) -> ExitStatus {
-        self.process.exit_within("the server to end by itself", deadline).await
+        self.worst(async |node| node.exit_within(deadline).await).await
     }
 
     pub fn is_running(&mut self) -> bool {
-        self.process.exit_status().is_none()
-    }
-}
-
-impl Process {
-    /// Signals the whole group, since a wrapper and the server under it are two processes.
-    fn signal(&self, name: &str) {
-        let group = format!("-{}", self.child.id());
-        let _ = Command::new("kill").args(["-s", name, "--", &group]).stderr(Stdio::null()).status();
+        self.nodes.iter_mut().any(Node::is_running)
     }
 
-    fn exit_status(&mut self) -> Option<ExitStatus> {
-        let status = self.child.try_wait().expect("the child can be waited for");
-        self.exited = self.exited || status.is_some();
-        status
+    /// Kill -9 of one node; the balancer finds out by itself.
+    pub async fn kill_node(&mut self, number: usize) {
+        self.nodes[number].kill9().await;
     }
 
-    async fn wait_for_exit(&mut self, what: &str) -> ExitStatus {
-        self.exit_within(what, EXIT_DEADLINE).await
-    }
-
-    async fn exit_within(&mut self, what: &str, deadline: Duration) -> ExitStatus {
-        wait::until_now(what, deadline, || self.exit_status()).await
-    }
-
-    fn log_tail(&self) -> String {
-        let text = fs::read_to_string(&self.log).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        if !self.exited {
-            self.signal("KILL");
-            let _ = self.child.wait();
-        }
-        if std::thread::panicking() {
-            eprintln!("--- end of the server's log ({}) ---\n{}", self.log.display(), self.log_tail());
+    /// A new start of a node that is gone; the balancer is told its new port.
+    pub async fn start_node_again(&mut self, number: usize) {
+        let node = &mut self.nodes[number];
+        node.start_again().await;
+        if let Some(front) = &self.front {
+            front.take_in(number, &node.base);
         }
     }
-}
 
-/// The state stands behind the name, which is in parentheses.
-fn all_stopped(tasks: &str) -> bool {
-    let Ok(threads) = fs::read_dir(tasks) else { return true };
-    threads.flatten().all(|thread| {
-        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['T', 'Z']))
-    })
+    /// The balancer gives the node no new connections.
+    pub fn leave_out(&self, number: usize) {
+        self.front.as_ref().expect("there is a balancer").leave_out(number);
+    }
+
+    /// The balancer gives the node connections again.
+    pub fn take_in(&self, number: usize) {
+        self.front.as_ref().expect("there is a balancer").take_in(number, &self.nodes[number].base);
+    }
+
+    async fn worst(&mut self, mut end: impl AsyncFnMut(&mut Node) -> ExitStatus) -> ExitStatus {
+        let mut worst = ExitStatus::default();
+        for node in &mut self.nodes {
+            let status = end(node).await;
+            if worst.success() {
+                worst = status;
+            }
+        }
+        worst
+    }
 }
 
 /// `OUTLAST_BIN`, or `outlast` in the profile directory this test was built into.

@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -25,6 +26,8 @@ pub const QUEUE: &str = "work";
 const LEASE_SECONDS: u64 = 3600;
 /// The setting that queue changes move: harmless, and far from being due.
 const RETENTION_SECONDS: u64 = 7 * 24 * 3600;
+/// Between a lost answer and the next call of the same actor.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 pub struct Workload {
     actors: Vec<Actor>,
@@ -40,6 +43,8 @@ enum Actor {
 struct Shared {
     tick: AtomicU64,
     stop: AtomicBool,
+    /// Whether an actor that lost an answer goes on by itself: other nodes are there to serve it.
+    goes_on: AtomicBool,
     /// Jobs that are cancelled or failed for all we know: food for replays.
     dead: Mutex<Vec<String>>,
 }
@@ -60,8 +65,12 @@ enum Step {
 
 impl Workload {
     pub fn new(seed: u64, publishers: u64, workers: u64) -> Workload {
-        let shared =
-            Arc::new(Shared { tick: AtomicU64::new(0), stop: AtomicBool::new(false), dead: Mutex::new(Vec::new()) });
+        let shared = Arc::new(Shared {
+            tick: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            goes_on: AtomicBool::new(false),
+            dead: Mutex::new(Vec::new()),
+        });
         let mut chance = Chance::seeded(seed);
         let mut actors = Vec::new();
         for number in 0..publishers {
@@ -73,6 +82,12 @@ impl Workload {
             actors.push(Actor::Worker(Worker::new(chance, Recorder::new(&shared))));
         }
         Workload { actors, shared, first_version: 0 }
+    }
+
+    /// Actors that lose an answer go on after a breath, instead of waiting for the next `run_until`.
+    pub fn going_on(self) -> Workload {
+        self.shared.goes_on.store(true, Ordering::SeqCst);
+        self
     }
 
     /// Makes the queues and learns which version a fresh job has.
@@ -137,6 +152,15 @@ impl Recorder {
 
     fn is_stopped(&self) -> bool {
         self.shared.stop.load(Ordering::SeqCst)
+    }
+
+    /// Whether to go on after a lost answer. The pause is what any client leaves between two tries.
+    async fn goes_on(&self) -> bool {
+        let goes_on = self.shared.goes_on.load(Ordering::SeqCst);
+        if goes_on {
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+        goes_on
     }
 
     /// Runs one call and notes it; the answer is given back for the actor to act on.

@@ -8,7 +8,7 @@ use outlast_store::jobs::Reach;
 
 use crate::error::{Code, Problem};
 
-pub(crate) fn authenticate(engine: &Engine, headers: &HeaderMap) -> Result<Principal, Problem> {
+pub(crate) async fn authenticate(engine: &Engine, headers: &HeaderMap) -> Result<Principal, Problem> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let (Some(value), None) = (values.next(), values.next()) else {
         return Err(unauthorized());
@@ -18,7 +18,7 @@ pub(crate) fn authenticate(engine: &Engine, headers: &HeaderMap) -> Result<Princ
     if !scheme.eq_ignore_ascii_case("bearer") {
         return Err(unauthorized());
     }
-    engine.authenticate(key.trim()).ok_or_else(unauthorized)
+    engine.authenticate(key.trim()).await?.ok_or_else(unauthorized)
 }
 
 /// What the caller reaches with the scope a route needs.

@@ -42,12 +42,13 @@ pub enum Code {
     Overloaded,
     Draining,
     Unavailable,
+    StoreUnavailable,
     DiskFull,
     Internal,
 }
 
 impl Code {
-    pub const ALL: [Code; 31] = [
+    pub const ALL: [Code; 32] = [
         Code::InvalidRequest,
         Code::LeaseRequired,
         Code::Unauthorized,
@@ -77,6 +78,7 @@ impl Code {
         Code::Overloaded,
         Code::Draining,
         Code::Unavailable,
+        Code::StoreUnavailable,
         Code::DiskFull,
         Code::Internal,
     ];
@@ -113,6 +115,7 @@ impl Code {
             Code::Overloaded => ("overloaded", 503, "The server is busy"),
             Code::Draining => ("draining", 503, "The server is shutting down"),
             Code::Unavailable => ("unavailable", 503, "The store does not answer"),
+            Code::StoreUnavailable => ("store_unavailable", 503, "The database cannot be reached"),
             Code::DiskFull => ("disk_full", 507, "The disk is full"),
             Code::Internal => ("internal", 500, "Something broke"),
         }
@@ -137,7 +140,7 @@ pub struct Problem {
 impl Problem {
     pub fn new(code: Code, detail: impl Into<String>) -> Problem {
         let retry_after_seconds = match code {
-            Code::TooManyRequests | Code::Overloaded | Code::Unavailable => Some(1),
+            Code::TooManyRequests | Code::Overloaded | Code::Unavailable | Code::StoreUnavailable => Some(1),
             Code::Draining | Code::DiskFull => Some(5),
             _ => None,
         };
@@ -240,6 +243,9 @@ impl From<Error> for Problem {
             ),
             Error::DiskFull => {
                 Problem::new(Code::DiskFull, "the server's disk is full; nothing was stored, outcomes are still taken")
+            }
+            Error::Unavailable => {
+                Problem::new(Code::StoreUnavailable, "the database cannot be reached; nothing was stored, try again")
             }
             Error::Stopped => Problem::new(Code::Unavailable, "the store has stopped; nothing was stored"),
             Error::Indeterminate => Problem::indeterminate(),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::response::Response;
 use http::StatusCode;
+use outlast_store::Error;
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -24,6 +25,7 @@ pub(crate) async fn ready(call: Call) -> Result<Response, Problem> {
     }
     match timeout(PING_MAX, call.engine.store().ping()).await {
         Ok(Ok(())) => Ok(wire::json_ok(StatusCode::OK, &json!({"status": "ready"}))),
+        Ok(Err(Error::Unavailable)) => Err(Error::Unavailable.into()),
         Ok(Err(_)) | Err(_) => Err(Problem::new(Code::Unavailable, "the store does not answer")),
     }
 }

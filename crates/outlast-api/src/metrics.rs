@@ -9,6 +9,7 @@ use http::{HeaderValue, StatusCode};
 use outlast_core::Status;
 use outlast_engine::Engine;
 use outlast_store::jobs::Reach;
+use outlast_store::live::Link;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -70,6 +71,7 @@ pub(crate) async fn render(engine: &Engine, requests: &Requests, reach: &Reach) 
     ] {
         register(&mut registry, name, help, value.get());
     }
+    register_link(&mut registry, engine.link());
     let answers: Family<Labels, Counter> = Family::default();
     for (class, count) in [("2xx", &requests.success), ("4xx", &requests.client_error), ("5xx", &requests.server_error)]
     {
@@ -82,6 +84,17 @@ pub(crate) async fn render(engine: &Engine, requests: &Requests, reach: &Reach) 
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);
     Ok(response)
+}
+
+/// Only where there is a link to have: a node without one is not shown as disconnected.
+fn register_link(registry: &mut Registry, link: Option<Link>) {
+    let Some(link) = link else { return };
+    let connected: Gauge = Gauge::default();
+    connected.set(i64::from(link.is_connected));
+    registry.register("redis_connected", "1 while wake-ups between nodes go through Redis", connected);
+    register(registry, "redis_messages_sent", "Messages to other nodes", link.sent);
+    register(registry, "redis_messages_received", "Messages of other nodes", link.received);
+    register(registry, "redis_messages_dropped", "Messages that made no sense", link.garbage);
 }
 
 fn register(registry: &mut Registry, name: &str, help: &str, value: u64) {

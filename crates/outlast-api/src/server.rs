@@ -158,7 +158,7 @@ impl Api {
         let (principal, reach) = match route.need {
             Need::Nothing => (None, Reach::Everything),
             Need::Scope(word) => {
-                let principal = authenticate(&shared.engine, &parts.headers)?;
+                let principal = authenticate(&shared.engine, &parts.headers).await?;
                 let reach = authorize(&principal, word)?;
                 (Some(principal), reach)
             }

@@ -26,6 +26,11 @@ impl JobId {
     pub fn as_u128(self) -> u128 {
         self.0
     }
+
+    /// `None` when these bits are no UUIDv7.
+    pub fn from_u128(bits: u128) -> Option<JobId> {
+        (bits >> 76 & 0xf == 7 && bits >> 62 & 0b11 == 0b10).then_some(JobId(bits))
+    }
 }
 
 impl fmt::Display for JobId {
@@ -75,10 +80,7 @@ impl FromStr for JobId {
             }
             value = value << 4 | u128::from(hex_digit(byte).ok_or(NotAnId)?);
         }
-        if value >> 76 & 0xf != 7 || value >> 62 & 0b11 != 0b10 {
-            return Err(NotAnId);
-        }
-        Ok(JobId(value))
+        JobId::from_u128(value).ok_or(NotAnId)
     }
 }
 

@@ -27,19 +27,27 @@ impl Engine {
         let bell = self.shared.wakes.wait_for_queue(want.namespace, &want.queue);
         loop {
             // Listening starts before looking, so that a publish in between is not missed.
-            let mut rung = std::pin::pin!(bell.notify.notified());
+            let mut rung = std::pin::pin!(bell.notify().notified());
             rung.as_mut().enable();
-            let Some(claimed) = self.claim_now(&want).await? else {
+            let look = bell.look();
+            let claimed = self.claim_now(&want).await?;
+            match &claimed {
+                Some(claimed) if claimed.jobs.is_empty() => bell.found_nothing(look),
+                // A queue that is gone concerns all who wait for it, as a job may.
+                Some(_) | None => bell.found(),
+            }
+            let Some(claimed) = claimed else {
                 return Ok(None);
             };
             if !claimed.jobs.is_empty() || Instant::now() >= end || self.is_draining() {
                 return Ok(Some(claimed));
             }
-            let until_held = claimed.held_until.map(|until| Instant::now() + until.since(self.now()));
+            let after_hold = claimed.held_until.map(|until| until.since(self.now()));
+            let pause = after_hold.into_iter().chain(claimed.look_again).min();
             tokio::select! {
                 biased;
                 () = rung => {}
-                () = sleep_until(until_held.map_or(end, |until| until.min(end))) => {}
+                () = sleep_until(pause.map_or(end, |pause| end.min(Instant::now() + pause))) => {}
             }
         }
     }
@@ -53,6 +61,7 @@ impl Engine {
                 wake_at: None,
                 held_until: None,
                 push_only: false,
+                look_again: None,
             }));
         }
         // If the caller goes away now, what he would have got goes back: others who wait must look again.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use outlast_core::{Clock, Entropy, Timestamp};
 use outlast_store::JobStore;
+use outlast_store::live::{Link, Live};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
@@ -21,6 +22,7 @@ pub struct Engine {
 
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn JobStore>,
+    pub(crate) live: Arc<dyn Live>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: std::sync::Mutex<Box<dyn Entropy + Send>>,
     pub(crate) wakes: Wakes,
@@ -48,12 +50,18 @@ impl Loops {
 }
 
 impl Engine {
-    pub fn new(store: Arc<dyn JobStore>, clock: Arc<dyn Clock>, entropy: Box<dyn Entropy + Send>) -> Engine {
+    pub fn new(
+        store: Arc<dyn JobStore>,
+        live: Arc<dyn Live>,
+        clock: Arc<dyn Clock>,
+        entropy: Box<dyn Entropy + Send>,
+    ) -> Engine {
         let shared = Shared {
             store,
+            wakes: Wakes::new(Arc::clone(&live)),
+            live,
             clock,
             entropy: std::sync::Mutex::new(entropy),
-            wakes: Wakes::default(),
             sweep: Sweep::default(),
             keys: Keys::default(),
             meters: Meters::default(),
@@ -64,11 +72,15 @@ impl Engine {
         Engine { shared: Arc::new(shared) }
     }
 
-    /// Starts the loops: alarms and operations.
+    /// Starts the loops: alarms and operations; where nodes share the store, also those that learn what others did.
     pub fn start(&self) -> Loops {
-        let sweep = tokio::spawn(self.clone().run_sweep());
-        let operations = tokio::spawn(self.clone().run_operations());
-        Loops(vec![sweep, operations])
+        let mut loops = vec![tokio::spawn(self.clone().run_sweep()), tokio::spawn(self.clone().run_operations())];
+        if self.is_shared() {
+            loops.push(tokio::spawn(self.clone().run_hearing()));
+            loops.push(tokio::spawn(self.clone().run_patrol()));
+            loops.push(tokio::spawn(self.clone().run_key_loading()));
+        }
+        Loops(loops)
     }
 
     /// No new hand-outs from here on; those who wait for one get an empty answer.
@@ -93,6 +105,11 @@ impl Engine {
 
     pub fn meters(&self) -> &Meters {
         &self.shared.meters
+    }
+
+    /// How the link to other nodes does; `None` where there is none.
+    pub fn link(&self) -> Option<Link> {
+        self.shared.live.link()
     }
 
     pub fn store(&self) -> &Arc<dyn JobStore> {

@@ -2,13 +2,18 @@
 //! has only its SHA-256. All keys are in memory, so that a check costs a hash and no read.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use outlast_core::{Entropy, NamespaceId, Timestamp};
 use outlast_store::Error;
 use outlast_store::keys::{KeyId, KeyRecord, NewKey};
+use outlast_store::live::Signal;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::engine::Engine;
 use crate::scope::{DEFAULT_NAMESPACE, Principal, Scope, Word};
@@ -19,11 +24,33 @@ const SECRET_LENGTH: usize = 43;
 const ALPHABET: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 /// Below this an operator's own key could be guessed.
 pub const KEY_LENGTH_MIN: usize = 32;
+/// The configuration takes no longer one.
+const KEY_LENGTH_MAX: usize = 255;
+
+/// Where nodes share a store, keys are read again this often even if nobody tells of a change: a revoked key is refused
+/// everywhere well within five seconds.
+const RELOAD: Duration = Duration::from_secs(2);
+/// Keys that are not known may make the store read at most this often.
+const MISS_PAUSE: Duration = Duration::from_millis(200);
+/// The pause after a store error, before trying again.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
 pub(crate) struct Keys {
     by_prefix: RwLock<HashMap<String, Known>>,
     loading: tokio::sync::Mutex<()>,
+    /// Rung when another node has told of a change.
+    pub(crate) changed: Notify,
+    /// Readings for the sake of unknown keys that have begun.
+    looks: AtomicU64,
+    /// Held by the one who reads for the sake of unknown keys; knows the last reading.
+    looking: tokio::sync::Mutex<Option<Look>>,
+}
+
+/// A reading for the sake of an unknown key.
+struct Look {
+    began: Instant,
+    error: Option<Error>,
 }
 
 struct Known {
@@ -68,14 +95,70 @@ impl Engine {
         Ok(())
     }
 
-    /// Who holds this key. The same `None` for unknown, wrong, expired and revoked ones.
-    pub fn authenticate(&self, key: &str) -> Option<Principal> {
+    /// Who holds this key. The same `None` for unknown, wrong, expired and revoked ones. Reads the store only for a key
+    /// that another node may just have made.
+    pub async fn authenticate(&self, key: &str) -> Result<Option<Principal>, Error> {
+        if let Some(answer) = self.check_key(key) {
+            return Ok(answer);
+        }
+        if !self.is_shared() || !is_well_formed(key) {
+            return Ok(None);
+        }
+        self.look_for_key().await?;
+        Ok(self.check_key(key).flatten())
+    }
+
+    /// `None` when nothing is known about such a key.
+    fn check_key(&self, key: &str) -> Option<Option<Principal>> {
         let presented: [u8; 32] = Sha256::digest(key.as_bytes()).into();
         let keys = self.shared.keys.by_prefix.read().unwrap_or_else(PoisonError::into_inner);
         let known = keys.get(prefix(key)?)?;
         let right = bool::from(known.hash.ct_eq(&presented));
         let live = known.expires_at.is_none_or(|expires_at| self.now() < expires_at);
-        (right && live).then(|| known.principal.clone())
+        Some((right && live).then(|| known.principal.clone()))
+    }
+
+    /// Waits for a reading of all keys that began after this call. All who wait share one, and it does not begin before
+    /// the last one is [`MISS_PAUSE`] old: unknown keys cost their senders time, and the store next to nothing.
+    async fn look_for_key(&self) -> Result<(), Error> {
+        let keys = &self.shared.keys;
+        let before = keys.looks.load(Ordering::SeqCst);
+        let mut last = keys.looking.lock().await;
+        if let Some(look) = last.as_ref() {
+            if keys.looks.load(Ordering::SeqCst) != before {
+                return look.error.clone().map_or(Ok(()), Err);
+            }
+            sleep_until(look.began + MISS_PAUSE).await;
+        }
+        keys.looks.fetch_add(1, Ordering::SeqCst);
+        let began = Instant::now();
+        let loaded = self.load_keys().await;
+        *last = Some(Look { began, error: loaded.as_ref().err().cloned() });
+        loaded
+    }
+
+    /// Keeps up with keys that other nodes make and revoke.
+    pub(crate) async fn run_key_loading(self) {
+        let mut stopping = self.stopping();
+        let mut pause = RELOAD;
+        while !*stopping.borrow() {
+            tokio::select! {
+                biased;
+                _ = stopping.changed() => continue,
+                () = self.shared.keys.changed.notified() => {}
+                () = sleep(self.jitter(pause)) => {}
+            }
+            pause = match self.load_keys().await {
+                Ok(()) => RELOAD,
+                Err(Error::Stopped) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "keys could not be read; trying again");
+                    self.shared.meters.loop_failures.add(1);
+                    RETRY_PAUSE
+                }
+            };
+        }
+        tracing::debug!("the loading of keys has ended");
     }
 
     /// Makes a key; the text is returned this once.
@@ -91,6 +174,7 @@ impl Engine {
         let namespace = (!caller.is_operator()).then_some(caller.namespace);
         self.forget_key(namespace, id);
         let revoked = self.shared.store.revoke_key(namespace, id).await?;
+        self.shared.live.tell(Signal::KeysChanged);
         // It is revoked, whatever the reading says: memory has forgotten it already.
         let _ = self.load_keys().await;
         Ok(revoked)
@@ -115,22 +199,29 @@ impl Engine {
 
     /// The operator brings the admin key along: it is valid from now on.
     pub async fn use_admin_key(&self, text: &str) -> Result<(), AdminKeyError> {
-        let well_formed = text.starts_with(MARK)
-            && text.len() >= KEY_LENGTH_MIN
-            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-        if !well_formed {
+        if !is_well_formed(text) {
             return Err(AdminKeyError::Malformed);
         }
+        if self.has_admin_key(text).await? {
+            return Ok(());
+        }
+        let namespace = self.shared.store.namespace(DEFAULT_NAMESPACE).await?;
+        match self.store_key(text, namespace, admin_request()).await {
+            Ok(_) => Ok(()),
+            // Another node that starts with the same key may have been quicker.
+            Err(_) if self.is_shared() && self.has_admin_key(text).await? => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn has_admin_key(&self, text: &str) -> Result<bool, AdminKeyError> {
         let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
         let records = self.shared.store.keys().await?;
         match records.iter().find(|record| Some(record.prefix.as_str()) == prefix(text)) {
-            Some(record) if record.hash == hash && record.revoked_at.is_none() => return Ok(()),
-            Some(_) => return Err(AdminKeyError::PrefixTaken),
-            None => {}
+            Some(record) if record.hash == hash && record.revoked_at.is_none() => Ok(true),
+            Some(_) => Err(AdminKeyError::PrefixTaken),
+            None => Ok(false),
         }
-        let namespace = self.shared.store.namespace(DEFAULT_NAMESPACE).await?;
-        self.store_key(text, namespace, admin_request()).await?;
-        Ok(())
     }
 
     async fn store_key(&self, text: &str, namespace: NamespaceId, request: KeyRequest) -> Result<KeyRecord, Error> {
@@ -143,6 +234,7 @@ impl Engine {
             expires_at: request.expires_at,
         };
         let record = self.shared.store.add_key(new).await?;
+        self.shared.live.tell(Signal::KeysChanged);
         // The key is stored: a failure to read it back must not be told as "not stored".
         self.load_keys().await.map_err(|_| Error::Indeterminate)?;
         Ok(record)
@@ -180,6 +272,12 @@ fn fill(text: &mut String, length: usize, entropy: &mut dyn Entropy) {
 /// The part a key is found by. `None` when it is no key of ours.
 fn prefix(key: &str) -> Option<&str> {
     key.strip_prefix(MARK)?.get(..PREFIX_LENGTH)
+}
+
+fn is_well_formed(key: &str) -> bool {
+    key.starts_with(MARK)
+        && (KEY_LENGTH_MIN..=KEY_LENGTH_MAX).contains(&key.len())
+        && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 fn known(record: KeyRecord) -> (String, Known) {

@@ -5,6 +5,7 @@ pub mod ports;
 pub mod engine;
 pub mod wakes;
 mod unheard;
+mod others;
 pub mod publish;
 pub mod claim;
 pub mod outcome;

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use outlast_store::Error;
+use outlast_store::live::Signal;
 use outlast_store::operations::{NewOperation, Operation, OperationId, OperationStatus};
 use tokio::time::{Instant, sleep};
 
@@ -25,6 +26,7 @@ impl Engine {
         let unheard = self.unheard(vec![Some(operation.namespace)]);
         let started = unheard.heard(self.shared.store.start_operation(operation).await)?;
         self.shared.operation_started.notify_one();
+        self.shared.live.tell(Signal::OperationStarted);
         Ok(started)
     }
 
@@ -38,6 +40,7 @@ impl Engine {
                     biased;
                     _ = stopping.changed() => {}
                     () = self.shared.operation_started.notified() => {}
+                    () = self.floor_passes(1) => {}
                 },
                 Ok(Some(pause)) if pause.is_zero() => tokio::task::yield_now().await,
                 Ok(Some(pause)) => tokio::select! {

@@ -1,5 +1,5 @@
 //! The one loop over the one alarm index: delays, backoff, leases, time limits, expiry, retention. Sleeps until the next
-//! alarm or until an earlier one is set; an idle service does not tick.
+//! alarm or until an earlier one is set; an idle service on an embedded store does not tick.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -18,6 +18,9 @@ const BATCH_MAX: usize = 1000;
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// No single sleep is longer; timers of years overflow.
 const SLEEP_MAX: Duration = Duration::from_secs(30 * 86_400);
+
+/// Where nodes share the store, no single sleep is longer than this: a node that set an alarm may be gone before it rings.
+const LOOK_SHARED: Duration = Duration::from_secs(1);
 
 /// What the loop sleeps for, so that only an earlier alarm disturbs it.
 pub(crate) struct Sweep {
@@ -51,6 +54,7 @@ impl Engine {
         let mut stopping = self.stopping();
         while !*stopping.borrow() {
             let pause = match self.sweep_once().await {
+                Ok(pause) if self.is_shared() => pause.min(self.jitter(LOOK_SHARED)),
                 Ok(pause) => pause,
                 Err(Error::Stopped) => break,
                 Err(error) => {

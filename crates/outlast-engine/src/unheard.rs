@@ -2,8 +2,6 @@
 //! they did was not announced, so everybody who may be concerned looks for himself. Without this a delayed job could miss
 //! its alarm, and a waiting receive its job.
 
-use std::sync::Arc;
-
 use outlast_core::NamespaceId;
 use outlast_store::Error;
 
@@ -39,9 +37,6 @@ impl Drop for Unheard<'_> {
         let shared = &self.engine.shared;
         shared.sweep.look_now();
         shared.operation_started.notify_one();
-        let namespaces = &self.namespaces;
-        shared.wakes.queues_changed(|(namespace, _): &(NamespaceId, Arc<str>)| {
-            namespaces.iter().any(|known| known.is_none_or(|known| known == *namespace))
-        });
+        shared.wakes.namespaces_changed(&self.namespaces);
     }
 }

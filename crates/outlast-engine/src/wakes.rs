@@ -1,21 +1,33 @@
-//! Wake-ups inside this process: who waits for work of a queue, who watches a job. Lossy by design: a waiter looks at the
-//! store after every wake-up, and nothing here is needed for correctness.
+//! Wake-ups: who waits for work of a queue, who watches a job. Lossy by design: a waiter looks at the store after every
+//! wake-up, and nothing here is needed for correctness. What happens here is also told to the other nodes; what they tell
+//! only rings here.
+//!
+//! A ring is *exact* when so many jobs came, or *blind* when there may be any number. A blind ring wakes one waiter of a
+//! queue; whoever finds something wakes two more, until one finds nothing. So a thousand waiters cost a few looks.
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outlast_core::{JobId, NamespaceId};
+use outlast_store::live::{Live, News, Signal};
 use tokio::sync::Notify;
 
-#[derive(Default)]
+/// The rounds of the patrol visit a bell once in so many, so that not all are rung in the same moment.
+pub(crate) const SLICES: usize = 10;
+
 pub(crate) struct Wakes {
+    live: Arc<dyn Live>,
     queues: Bells<(NamespaceId, Arc<str>)>,
     jobs: Bells<JobId>,
 }
 
 impl Wakes {
+    pub(crate) fn new(live: Arc<dyn Live>) -> Wakes {
+        Wakes { live, queues: Bells::default(), jobs: Bells::default() }
+    }
+
     /// Rings for those who wait for work of this queue.
     pub(crate) fn wait_for_queue(&self, namespace: NamespaceId, queue: &Arc<str>) -> Bell<'_, (NamespaceId, Arc<str>)> {
         self.queues.listen((namespace, Arc::clone(queue)))
@@ -26,54 +38,141 @@ impl Wakes {
     }
 
     /// `count` jobs have become eligible: as many waiters look.
-    pub(crate) fn queue_has(&self, namespace: NamespaceId, queue: &str, count: usize) {
-        if self.queues.is_silent() {
-            return;
-        }
-        if let Some(bell) = self.queues.get(&(namespace, queue.into())) {
-            for _ in 0..count {
-                bell.notify_one();
-            }
-        }
+    pub(crate) fn queue_has(&self, namespace: NamespaceId, queue: &str, count: u32) {
+        self.live.tell(Signal::QueueHas { namespace, queue, count });
+        self.ring_queue(namespace, queue, count);
     }
 
     /// Something about the queue changed: all its waiters look.
     pub(crate) fn queue_changed(&self, namespace: NamespaceId, queue: &str) {
-        if let Some(bell) = self.queues.get(&(namespace, queue.into())) {
-            bell.notify_waiters();
+        self.live.tell(Signal::QueueChanged { namespace, queue });
+        if let Some(chime) = self.queues.get(&(namespace, queue.into())) {
+            chime.notify.notify_waiters();
         }
     }
 
-    /// The same for all queues that `concerned` names.
-    pub(crate) fn queues_changed(&self, concerned: impl Fn(&(NamespaceId, Arc<str>)) -> bool) {
-        self.queues.ring_where(concerned);
+    /// The same for all queues of these namespaces; `None` stands for all there are.
+    pub(crate) fn namespaces_changed(&self, namespaces: &[Option<NamespaceId>]) {
+        for namespace in namespaces {
+            self.live.tell(namespace.map_or(Signal::Everything, Signal::NamespaceChanged));
+        }
+        let concerned =
+            |namespace: NamespaceId| namespaces.iter().any(|known| known.is_none_or(|known| known == namespace));
+        self.queues.each(|(namespace, _), chime| {
+            if concerned(*namespace) {
+                chime.notify.notify_waiters();
+            }
+        });
     }
 
     pub(crate) fn job_changed(&self, id: JobId) {
-        if self.jobs.is_silent() {
-            return;
+        self.live.tell(Signal::JobChanged(id));
+        self.ring_job(id);
+    }
+
+    /// For everybody here, and nobody elsewhere.
+    pub(crate) fn wake_everyone(&self) {
+        self.queues.each(|_, chime| chime.notify.notify_waiters());
+        self.jobs.each(|_, chime| chime.notify.notify_waiters());
+    }
+
+    /// Rings for what other nodes told. Changes of queues ring blind: nobody here knows how much there is.
+    pub(crate) fn ring_for(&self, news: &News) {
+        if news.everything || !news.namespaces.is_empty() {
+            self.queues.each(|(namespace, _), chime| {
+                if news.everything || news.namespaces.contains(namespace) {
+                    chime.ring_blind();
+                }
+            });
         }
-        if let Some(bell) = self.jobs.get(&id) {
-            bell.notify_waiters();
+        for (namespace, queues) in &news.queues {
+            for (queue, at_queue) in queues {
+                if at_queue.changed {
+                    self.ring_queue_blind(*namespace, queue);
+                }
+                self.ring_queue(*namespace, queue, at_queue.more);
+            }
+        }
+        if news.everything || news.all_jobs {
+            self.jobs.each(|_, chime| chime.notify.notify_waiters());
+        }
+        for id in &news.jobs {
+            self.ring_job(*id);
         }
     }
 
-    pub(crate) fn wake_everyone(&self) {
-        self.queues.ring_where(|_| true);
-        self.jobs.ring_where(|_| true);
+    /// Wakes those of one slice who may have missed something: one waiter of each queue, and all who watch a job.
+    pub(crate) fn patrol(&self, slice: usize) {
+        self.queues.each(|_, chime| {
+            if chime.slice == slice {
+                chime.ring_blind();
+            }
+        });
+        self.jobs.each(|_, chime| {
+            if chime.slice == slice {
+                chime.notify.notify_waiters();
+            }
+        });
+    }
+
+    fn ring_queue(&self, namespace: NamespaceId, queue: &str, count: u32) {
+        if count == 0 || self.queues.is_silent() {
+            return;
+        }
+        if let Some((listeners, chime)) = self.queues.find(&(namespace, queue.into())) {
+            // More rings than listeners do nothing, and the number may come from elsewhere.
+            for _ in 0..usize::try_from(count).unwrap_or(usize::MAX).min(listeners) {
+                chime.notify.notify_one();
+            }
+        }
+    }
+
+    fn ring_queue_blind(&self, namespace: NamespaceId, queue: &str) {
+        if let Some(chime) = self.queues.get(&(namespace, queue.into())) {
+            chime.ring_blind();
+        }
+    }
+
+    fn ring_job(&self, id: JobId) {
+        if self.jobs.is_silent() {
+            return;
+        }
+        if let Some(chime) = self.jobs.get(&id) {
+            chime.notify.notify_waiters();
+        }
+    }
+}
+
+/// What the listeners of one thing share.
+pub(crate) struct Chime {
+    notify: Notify,
+    /// The last ring was blind, and nobody has found nothing since.
+    is_blind: AtomicBool,
+    /// Grows with each blind ring: a look that began before says nothing about what came since.
+    epoch: AtomicU64,
+    slice: usize,
+}
+
+impl Chime {
+    fn ring_blind(&self) {
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+        self.is_blind.store(true, Ordering::SeqCst);
+        self.notify.notify_one();
     }
 }
 
 /// One bell per thing somebody waits for; it is gone when the last listener is.
 struct Bells<K> {
-    bells: Mutex<HashMap<K, (usize, Arc<Notify>)>>,
+    bells: Mutex<HashMap<K, (usize, Arc<Chime>)>>,
     /// Listeners in all, so that ringing costs nothing while nobody listens.
     listeners: AtomicUsize,
+    /// Bells made so far; gives each its slice.
+    made: AtomicUsize,
 }
 
 impl<K> Default for Bells<K> {
     fn default() -> Bells<K> {
-        Bells { bells: Mutex::new(HashMap::new()), listeners: AtomicUsize::new(0) }
+        Bells { bells: Mutex::new(HashMap::new()), listeners: AtomicUsize::new(0), made: AtomicUsize::new(0) }
     }
 }
 
@@ -81,35 +180,77 @@ impl<K: Hash + Eq + Clone> Bells<K> {
     fn listen(&self, key: K) -> Bell<'_, K> {
         self.listeners.fetch_add(1, Ordering::SeqCst);
         let mut bells = self.lock();
-        let (count, notify) = bells.entry(key.clone()).or_insert_with(|| (0, Arc::new(Notify::new())));
+        let (count, chime) = bells.entry(key.clone()).or_insert_with(|| (0, Arc::new(self.new_chime())));
         *count += 1;
-        Bell { notify: Arc::clone(notify), bells: self, key }
+        Bell { chime: Arc::clone(chime), bells: self, key }
+    }
+
+    fn new_chime(&self) -> Chime {
+        Chime {
+            notify: Notify::new(),
+            is_blind: AtomicBool::new(false),
+            epoch: AtomicU64::new(0),
+            slice: self.made.fetch_add(1, Ordering::Relaxed) % SLICES,
+        }
     }
 
     fn is_silent(&self) -> bool {
         self.listeners.load(Ordering::SeqCst) == 0
     }
 
-    fn get(&self, key: &K) -> Option<Arc<Notify>> {
-        self.lock().get(key).map(|(_, notify)| Arc::clone(notify))
+    fn get(&self, key: &K) -> Option<Arc<Chime>> {
+        self.find(key).map(|(_, chime)| chime)
     }
 
-    fn ring_where(&self, concerned: impl Fn(&K) -> bool) {
-        for (_, (_, notify)) in self.lock().iter().filter(|(key, _)| concerned(key)) {
-            notify.notify_waiters();
+    fn find(&self, key: &K) -> Option<(usize, Arc<Chime>)> {
+        self.lock().get(key).map(|(count, chime)| (*count, Arc::clone(chime)))
+    }
+
+    fn each(&self, mut visit: impl FnMut(&K, &Chime)) {
+        if self.is_silent() {
+            return;
+        }
+        for (key, (_, chime)) in self.lock().iter() {
+            visit(key, chime);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<K, (usize, Arc<Notify>)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<K, (usize, Arc<Chime>)>> {
         self.bells.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A place to listen. Dropping it leaves.
 pub(crate) struct Bell<'a, K: Hash + Eq + Clone> {
-    pub(crate) notify: Arc<Notify>,
+    chime: Arc<Chime>,
     bells: &'a Bells<K>,
     key: K,
+}
+
+impl<K: Hash + Eq + Clone> Bell<'_, K> {
+    pub(crate) fn notify(&self) -> &Notify {
+        &self.chime.notify
+    }
+
+    /// A look begins; its result is told with the number it gets.
+    pub(crate) fn look(&self) -> u64 {
+        self.chime.epoch.load(Ordering::SeqCst)
+    }
+
+    /// This listener looked and found something: after a blind ring there may be more.
+    pub(crate) fn found(&self) {
+        if self.chime.is_blind.load(Ordering::SeqCst) {
+            self.chime.notify.notify_one();
+            self.chime.notify.notify_one();
+        }
+    }
+
+    /// This listener looked in vain: the others would, too.
+    pub(crate) fn found_nothing(&self, look: u64) {
+        if self.chime.epoch.load(Ordering::SeqCst) == look {
+            self.chime.is_blind.store(false, Ordering::SeqCst);
+        }
+    }
 }
 
 impl<K: Hash + Eq + Clone> Drop for Bell<'_, K> {

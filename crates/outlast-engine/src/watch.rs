@@ -24,7 +24,7 @@ impl Engine {
         let end = Instant::now() + wait;
         let bell = self.shared.wakes.watch_job(id);
         loop {
-            let mut rung = std::pin::pin!(bell.notify.notified());
+            let mut rung = std::pin::pin!(bell.notify().notified());
             rung.as_mut().enable();
             let Some(found) = self.shared.store.job(reach, id).await? else {
                 return Ok(None);

@@ -9,6 +9,9 @@ pub enum Error {
     /// The disk is full: nothing new is taken, outcomes still are.
     #[error("the disk is full")]
     DiskFull,
+    /// The database cannot be reached, or could not be for too long.
+    #[error("the database cannot be reached; nothing was stored")]
+    Unavailable,
     /// The store has stopped after a failed write or sync, or is shutting down.
     #[error("the store has stopped")]
     Stopped,

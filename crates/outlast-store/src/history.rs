@@ -85,7 +85,7 @@ pub(crate) fn code<T: PartialEq>(table: &[T], value: T) -> u8 {
     position.and_then(|position| u8::try_from(position).ok()).expect("every value stands in its table")
 }
 
-fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
+pub(crate) fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push(u8::try_from(number & 0x7f).unwrap_or(0) | 0x80);
         number >>= 7;
@@ -94,7 +94,7 @@ fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
 }
 
 /// Length plus one, so that "none" and "empty" differ.
-fn put_text(bytes: &mut Vec<u8>, text: Option<&str>) {
+pub(crate) fn put_text(bytes: &mut Vec<u8>, text: Option<&str>) {
     let Some(text) = text else {
         return put_number(bytes, 0);
     };
@@ -102,8 +102,9 @@ fn put_text(bytes: &mut Vec<u8>, text: Option<&str>) {
     bytes.extend_from_slice(text.as_bytes());
 }
 
-struct Reader<'a> {
-    bytes: &'a [u8],
+/// Reads what the functions above write, from the front.
+pub(crate) struct Reader<'a> {
+    pub(crate) bytes: &'a [u8],
 }
 
 impl Reader<'_> {
@@ -134,7 +135,7 @@ impl Reader<'_> {
         Some(Event { seq, at, kind })
     }
 
-    fn byte(&mut self) -> Option<u8> {
+    pub(crate) fn byte(&mut self) -> Option<u8> {
         let (first, rest) = self.bytes.split_first()?;
         self.bytes = rest;
         Some(*first)
@@ -145,7 +146,7 @@ impl Reader<'_> {
         table.get(usize::from(code)).copied()
     }
 
-    fn number(&mut self) -> Option<u64> {
+    pub(crate) fn number(&mut self) -> Option<u64> {
         let mut number = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -157,7 +158,7 @@ impl Reader<'_> {
         None
     }
 
-    fn text(&mut self) -> Option<Option<Box<str>>> {
+    pub(crate) fn text(&mut self) -> Option<Option<Box<str>>> {
         let Some(length) = self.number()?.checked_sub(1) else {
             return Some(None);
         };

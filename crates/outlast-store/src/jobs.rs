@@ -92,6 +92,8 @@ pub struct Claimed {
     pub held_until: Option<Timestamp>,
     /// The queue delivers to its webhook: asking is useless altogether.
     pub push_only: bool,
+    /// This look was not complete; one after this time will be.
+    pub look_again: Option<Duration>,
 }
 
 /// One command for one job, by someone with this reach.

@@ -10,7 +10,11 @@ pub mod operations;
 pub mod error;
 pub mod step;
 pub mod history;
+pub mod live;
+mod ids;
+mod rows;
 pub mod sqlite;
+pub mod postgres;
 
 pub use error::Error;
 pub use jobs::JobStore;

@@ -3,7 +3,7 @@
 //! a crash in the middle leaves neither doubles nor holes.
 
 use outlast_core::state::{CancelReason, FailReason, State};
-use outlast_core::{Command, Job, NamespaceId, QueueId, Timestamp};
+use outlast_core::{Command, Job, NamespaceId, Queue, QueueId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -71,6 +71,27 @@ pub struct NewOperation {
     pub filter: Filter,
     pub limit: Option<u64>,
     pub rate_per_second: Option<u32>,
+}
+
+impl NewOperation {
+    /// The operation as it begins, before the store has given it a number.
+    pub(crate) fn draft(&self, queue: &Queue, now: Timestamp) -> Operation {
+        Operation {
+            id: OperationId(0),
+            namespace: self.namespace,
+            queue: queue.id,
+            queue_name: queue.name.clone(),
+            kind: self.kind,
+            filter: self.filter.clone(),
+            limit: self.limit,
+            rate_per_second: self.rate_per_second,
+            status: OperationStatus::Running,
+            position: 0,
+            processed: 0,
+            created_at: now,
+            finished_at: None,
+        }
+    }
 }
 
 /// An operation as stored. Every field is durable.

@@ -43,6 +43,12 @@ impl Counts {
         self.0.get(slot(status)).copied().unwrap_or(0)
     }
 
+    pub(crate) fn set(&mut self, status: Status, jobs: u64) {
+        if let Some(count) = self.0.get_mut(slot(status)) {
+            *count = jobs;
+        }
+    }
+
     pub fn add(&mut self, status: Status) {
         if let Some(count) = self.0.get_mut(slot(status)) {
             *count += 1;

@@ -4,7 +4,6 @@
 mod options;
 mod directory;
 mod migrate;
-mod ids;
 mod index;
 mod rows;
 mod hot;

@@ -4,7 +4,8 @@ use outlast_core::alarm::alarm;
 use outlast_core::event::{EventKind, Reason};
 use outlast_core::queue::{DedupeBy, QueueSettings};
 use outlast_core::{
-    Change, Command, Entropy, Event, Job, Queue, Refusal, Spec, Status, Timestamp, Update, decide, invariants,
+    Change, Command, Entropy, Event, Job, NamespaceId, Queue, Refusal, Spec, Status, Timestamp, Update, decide,
+    invariants,
 };
 use sha2::{Digest, Sha256};
 
@@ -84,3 +85,20 @@ pub fn dedupe_key<'a>(spec: &'a Spec, settings: &QueueSettings) -> Option<std::b
 }
 
 pub const PAYLOAD_KEY_MARK: char = '\u{1}';
+
+/// Equal as JSON: white space and the order of keys do not matter.
+pub(crate) fn same_json(one: &str, other: &str) -> bool {
+    let parse = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
+    one == other || parse(one).is_some_and(|value| Some(value) == parse(other))
+}
+
+/// The labels a job is listed by: each tag, and its fair-share key.
+pub(crate) fn labels(job: &Job, namespace: NamespaceId) -> Vec<String> {
+    let tags = job.spec.tags.iter().map(|(name, value)| label(namespace, name, value));
+    tags.chain(job.spec.key.iter().map(|key| label(namespace, "", key))).collect()
+}
+
+/// A tag's name is never empty, so the empty one stands for the fair-share key.
+pub(crate) fn label(namespace: NamespaceId, name: &str, value: &str) -> String {
+    format!("{}\u{1f}{name}\u{1f}{value}", namespace.0)
+}

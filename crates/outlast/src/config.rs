@@ -42,12 +42,14 @@ pub(crate) struct Config {
     pub store: Store,
 }
 
-/// Services outside the process. They are read, so that a file for a larger installation is understood, and refused by
-/// [`Config::unsupported`].
+/// Services outside the process. The URLs may hold passwords.
 #[derive(Debug, Clone)]
 pub(crate) struct External {
+    /// The store; unset means the embedded one.
     pub database_url: Option<Secret>,
+    /// Wake-ups between nodes; only with a database.
     pub redis_url: Option<Secret>,
+    /// Read, so that a file for a later version is understood, and refused by [`Config::unsupported`].
     pub blobs_url: Option<Secret>,
 }
 
@@ -66,6 +68,12 @@ impl Secret {
     }
 }
 
+impl From<String> for Secret {
+    fn from(text: String) -> Secret {
+        Secret(text)
+    }
+}
+
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
@@ -75,9 +83,16 @@ impl fmt::Debug for Secret {
 /// Flags of `serve` and `dev`; they win over everything.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Flags {
-    /// Directory of the embedded store [environment: OUTLAST_DATA] [default: ./outlast-data]
+    /// Directory of the embedded store and of admin.key [environment: OUTLAST_DATA] [default: ./outlast-data]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
+    /// PostgreSQL in place of the embedded store [environment: OUTLAST_DATABASE_URL]
+    // Text of the environment is not shown by ps, so a password is better given there.
+    #[arg(long, value_name = "URL")]
+    pub database_url: Option<Secret>,
+    /// Redis for wake-ups between nodes [environment: OUTLAST_REDIS_URL]
+    #[arg(long, value_name = "URL")]
+    pub redis_url: Option<Secret>,
     /// Address of the HTTP API [environment: OUTLAST_LISTEN] [default: 127.0.0.1:8080]
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
@@ -143,20 +158,11 @@ impl Config {
 
     /// The options that are understood but that this build cannot act on; a server must not start with them.
     pub(crate) fn unsupported(&self) -> Vec<Problem> {
-        let external = [
-            ("database_url", &self.external.database_url),
-            ("redis_url", &self.external.redis_url),
-            ("blobs_url", &self.external.blobs_url),
-        ];
-        let mut problems = Vec::new();
-        for (name, url) in external {
-            if url.is_some() {
-                let message = format!("{name} is set, but this build has only the embedded store");
-                let hint = format!("remove it from the file, or unset OUTLAST_{}", name.to_uppercase());
-                problems.push(Problem::new(Origin::Merged, message).with_hint(hint));
-            }
+        if self.external.blobs_url.is_none() {
+            return Vec::new();
         }
-        problems
+        let problem = Problem::new(Origin::Merged, "blobs_url is set, but this build keeps results in the store");
+        vec![problem.with_hint("remove it from the file, or unset OUTLAST_BLOBS_URL")]
     }
 }
 
@@ -182,6 +188,7 @@ fn environment_layer(environment: &Environment) -> Node {
         ("OUTLAST_DATABASE_URL", &["database_url"]),
         ("OUTLAST_REDIS_URL", &["redis_url"]),
         ("OUTLAST_BLOBS_URL", &["blobs_url"]),
+        ("OUTLAST_ALLOW_UNSAFE_DATABASE", &["store", "allow_unsafe_database"]),
         ("OUTLAST_LOG", &["log", "level"]),
     ] {
         if let Some(value) = environment.setting(variable) {
@@ -198,6 +205,12 @@ fn flag_layer(flags: &Flags) -> Node {
     }
     if let Some(listen) = &flags.listen {
         layer.set(&["listen"], listen.clone(), &Origin::Flag("--listen"));
+    }
+    if let Some(url) = &flags.database_url {
+        layer.set(&["database_url"], url.expose().to_owned(), &Origin::Flag("--database-url"));
+    }
+    if let Some(url) = &flags.redis_url {
+        layer.set(&["redis_url"], url.expose().to_owned(), &Origin::Flag("--redis-url"));
     }
     layer
 }
@@ -221,6 +234,9 @@ fn read(section: &mut Section) -> Config {
     let clash = config.metrics_listen.as_ref().is_some_and(|metrics| *metrics == config.listen && metrics.port != 0);
     if clash {
         section.complain("metrics_listen", "must differ from listen");
+    }
+    if config.external.redis_url.is_some() && config.external.database_url.is_none() {
+        section.complain("redis_url", "is of no use without database_url: the embedded store has one node only");
     }
     config
 }

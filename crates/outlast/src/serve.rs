@@ -1,20 +1,23 @@
 //! The server: builds store, engine and API from their sections of the configuration, runs them, and ends them in order.
 
-use std::fs::{self, OpenOptions};
+mod backing;
+mod database;
+
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
 use outlast_api::{Api, Limits, listen};
 use outlast_engine::Engine;
-use outlast_engine::ports::{SystemClock, SystemEntropy};
-use outlast_store::sqlite::{Options, SqliteStore};
+use outlast_engine::ports::SystemEntropy;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use self::backing::Backing;
 use crate::config::Config;
 
 /// How the server is run.
@@ -28,12 +31,10 @@ pub(crate) enum Mode {
 /// Runs until a signal asks it to stop, or until the store fails.
 pub(crate) async fn run(config: Config, mode: Mode) -> anyhow::Result<()> {
     let listener = bind(&config.listen.to_string()).await?;
-    let clock = Arc::new(SystemClock::start());
     let directory = config.data.clone();
-    let options = store_options(&config, &clock)?;
-    // Blocks this thread, which has nothing else to do yet.
-    let store = Arc::new(SqliteStore::open(options)?);
-    let engine = Engine::new(Arc::clone(&store) as _, clock, Box::new(SystemEntropy::seed()?));
+    let backing = Backing::open(&config).await?;
+    let (store, live, clock) = (Arc::clone(&backing.store), Arc::clone(&backing.live), Arc::clone(&backing.clock));
+    let engine = Engine::new(store, live, clock, Box::new(SystemEntropy::seed()?));
     let key = admin_key(&engine, &config, &directory).await?;
     let api = Api::new(engine.clone(), api_limits(&config));
     let loops = engine.start();
@@ -48,14 +49,14 @@ pub(crate) async fn run(config: Config, mode: Mode) -> anyhow::Result<()> {
     let mut serving = std::pin::pin!(serving);
     tokio::select! {
         () = &mut serving => {}
-        why = store.failed() => fail(&why),
+        why = backing.failed() => fail(&why),
         signal = stop_signal() => {
             tracing::info!(signal = signal?, "stopping: no new hand-outs, requests in flight may finish");
             engine.drain();
             stop.send_replace(true);
             tokio::select! {
                 () = serving => {}
-                why = store.failed() => fail(&why),
+                why = backing.failed() => fail(&why),
             }
         }
     }
@@ -64,7 +65,7 @@ pub(crate) async fn run(config: Config, mode: Mode) -> anyhow::Result<()> {
     }
     engine.stop();
     loops.finish().await;
-    outlast_store::JobStore::close(store.as_ref()).await;
+    backing.close().await;
     tracing::info!("stopped");
     Ok(())
 }
@@ -77,16 +78,6 @@ fn fail(why: &str) -> ! {
 
 async fn bind(address: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
-}
-
-fn store_options(config: &Config, clock: &Arc<SystemClock>) -> anyhow::Result<Options> {
-    let mut options = Options::new(&config.data, Arc::clone(clock) as _, Box::new(SystemEntropy::seed()?));
-    options.page_cache_bytes = config.store.page_cache_bytes;
-    options.job_cache_bytes = config.store.job_cache_bytes;
-    options.waiting_writes_max = config.store.waiting_writes;
-    options.reserve_bytes = config.store.reserve_bytes;
-    options.namespace_waiting_max = u64::try_from(config.limits.namespace_queued)?;
-    Ok(options)
 }
 
 fn api_limits(config: &Config) -> Limits {
@@ -158,8 +149,9 @@ async fn admin_key(engine: &Engine, config: &Config, directory: &Path) -> anyhow
     }
     if engine.has_keys().await? {
         engine.load_keys().await?;
-        let works = in_file.filter(|text| engine.authenticate(text).is_some());
-        return Ok(works.map_or(AdminKey::Elsewhere, |text| AdminKey::Known { text, is_new: false }));
+        let Some(text) = in_file else { return Ok(AdminKey::Elsewhere) };
+        let works = engine.authenticate(&text).await?.is_some();
+        return Ok(if works { AdminKey::Known { text, is_new: false } } else { AdminKey::Elsewhere });
     }
     let text = in_file.unwrap_or_else(|| engine.key_text());
     write_key(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;
@@ -172,6 +164,10 @@ fn key_path(directory: &Path) -> PathBuf {
 }
 
 fn write_key(path: &Path, text: &str) -> std::io::Result<()> {
+    if let Some(directory) = path.parent() {
+        // An embedded store has made it already.
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    }
     let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(path)?;
     file.write_all(text.as_bytes())?;
     file.write_all(b"\n")?;

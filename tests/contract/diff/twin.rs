@@ -29,7 +29,7 @@ struct Twin {
 
 /// Runs the sequence of this seed on the model (with these rules) and on the engine.
 pub fn compare<B: Backend + 'static>(rules: Rules, seed: u64) -> Result<(), String> {
-    let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let mut twin = Twin::new::<B>(rules, seed).await;
         let outcome = twin.run().await;

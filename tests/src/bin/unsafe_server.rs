@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use outlast_api::{Api, Limits, listen};
 use outlast_engine::Engine;
 use outlast_engine::ports::{SystemClock, SystemEntropy};
+use outlast_store::live::Alone;
 use outlast_store::sqlite::{Durability, Options, SqliteStore};
 
 #[tokio::main]
@@ -24,7 +25,8 @@ async fn main() -> anyhow::Result<()> {
     let options =
         Options { durability, ..Options::new(directory, Arc::clone(&clock) as _, Box::new(SystemEntropy::seed()?)) };
     let store = SqliteStore::open(options)?;
-    let engine = Engine::new(Arc::new(store), clock, Box::new(SystemEntropy::seed()?));
+    let live = Arc::new(Alone::embedded());
+    let engine = Engine::new(Arc::new(store), live, clock, Box::new(SystemEntropy::seed()?));
     engine.use_admin_key(&std::env::var("OUTLAST_ADMIN_KEY")?).await?;
     engine.load_keys().await?;
     let _loops = engine.start();

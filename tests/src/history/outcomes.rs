@@ -6,6 +6,7 @@ use super::{Answer, Operation, Outcome, Rule, Violation, violation};
 pub(super) fn check(view: &JobView<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     violations.extend(forgotten_ending(view));
+    violations.extend(refused_yet_done(view));
     violations.extend(runs(view));
     violations.extend(deferrals(view));
     violations.extend(attempts(view));
@@ -33,6 +34,21 @@ fn forgotten_ending(view: &JobView<'_>) -> Option<Violation> {
         }
     }
     None
+}
+
+/// An end that only a client can bring about needs a call that was not refused.
+fn refused_yet_done(view: &JobView<'_>) -> Option<Violation> {
+    let mut acks = view.settles.iter().filter(|settle| settle.outcome == Outcome::Ack);
+    let possible = match view.seen.status.as_str() {
+        "succeeded" | "expired" => acks.any(|ack| ack.operation.may_have_happened()),
+        "cancelled" => view.cancels.iter().any(|cancel| cancel.may_have_happened()),
+        _ => true,
+    };
+    if possible {
+        return None;
+    }
+    let detail = format!("it is {}, and every call that asked for this was refused", view.seen.status);
+    Some(violation(Rule::RefusedYetDone, view.job, detail))
 }
 
 fn runs(view: &JobView<'_>) -> Option<Violation> {

@@ -108,6 +108,10 @@ fn unknown() -> Answer {
     Answer::Unknown("connection reset".into())
 }
 
+fn unavailable() -> Answer {
+    Answer::Refused { status: 503, code: "store_unavailable".into() }
+}
+
 fn refused(code: &str) -> Answer {
     Answer::Refused { status: 409, code: code.into() }
 }
@@ -183,6 +187,22 @@ fn two_jobs_with_one_key_are_found_even_if_one_was_never_answered() {
 #[test]
 fn a_job_from_nowhere_is_found() {
     breaks(&Story::new().finds(seen("queued", 1)), Rule::FromNowhere);
+}
+
+#[test]
+fn a_refused_publish_that_was_stored_is_found() {
+    let refused_twice =
+        Story::new().publish_as("a", refused("store_unavailable")).publish_as("a", refused("overloaded"));
+    breaks(&refused_twice.finds(seen("queued", 1)), Rule::RefusedYetDone);
+    let then_lost = Story::new().publish_as("a", refused("store_unavailable")).publish_as("a", unknown());
+    sound(&then_lost.finds(seen("queued", 1)));
+}
+
+#[test]
+fn a_refused_ack_or_cancel_that_took_effect_is_found() {
+    let acked = Story::new().publish("a").claim("l1", 1, 1).settle("l1", Outcome::Ack, unavailable());
+    breaks(&acked.finds(seen("succeeded", 3)), Rule::RefusedYetDone);
+    breaks(&Story::new().publish("a").cancel(unavailable()).finds(seen("cancelled", 2)), Rule::RefusedYetDone);
 }
 
 #[test]

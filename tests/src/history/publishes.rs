@@ -1,7 +1,7 @@
 //! Publishes against the jobs that exist: nothing acknowledged is missing or altered (I-01), one job per key (I-09),
-//! and no job without a publish.
+//! and no job without a publish that may have happened.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -10,6 +10,7 @@ use super::{Action, Answer, Operation, Rule, Snapshot, Violation, violation};
 pub(super) fn check(operations: &[Operation], snapshot: &Snapshot) -> Vec<Violation> {
     let mut violations = Vec::new();
     let sent = payloads_by_marker(operations);
+    let possible = possible_markers(operations);
 
     let mut known: BTreeMap<&str, &str> = BTreeMap::new();
     for (marker, job) in acknowledged(operations) {
@@ -35,6 +36,10 @@ pub(super) fn check(operations: &[Operation], snapshot: &Snapshot) -> Vec<Violat
             let detail = format!("sent {payload}, stored {}", state.payload);
             violations.push(violation(Rule::PayloadAltered, job, detail));
         }
+        if !possible.contains(state.marker.as_str()) {
+            let detail = format!("job {job} exists, and every publish of it was refused");
+            violations.push(violation(Rule::RefusedYetDone, &state.marker, detail));
+        }
         if let Some(other) = seen.insert(&state.marker, job) {
             let detail = format!("jobs {other} and {job}");
             violations.push(violation(Rule::KeyDoubled, &state.marker, detail));
@@ -51,6 +56,17 @@ fn payloads_by_marker(operations: &[Operation]) -> BTreeMap<&str, &Value> {
         }
     }
     payloads
+}
+
+/// Those of which at least one publish was not refused.
+fn possible_markers(operations: &[Operation]) -> BTreeSet<&str> {
+    let mut markers = BTreeSet::new();
+    for operation in operations.iter().filter(|operation| operation.may_have_happened()) {
+        if let Action::Publish { marker, .. } = &operation.action {
+            markers.insert(marker.as_str());
+        }
+    }
+    markers
 }
 
 fn acknowledged(operations: &[Operation]) -> Vec<(&str, &str)> {

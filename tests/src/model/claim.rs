@@ -12,7 +12,8 @@ impl World {
         let runs = |row: &&Row| row.job.queue == queue.id && row.job.status() == Status::Running;
         let running = self.rows.values().filter(runs).count() as u64;
         let gate = (self.rules.gate)(&queue, want.phase, running, self.now);
-        let mut claimed = Claimed { jobs: Vec::new(), wake_at: None, held_until: None, push_only: false, queue };
+        let mut claimed =
+            Claimed { jobs: Vec::new(), wake_at: None, held_until: None, push_only: false, look_again: None, queue };
         let limit = match gate {
             Gate::Open { limit } => want.limit.min(limit as usize),
             Gate::Probe => want.limit.min(1),

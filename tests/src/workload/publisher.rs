@@ -42,7 +42,7 @@ impl Publisher {
 
     pub(super) async fn run(&mut self, client: &Client) {
         while !self.recorder.is_stopped() {
-            if self.step(client).await == Step::ServerGone {
+            if self.step(client).await == Step::ServerGone && !self.recorder.goes_on().await {
                 return;
             }
         }

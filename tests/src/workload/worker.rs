@@ -30,7 +30,7 @@ impl Worker {
                 Some((claim, outcome)) => self.settle(client, claim, outcome).await,
                 None => self.receive(client).await,
             };
-            if step == Step::ServerGone {
+            if step == Step::ServerGone && !self.recorder.goes_on().await {
                 return;
             }
         }

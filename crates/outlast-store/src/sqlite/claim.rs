@@ -12,7 +12,8 @@ impl Core<'_> {
         let Some(queue) = self.registry.find(want.namespace, &want.queue).cloned() else {
             return Ok(None);
         };
-        let mut claimed = Claimed { jobs: Vec::new(), wake_at: None, held_until: None, push_only: false, queue };
+        let mut claimed =
+            Claimed { jobs: Vec::new(), wake_at: None, held_until: None, push_only: false, look_again: None, queue };
         let running = self.index.counts(claimed.queue.id).get(Status::Running);
         let limit = match gate(&claimed.queue, want.phase, running, self.now) {
             Gate::Open { limit } => usize::try_from(limit).unwrap_or(usize::MAX).min(want.limit),

@@ -121,7 +121,7 @@ impl Core<'_> {
         let Some(queue) = self.registry.find(new.namespace, &new.queue).cloned() else {
             return Ok(0);
         };
-        let mut operation = draft(new, &queue, self.now);
+        let mut operation = new.draft(&queue, self.now);
         let mut count = 0;
         loop {
             let rows = self.candidates(&operation, LOOK_MAX)?;
@@ -210,24 +210,6 @@ impl Core<'_> {
             operations.push(operation(row)?);
         }
         Ok(operations)
-    }
-}
-
-fn draft(new: &NewOperation, queue: &Queue, now: Timestamp) -> Operation {
-    Operation {
-        id: OperationId(0),
-        namespace: new.namespace,
-        queue: queue.id,
-        queue_name: queue.name.clone(),
-        kind: new.kind,
-        filter: new.filter.clone(),
-        limit: new.limit,
-        rate_per_second: new.rate_per_second,
-        status: OperationStatus::Running,
-        position: 0,
-        processed: 0,
-        created_at: now,
-        finished_at: None,
     }
 }
 

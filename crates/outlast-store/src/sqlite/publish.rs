@@ -10,7 +10,7 @@ use super::rows::Record;
 use super::writer::{Core, Fault};
 use crate::history;
 use crate::jobs::{NewJob, Published};
-use crate::step::{birth, dedupe_key};
+use crate::step::{birth, dedupe_key, same_json};
 
 impl Core<'_> {
     pub(super) fn publish(&mut self, jobs: &[NewJob]) -> Result<Vec<Published>, Fault> {
@@ -74,10 +74,4 @@ impl Core<'_> {
         }
         Ok(None)
     }
-}
-
-/// Equal as JSON: white space and the order of keys do not matter.
-fn same_json(one: &str, other: &str) -> bool {
-    let parse = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
-    one == other || parse(one).is_some_and(|value| Some(value) == parse(other))
 }

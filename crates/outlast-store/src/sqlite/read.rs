@@ -10,14 +10,15 @@ use tokio::sync::Semaphore;
 
 use super::directory::database_path;
 use super::hot::select_record;
-use super::ids::Ids;
 use super::options::OpenError;
 use super::registry::Shared;
 use super::rows::{Record, record};
-use super::write::{label, unreadable};
+use super::write::unreadable;
 use crate::error::Error;
 use crate::history;
+use crate::ids::Ids;
 use crate::jobs::{Found, JobPage, ListJobs, Reach};
+use crate::step::label;
 
 /// Readers at work at once; what they hold in memory is bounded by it.
 const READERS_MAX: usize = 16;

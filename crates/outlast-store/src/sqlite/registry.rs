@@ -7,8 +7,8 @@ use outlast_core::gate::Hold;
 use outlast_core::{NamespaceId, Queue, QueueId, QueueSettings, Timestamp};
 use rusqlite::{Connection, Row};
 
-use super::ids::Ids;
 use crate::error::Error;
+use crate::ids::Ids;
 
 /// The committed queues, for readers.
 #[derive(Debug, Default, Clone)]

@@ -12,7 +12,6 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use tokio::sync::{oneshot, watch};
 
 use super::directory::{database_path, lock, touch_database};
-use super::ids::Ids;
 use super::migrate::migrate;
 use super::options::{Durability, OpenError, Options};
 use super::read::Readers;
@@ -20,6 +19,7 @@ use super::registry::Shared;
 use super::reserve::Reserve;
 use super::writer::{Call, Core, Fault, Kind, Outside, Setup, Task, Writer};
 use crate::error::Error;
+use crate::ids::Ids;
 use crate::jobs::{
     Applied, Claim, Claimed, Declined, Due, Found, JobPage, JobStore, ListJobs, NewJob, Order, Published, Reach,
 };

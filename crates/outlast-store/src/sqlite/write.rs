@@ -2,17 +2,18 @@
 
 use outlast_core::gate::{Hold, hold_without};
 use outlast_core::{
-    Command, Effect, Event, Job, JobId, Lease, NamespaceId, Outcome, Queue, QueueId, State, Status, Timestamp, Update,
+    Command, Effect, Event, Job, JobId, Lease, Outcome, Queue, QueueId, State, Status, Timestamp, Update,
 };
 use rusqlite::{OptionalExtension, params};
 
 use super::index::{Index, Place, ready_at};
 use super::registry::Registry;
-use super::rows::{Record, overrides_json, queued_at_column, record, state_columns, tags_json};
+use super::rows::{Record, overrides_json, record, tags_json};
 use super::writer::{Core, Fault};
 use crate::error::Error;
 use crate::history;
-use crate::step::{Step, step};
+use crate::rows::{opened_at_column, queued_at_column, state_columns};
+use crate::step::{Step, labels, step};
 
 /// Events that take more room than this in the hot row move to the history table.
 const HISTORY_BYTES_MAX: usize = 1000;
@@ -103,7 +104,7 @@ impl Core<'_> {
             columns.state_at,
             record.wake_at.map(Timestamp::as_millis),
             record.key_hash,
-            Some(job.opened_at.as_millis()).filter(|_| job.opened_at != job.created_at),
+            opened_at_column(job),
             queued_at_column(job),
         ])?;
         self.hot.insert_spec.execute(params![
@@ -186,7 +187,7 @@ impl Core<'_> {
             record.history,
             columns.state_at,
             record.wake_at.map(Timestamp::as_millis),
-            Some(job.opened_at.as_millis()).filter(|_| job.opened_at != job.created_at),
+            opened_at_column(job),
             queued_at_column(job),
             job.started_at.map(Timestamp::as_millis),
             columns.lease,
@@ -355,17 +356,6 @@ pub(super) enum Transition {
     Unchanged,
     Changed { frees: bool },
     Deleted,
-}
-
-/// The labels a job is listed by: each tag, and its fair-share key.
-fn labels(job: &Job, namespace: NamespaceId) -> Vec<String> {
-    let tags = job.spec.tags.iter().map(|(name, value)| label(namespace, name, value));
-    tags.chain(job.spec.key.iter().map(|key| label(namespace, "", key))).collect()
-}
-
-/// A tag's name is never empty, so the empty one stands for the fair-share key.
-pub(super) fn label(namespace: NamespaceId, name: &str, value: &str) -> String {
-    format!("{}\u{1f}{name}\u{1f}{value}", namespace.0)
 }
 
 fn place(record: &Record, queue: &Queue) -> Place {

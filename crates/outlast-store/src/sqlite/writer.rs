@@ -14,12 +14,12 @@ use tokio::sync::{oneshot, watch};
 use super::cache::Cache;
 use super::directory::Lock;
 use super::hot::Hot;
-use super::ids::Ids;
 use super::index::Index;
 use super::options::{Durability, OpenError};
 use super::registry::{Registry, Shared};
 use super::reserve::Reserve;
 use crate::error::Error;
+use crate::ids::Ids;
 
 /// More operations than this do not share a commit: latency would suffer and nothing be gained.
 const GROUP_MAX: usize = 1000;

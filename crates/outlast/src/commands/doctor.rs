@@ -1,7 +1,8 @@
-//! `outlast doctor`: looks at data directory, configuration, server and key, and says what is wrong. Reads only: it
-//! never writes or repairs anything.
+//! `outlast doctor`: looks at configuration, data directory (or database and Redis), server and key, and says what is
+//! wrong. Reads only: it never writes or repairs anything.
 
 mod disk;
+mod services;
 mod server;
 
 use serde_json::json;
@@ -64,7 +65,11 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Result<(), Fa
         Ok(config) => config.data.clone(),
         Err(_) => crate::client::data_directory(&args.remote, environment),
     };
-    checks.extend(disk::checks(&data));
+    match &loaded {
+        Ok(config) if config.external.database_url.is_some() => checks.extend(services::checks(config).await),
+        // The directory of an embedded store; with a database there is nothing in it but the key.
+        _ => checks.extend(disk::checks(&data)),
+    }
     let remote = Remote { data: Some(data), ..args.remote.clone() };
     checks.extend(server::checks(&remote, environment).await?);
     print(&checks, args.remote.json)?;

@@ -89,14 +89,32 @@ impl Section {
     /// One of a few words.
     pub(crate) fn choice<T: Copy>(&mut self, name: &'static str, choices: &[(&str, T)], fallback: T) -> T {
         let node = self.take(name);
-        if let Value::Text { value, .. } = &node.value
-            && let Some((_, chosen)) = choices.iter().find(|(word, _)| word == value)
-        {
+        let written = match &node.value {
+            Value::Text { value, .. } => Some(value.as_str()),
+            // To some readers of YAML these words are truth values.
+            Value::Bool(true) => Some("on"),
+            Value::Bool(false) => Some("off"),
+            _ => None,
+        };
+        if let Some((_, chosen)) = choices.iter().find(|(word, _)| Some(*word) == written) {
             return *chosen;
         }
         let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
         self.complain(name, &format!("must be one of {}, not {}", words.join(", "), describe(&node.value)));
         fallback
+    }
+
+    /// True or false; as a text, too, since the environment has nothing else.
+    pub(crate) fn switch(&mut self, name: &'static str) -> bool {
+        let node = self.take(name);
+        match &node.value {
+            Value::Bool(value) => return *value,
+            Value::Text { value, .. } if value == "true" => return true,
+            Value::Text { value, .. } if value == "false" => return false,
+            _ => {}
+        }
+        self.complain(name, &format!("must be true or false, not {}", describe(&node.value)));
+        false
     }
 
     pub(crate) fn count(&mut self, name: &'static str, range: RangeInclusive<usize>) -> usize {

@@ -131,7 +131,22 @@ pub(crate) struct Store {
     pub job_cache_bytes: u64,
     pub waiting_writes: usize,
     pub reserve_bytes: u64,
+    pub database_connections: usize,
+    pub prepared_statements: PreparedStatements,
+    pub allow_unsafe_database: bool,
 }
+
+/// Whether statements are prepared under names in the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PreparedStatements {
+    /// Where nothing stands between.
+    Auto,
+    On,
+    Off,
+}
+
+const PREPARED: [(&str, PreparedStatements); 3] =
+    [("auto", PreparedStatements::Auto), ("on", PreparedStatements::On), ("off", PreparedStatements::Off)];
 
 impl Store {
     pub(crate) fn read(section: &mut Section) -> Store {
@@ -140,6 +155,9 @@ impl Store {
             job_cache_bytes: section.bytes("job_cache_bytes", 0..=64 * GIB),
             waiting_writes: section.count("waiting_writes", 1..=1_000_000),
             reserve_bytes: section.bytes("reserve_bytes", MIB..=GIB),
+            database_connections: section.count("database_connections", 8..=1000),
+            prepared_statements: section.choice("prepared_statements", &PREPARED, PreparedStatements::Auto),
+            allow_unsafe_database: section.switch("allow_unsafe_database"),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::sections::PreparedStatements;
 use super::*;
 
 fn environment(variables: &[(&str, &str)]) -> Environment {
@@ -221,15 +222,60 @@ fn secrets_never_appear_in_messages() {
 }
 
 #[test]
-fn external_services_are_understood_and_refused() {
-    let variables = [("OUTLAST_DATABASE_URL", "postgres://user:hunter2@db/outlast")];
+fn a_database_and_a_redis_are_taken_from_every_layer() {
+    let variables =
+        [("OUTLAST_DATABASE_URL", "postgres://user:hunter2@db/outlast"), ("OUTLAST_ALLOW_UNSAFE_DATABASE", "true")];
+    let flags = Flags { redis_url: Some(Secret::new("rediss://:hunter2@cache")), ..Flags::default() };
 
-    let config = load("redis_url: redis://cache\n", &variables).unwrap();
+    let defaults = load("", &[]).unwrap();
+    let config = load_with("database_url: postgres://file\nredis_url: redis://file\n", &variables, flags).unwrap();
+
+    assert_eq!((defaults.store.database_connections, defaults.store.allow_unsafe_database), (16, false));
+    assert_eq!(defaults.external.database_url, None);
+    assert_eq!(config.external.database_url.as_ref().unwrap().expose(), "postgres://user:hunter2@db/outlast");
+    assert_eq!(config.external.redis_url.as_ref().unwrap().expose(), "rediss://:hunter2@cache");
+    assert!(config.store.allow_unsafe_database && config.unsupported().is_empty());
+    assert!(!format!("{config:?}").contains("hunter2"));
+}
+
+#[test]
+fn a_redis_without_a_database_is_refused() {
+    check_refused(
+        "redis_url: redis://cache\n",
+        &["outlast.yaml:1:12: redis_url is of no use without database_url: the embedded store has one node only"],
+    );
+}
+
+#[test]
+fn an_object_store_is_understood_and_refused() {
+    let config = load("blobs_url: s3://hunter2@bucket\n", &[]).unwrap();
+
     let problems: Vec<String> = config.unsupported().iter().map(Problem::to_string).collect();
 
-    assert_eq!(problems.len(), 2);
-    assert!(problems[0].contains("database_url is set, but this build has only the embedded store"), "{problems:?}");
-    assert!(!problems.join("\n").contains("hunter2"));
+    assert_eq!(problems.len(), 1);
+    assert!(problems[0].contains("blobs_url is set, but this build keeps results in the store"), "{problems:?}");
+    assert!(!problems[0].contains("hunter2"));
+}
+
+#[test]
+fn switches_and_words_are_read_however_yaml_takes_them() {
+    for (text, word) in
+        [("auto", PreparedStatements::Auto), ("on", PreparedStatements::On), ("'off'", PreparedStatements::Off)]
+    {
+        let config = load(&format!("store: {{prepared_statements: {text}}}\n"), &[]).unwrap();
+        assert_eq!(config.store.prepared_statements, word, "{text}");
+    }
+    for (text, value) in [("true", true), ("'true'", true), ("false", false)] {
+        let config = load(&format!("store: {{allow_unsafe_database: {text}}}\n"), &[]).unwrap();
+        assert_eq!(config.store.allow_unsafe_database, value, "{text}");
+    }
+    check_refused(
+        "store:\n  database_connections: 7\n  allow_unsafe_database: 1\n",
+        &[
+            "outlast.yaml:2:25: store.database_connections must be a whole number from 8 to 1000, not 7",
+            "outlast.yaml:3:26: store.allow_unsafe_database must be true or false, not 1",
+        ],
+    );
 }
 
 #[test]

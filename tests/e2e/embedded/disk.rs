@@ -67,7 +67,7 @@ async fn a_disk_without_one_free_byte_still_takes_acks_and_heals() {
 impl Rig {
     async fn open() -> Rig {
         let image = Image::new(IMAGE_MEBIBYTES);
-        let server = Launch::fresh().on(&image.path().join("data")).start().await;
+        let server = Launch::embedded().on(&image.path().join("data")).start().await;
         let client = server.client();
         make_queue(&client, "work", json!({"visibilityTimeout": 3600})).await;
         let mut rig = Rig { image, server, client, chance: Chance::seeded(seed("disk full")), expected: Vec::new() };

@@ -56,7 +56,7 @@ async fn check_all(calls: &'static str, in_test: &[u32]) {
 
 /// Runs one server into its error and judges it. Gives the number of publishes it had acknowledged.
 async fn check(injection: Injection) -> usize {
-    let launch = Launch::fresh();
+    let launch = Launch::embedded();
     let log = launch.scratch().join("strace.log");
     let traced = launch.clone().wrapped_by(injection.wrapper(&log));
 

@@ -8,7 +8,7 @@ use outlast_tests::image::{Image, PowerCut};
 use outlast_tests::server::{Launch, Server};
 
 use crate::accounting::{Accounting, lines};
-use crate::kill::unsafe_server;
+use crate::embedded::answer_first::unsafe_server;
 
 const IMAGE_MEBIBYTES: u64 = 192;
 /// Cuts on one file system before it is judged; a soak does many such blocks.
@@ -56,7 +56,7 @@ async fn cut_power_again_and_again(cut: PowerCut) {
     let seed = seed(&rig);
     for block in 0..volume(1, 125) {
         let mut image = Image::new(IMAGE_MEBIBYTES);
-        let mut accounting = open(&image, Launch::fresh(), seed.wrapping_add(block as u64)).await;
+        let mut accounting = open(&image, Launch::embedded(), seed.wrapping_add(block as u64)).await;
         for _ in 0..CUTS_PER_BLOCK {
             accounting.cycle(async |server| lose_power(&mut image, server, cut).await).await;
         }

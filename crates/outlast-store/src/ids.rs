@@ -1,4 +1,4 @@
-//! Ids without an index: the variable bits of a job's UUIDv7 carry its row number, permuted by a key of this store, so
+//! Ids without an index: the variable bits of a job's UUIDv7 carry its row number, permuted by a key of the store, so
 //! that an id leads to its row by arithmetic. The other bits are a check; an id is ours only if making it again from the
 //! row gives the same. The permutation hides how many jobs there are; it protects nothing.
 
@@ -10,33 +10,42 @@ const HALF_MASK: u64 = (1 << HALF_BITS) - 1;
 const ROUNDS: u64 = 4;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ids {
+pub(crate) struct Ids {
     secret: u64,
 }
 
 impl Ids {
-    pub(super) fn new(secret: i64) -> Ids {
+    pub(crate) fn new(secret: i64) -> Ids {
         Ids { secret: secret.cast_unsigned() }
     }
 
-    pub(super) fn id(&self, seq: i64, created_at: Timestamp) -> JobId {
+    pub(crate) fn id(&self, seq: i64, created_at: Timestamp) -> JobId {
         let row = seq.cast_unsigned();
         let check = self.mix(row ^ created_at.as_millis().cast_unsigned().rotate_left(20), ROUNDS) & 0xfff;
         JobId::new(created_at, u128::from(check) << 62 | u128::from(self.permute(row)))
     }
 
     /// The row an id would have; compare the id made from that row before believing it.
-    pub(super) fn seq(&self, id: JobId) -> i64 {
+    pub(crate) fn seq(&self, id: JobId) -> i64 {
         let low = u64::try_from(id.variable() & 0x3fff_ffff_ffff_ffff).unwrap_or(0);
         self.restore(low).cast_signed()
     }
 
     /// The hash an idempotency key is found by. Keyed, so that nobody can choose keys that collide.
-    pub(super) fn key_hash(&self, queue: QueueId, key: &str) -> i64 {
+    pub(crate) fn key_hash(&self, queue: QueueId, key: &str) -> i64 {
+        self.hash(queue.0, key)
+    }
+
+    /// The hash a label is found by.
+    pub(crate) fn label_hash(&self, label: &str) -> i64 {
+        self.hash(u32::MAX, label)
+    }
+
+    fn hash(&self, domain: u32, text: &str) -> i64 {
         let mut digest = Sha256::new();
         digest.update(self.secret.to_le_bytes());
-        digest.update(queue.0.to_le_bytes());
-        digest.update(key.as_bytes());
+        digest.update(domain.to_le_bytes());
+        digest.update(text.as_bytes());
         let bytes: [u8; 32] = digest.finalize().into();
         let (head, _) = bytes.split_first_chunk::<8>().expect("a digest has 32 bytes");
         i64::from_le_bytes(*head)

@@ -17,7 +17,7 @@ const RACERS: usize = 5;
 // I-07, F10: a second start on a directory in use ends at once, and not one byte under it has moved.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_start_is_refused_and_touches_nothing() {
-    let launch = Launch::fresh();
+    let launch = Launch::embedded();
     let server = launch.start().await;
     make_queue(&server.client(), "work", json!({})).await;
     let id = publish(&server.client(), "work", json!(1)).await;
@@ -34,7 +34,7 @@ async fn a_second_start_is_refused_and_touches_nothing() {
 // I-07: a symbolic link is another name for the same directory, not a way around the lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_start_through_a_link_is_refused() {
-    let launch = Launch::fresh();
+    let launch = Launch::embedded();
     let _server = launch.start().await;
     let link = launch.scratch().join("link");
     std::os::unix::fs::symlink(&launch.data, &link).unwrap();
@@ -47,7 +47,7 @@ async fn a_second_start_through_a_link_is_refused() {
 // I-07: of several starts at once exactly one lives, on a fresh directory and on one left by kill -9.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_racing_starts_exactly_one_lives() {
-    let launch = Launch::fresh();
+    let launch = Launch::embedded();
     for round in 0..volume(4, 40) {
         let mut racing = JoinSet::new();
         for _ in 0..RACERS {

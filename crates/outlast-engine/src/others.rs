@@ -1,0 +1,78 @@
+//! Learning what other nodes of a shared store did: by hearing it, and, since hearing may fail, by looking every now and
+//! then. None of these loops runs on an embedded store.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use outlast_core::entropy::unit;
+use tokio::time::sleep;
+
+use crate::engine::Engine;
+use crate::wakes::SLICES;
+
+/// The pause after news that wake many who need not be concerned. A flood of them is heard as one.
+const BLUNT_PAUSE: Duration = Duration::from_millis(20);
+
+impl Engine {
+    /// Do other nodes work on the same store?
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.live.floor().is_some()
+    }
+
+    /// Rings for what others told.
+    pub(crate) async fn run_hearing(self) {
+        let mut stopping = self.stopping();
+        while !*stopping.borrow() {
+            let news = tokio::select! {
+                biased;
+                _ = stopping.changed() => continue,
+                news = self.shared.live.heard() => news,
+            };
+            let shared = &self.shared;
+            shared.wakes.ring_for(&news);
+            if news.everything || news.operations {
+                shared.operation_started.notify_one();
+            }
+            if news.everything || news.keys {
+                shared.keys.changed.notify_one();
+            }
+            if news.everything || !news.namespaces.is_empty() {
+                shared.sweep.look_now();
+            }
+            if news.everything || news.all_jobs || !news.namespaces.is_empty() {
+                sleep(BLUNT_PAUSE).await;
+            }
+        }
+        tracing::debug!("the hearing has ended");
+    }
+
+    /// Wakes each waiter's queue once per floor, a slice of them at a time.
+    pub(crate) async fn run_patrol(self) {
+        let mut stopping = self.stopping();
+        let mut slice = 0;
+        while !*stopping.borrow() {
+            tokio::select! {
+                biased;
+                _ = stopping.changed() => continue,
+                () = self.floor_passes(SLICES) => {}
+            }
+            self.shared.wakes.patrol(slice);
+            slice = (slice + 1) % SLICES;
+        }
+        tracing::debug!("the patrol has ended");
+    }
+
+    /// Ends after a part of the time a waiter may go without looking; never on an embedded store.
+    pub(crate) async fn floor_passes(&self, parts: usize) {
+        match self.shared.live.floor() {
+            Some(floor) => sleep(self.jitter(floor / u32::try_from(parts).unwrap_or(1))).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// A little less than `pause`, so that nodes which started together do not look together, and no look is late.
+    pub(crate) fn jitter(&self, pause: Duration) -> Duration {
+        let mut entropy = self.shared.entropy.lock().unwrap_or_else(PoisonError::into_inner);
+        pause.mul_f64(1.0 - 0.2 * unit(entropy.as_mut()))
+    }
+}

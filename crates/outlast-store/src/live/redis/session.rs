@@ -1,0 +1,109 @@
+//! One connection to Redis from its beginning to its end: a subscriber that hears and a sender that speaks. It lives as long
+//! as the node's own messages come back to it, which is the one proof that both ways work.
+
+use std::future::Future;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use redis::aio::{MultiplexedConnection, PubSubStream};
+use redis::{AsyncConnectionConfig, Client, Msg, RedisResult};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::{Error, State};
+use crate::live::codec::{decode, encode};
+
+/// Connecting, greeting, subscribing: longer is as good as never.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+/// A Redis that takes longer over a message is slower than polling.
+const SEND_MAX: Duration = Duration::from_secs(1);
+/// Two messages are at least so far apart; what is told meanwhile goes into the next one.
+const GAP: Duration = Duration::from_millis(3);
+/// A message goes out this often even if there is nothing to tell.
+const BEAT: Duration = Duration::from_secs(1);
+/// After so long without a message of its own the node takes the link for dead.
+const ECHO_MAX: Duration = Duration::from_secs(3);
+
+impl State {
+    /// Connects and stays connected; returns why it ended. May be dropped at any time: what was not sent is lost, as the
+    /// port allows.
+    pub(super) async fn session(&self, client: &Client) -> Error {
+        let (stream, connection) = match self.connect(client).await {
+            Ok(ends) => ends,
+            Err(error) => return error,
+        };
+        self.connected();
+        tokio::select! {
+            error = self.speak(connection) => error,
+            error = self.hear(stream) => error,
+        }
+    }
+
+    async fn connect(&self, client: &Client) -> Result<(PubSubStream, MultiplexedConnection), Error> {
+        let mut subscriber = within(CONNECT_MAX, client.get_async_pubsub()).await?;
+        within(CONNECT_MAX, subscriber.subscribe(&self.channel)).await?;
+        let config =
+            AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_MAX)).set_response_timeout(Some(SEND_MAX));
+        let connection = within(CONNECT_MAX, client.get_multiplexed_async_connection_with_config(&config)).await?;
+        Ok((subscriber.into_on_message(), connection))
+    }
+
+    /// One message at a time. The first goes at once; under load the gap bounds their number, not their content.
+    async fn speak(&self, mut connection: MultiplexedConnection) -> Error {
+        loop {
+            let sent_at = Instant::now();
+            let message = encode(self.node, &self.outbox.take());
+            let mut publish = redis::cmd("PUBLISH");
+            publish.arg(&self.channel).arg(message);
+            if let Err(error) = within(SEND_MAX, publish.query_async::<i64>(&mut connection)).await {
+                return error;
+            }
+            self.sent.fetch_add(1, Ordering::Relaxed);
+            sleep_until(sent_at + GAP).await;
+            tokio::select! {
+                () = self.outbox.wait() => {}
+                () = sleep_until(sent_at + BEAT) => {}
+            }
+        }
+    }
+
+    async fn hear(&self, mut stream: PubSubStream) -> Error {
+        let mut echoed_at = Instant::now();
+        loop {
+            let message = tokio::select! {
+                message = stream.next() => message,
+                () = sleep_until(echoed_at + ECHO_MAX) => return Error::Silent,
+            };
+            match message {
+                Some(message) if self.take_in(&message) => echoed_at = Instant::now(),
+                Some(_) => {}
+                None => return Error::Closed,
+            }
+        }
+    }
+
+    /// Returns whether it was this node's own.
+    fn take_in(&self, message: &Msg) -> bool {
+        match decode(message.get_payload_bytes()) {
+            Some(own) if own.node == self.node => true,
+            Some(other) => {
+                self.received.fetch_add(1, Ordering::Relaxed);
+                if !other.news.is_empty() {
+                    self.inbox.merge(other.news);
+                }
+                false
+            }
+            None => {
+                self.garbage.fetch_add(1, Ordering::Relaxed);
+                false
+            }
+        }
+    }
+}
+
+pub(super) async fn within<T>(most: Duration, call: impl Future<Output = RedisResult<T>>) -> Result<T, Error> {
+    match timeout(most, call).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(Error::Timeout(most)),
+    }
+}

@@ -1,0 +1,226 @@
+//! Commands on single jobs, and the jobs whose alarm has rung. All jobs of a group are locked in order of their numbers,
+//! so that two groups never wait for each other in a circle.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::future::join;
+use outlast_core::{Command, Evidence, Outcome, Timestamp};
+use tokio_postgres::types::Type;
+
+use super::claim::lease_of;
+use super::lane::Trade;
+use super::registry::queue_columns;
+use super::rows::{job_columns, record};
+use super::session::Sql;
+use super::shared::Shared;
+use super::transact::{Fault, Opening, Tx};
+use super::write::Transition;
+use crate::error::Error;
+use crate::jobs::{Applied, Claimed, Declined, Due, Order, Reach};
+
+pub(super) struct Apply;
+
+pub(super) static LOCK: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        job_columns!(),
+        ", NULL::text FROM job WHERE job.seq = ANY ($1) ORDER BY job.seq FOR UPDATE"
+    ),
+    types: &[Type::INT8_ARRAY],
+};
+/// Read after the jobs are locked, so that a hold that names one of them is seen.
+static QUEUES: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        queue_columns!(),
+        ", pg_current_xact_id_if_assigned()::text
+          FROM queue
+          WHERE queue.id IN (SELECT job.queue FROM job WHERE job.seq = ANY ($1))"
+    ),
+    types: &[Type::INT8_ARRAY],
+};
+static LOCK_QUEUES: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        queue_columns!(),
+        " FROM queue WHERE queue.id = ANY ($1) ORDER BY queue.id FOR NO KEY UPDATE"
+    ),
+    types: &[Type::INT4_ARRAY],
+};
+pub(super) static DUE: Sql = Sql {
+    text: "
+        SELECT alarm.wake_at, alarm.seq, job.created_at
+        FROM alarm
+        JOIN job ON job.seq = alarm.seq
+        ORDER BY alarm.wake_at, alarm.seq
+        LIMIT $1",
+    types: &[Type::INT8],
+};
+
+#[async_trait]
+impl Trade for Apply {
+    type Ask = Vec<Order>;
+    type Answer = Vec<Result<Applied, Declined>>;
+    const MOOT_WITHOUT_RECEIVER: bool = false;
+
+    fn weight(ask: &Vec<Order>) -> usize {
+        ask.len()
+    }
+
+    async fn run(asks: &[Vec<Order>], tx: &mut Tx<'_>) -> Result<Vec<Vec<Result<Applied, Declined>>>, Fault> {
+        let ids = tx.shared.ids;
+        let seqs: BTreeSet<i64> = asks.iter().flatten().map(|order| ids.seq(order.id)).collect();
+        let seqs: Vec<i64> = seqs.into_iter().collect();
+        load(&seqs, tx).await?;
+        lock_queues(asks, tx).await?;
+        let mut answers = Vec::with_capacity(asks.len());
+        for ask in asks {
+            answers.push(ask.iter().map(|order| apply_one(order, tx)).collect::<Result<_, Error>>()?);
+        }
+        Ok(answers)
+    }
+}
+
+/// Begins, locks the jobs, and reads their queues, in one flight.
+async fn load(seqs: &[i64], tx: &mut Tx<'_>) -> Result<(), Fault> {
+    let session = tx.session;
+    session.ready(&[&LOCK, &QUEUES]).await?;
+    let flight = async {
+        let (jobs, queues) = join(session.query(&LOCK, &[&seqs]), session.query(&QUEUES, &[&seqs])).await;
+        Ok((jobs?, queues?))
+    };
+    let (jobs, queues) = tx.begin(Opening::default(), flight).await?.rest;
+    take_in(&jobs, &queues, tx)
+}
+
+/// Locks more jobs inside a transaction that has begun.
+pub(super) async fn load_more(seqs: &[i64], tx: &mut Tx<'_>) -> Result<(), Fault> {
+    let jobs = tx.session.query(&LOCK, &[&seqs]).await?;
+    let queues = tx.session.query(&QUEUES, &[&seqs]).await?;
+    take_in(&jobs, &queues, tx)
+}
+
+fn take_in(jobs: &[tokio_postgres::Row], queues: &[tokio_postgres::Row], tx: &mut Tx<'_>) -> Result<(), Fault> {
+    for row in queues {
+        tx.number = tx.number.take().or(row.get(10));
+        let queue = tx.shared.registry.queue(row, 0)?;
+        tx.writes.know_queue(queue);
+    }
+    for row in jobs {
+        match record(row, tx.shared.ids) {
+            Ok(record) => tx.writes.load(record),
+            Err(error) => {
+                let seq: i64 = row.get(0);
+                tracing::error!(row = seq, %error, "a job cannot be read; it is set aside");
+                tx.writes.set_aside.push(seq);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A queue's hold is decided on alone. Locked are the queues that have one and those that may get one.
+async fn lock_queues(asks: &[Vec<Order>], tx: &mut Tx<'_>) -> Result<(), Fault> {
+    let mut queues: BTreeSet<i32> = BTreeSet::new();
+    for order in asks.iter().flatten() {
+        let defers = matches!(order.command, Command::Report { outcome: Outcome::Defer { .. }, .. });
+        let queue = tx.writes.get(tx.shared.ids.seq(order.id)).and_then(|record| tx.writes.queue(record.job.queue));
+        if let Some(queue) = queue.filter(|queue| defers || queue.hold.is_some()) {
+            queues.insert(queue.id.0.cast_signed());
+        }
+    }
+    lock_holds(&queues.into_iter().collect::<Vec<_>>(), tx).await
+}
+
+pub(super) async fn lock_holds(queues: &[i32], tx: &mut Tx<'_>) -> Result<(), Fault> {
+    if queues.is_empty() {
+        return Ok(());
+    }
+    for row in &tx.session.query(&LOCK_QUEUES, &[&queues]).await? {
+        let queue = tx.shared.registry.queue(row, 0)?;
+        tx.writes.know_queue(queue);
+    }
+    Ok(())
+}
+
+fn apply_one(order: &Order, tx: &mut Tx<'_>) -> Result<Result<Applied, Declined>, Error> {
+    let seq = tx.shared.ids.seq(order.id);
+    let found = tx.writes.get(seq).filter(|record| record.job.id == order.id);
+    let queue = found.and_then(|record| tx.writes.queue(record.job.queue)).cloned();
+    let Some(queue) = queue.filter(|queue| order.reach.covers(queue)) else {
+        return match tx.writes.set_aside.contains(&seq) {
+            true => Err(Error::Corrupt(format!("job row {seq}"))),
+            false => Ok(Err(Declined::NotFound)),
+        };
+    };
+    let before = tx.writes.get(seq).map(|record| (record.job.status(), record.job.version));
+    let done = tx.transition(seq, order.command.clone())?;
+    let after = tx.writes.get(seq);
+    let (status, version) = after
+        .map(|record| (record.job.status(), record.job.version))
+        .or(before)
+        .unwrap_or((outlast_core::Status::Failed, 0));
+    let mut applied = Applied {
+        id: order.id,
+        queue,
+        status,
+        version,
+        changed: false,
+        deleted: false,
+        frees: false,
+        wake_at: after.and_then(|record| record.wake_at),
+    };
+    match done {
+        None => return Ok(Err(Declined::NotFound)),
+        Some(Transition::Refused(refusal)) => return Ok(Err(Declined::Refused(refusal))),
+        Some(Transition::Unchanged) => {}
+        Some(Transition::Changed { frees }) => {
+            applied.changed = true;
+            applied.frees = frees;
+        }
+        Some(Transition::Deleted) => {
+            applied.changed = true;
+            applied.deleted = true;
+        }
+    }
+    Ok(Ok(applied))
+}
+
+/// Jobs whose alarm has rung by the time this node knows; whether it really has is decided by `apply`.
+pub(super) async fn due(shared: &Arc<Shared>, limit: usize) -> Result<Due, Error> {
+    let now = shared.now();
+    let rows = shared.read(&DUE, &[&i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX)]).await?;
+    let mut due = Due::default();
+    for row in rows {
+        let at = Timestamp::from_millis(row.get(0));
+        if at > now || due.jobs.len() >= limit {
+            due.next = Some(at);
+            break;
+        }
+        due.jobs.push(shared.ids.id(row.get(1), Timestamp::from_millis(row.get(2))));
+    }
+    Ok(due)
+}
+
+/// Hands back what nobody received. If it fails, the leases run out by themselves.
+pub(super) fn release(shared: &Arc<Shared>, claimed: Option<Claimed>) {
+    let orders: Vec<Order> = claimed
+        .into_iter()
+        .flat_map(|claimed| claimed.jobs)
+        .filter_map(|job| {
+            let command =
+                Command::Report { lease: lease_of(&job), outcome: Outcome::Release, evidence: Evidence::default() };
+            lease_of(&job).map(|_| Order { id: job.id, reach: Reach::Everything, command })
+        })
+        .collect();
+    if orders.is_empty() {
+        return;
+    }
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move {
+        let asks = [orders];
+        let _ = shared.transact(&mut super::lane::Group::<Apply>(&asks)).await;
+    });
+}

@@ -1,0 +1,384 @@
+//! The writes of a transaction as columns: one array per column, one statement per table.
+
+use std::collections::BTreeMap;
+
+use futures_util::future::{BoxFuture, join_all};
+use outlast_core::Status;
+use tokio_postgres::Error;
+use tokio_postgres::types::Type;
+
+use super::packed::pack;
+use super::rows::{Record, spec_json};
+use super::session::{Parameter, Session, Sql};
+use super::write::{Entry, Fate, Place, Writes};
+
+/// Everything that is to be sent, borrowed from the writes.
+#[derive(Default)]
+pub(super) struct Batch<'w> {
+    born: Jobs,
+    specs: Vec<Option<String>>,
+    changed: Jobs,
+    deleted: Vec<i64>,
+    ready: Line,
+    ready_gone: Line,
+    alarms: Pairs,
+    alarms_gone: Pairs,
+    dead: Line,
+    dead_gone: Line,
+    payloads: (Vec<i64>, Vec<&'w str>),
+    new_payloads: (Vec<i64>, Vec<&'w str>),
+    results: (Vec<i64>, Vec<&'w str>),
+    results_gone: Vec<i64>,
+    history: (Vec<i64>, Vec<i64>, Vec<&'w [u8]>),
+    labels: Pairs,
+    labels_gone: Pairs,
+    keys: Pairs,
+    keys_gone: Pairs,
+    holds: Holds,
+    set_aside: Vec<i64>,
+    tally: BTreeMap<i32, [i64; 7]>,
+    tally_columns: (Vec<i32>, Vec<i16>, [Vec<i64>; 7]),
+}
+
+/// Queues with the end of their hold and its probe.
+type Holds = (Vec<i32>, Vec<Option<i64>>, Vec<Option<Vec<u8>>>);
+type Pairs = (Vec<i64>, Vec<i64>);
+
+/// Rows of `ready`, and of `dead`, which has only the first and the last column.
+#[derive(Default)]
+struct Line {
+    queue: Vec<i32>,
+    place: Vec<i16>,
+    ready_at: Vec<i64>,
+    seq: Vec<i64>,
+}
+
+/// Rows of `job`.
+#[derive(Default)]
+struct Jobs {
+    seq: Vec<i64>,
+    created_at: Vec<i64>,
+    queue: Vec<i32>,
+    status: Vec<i16>,
+    state: Vec<Vec<u8>>,
+}
+
+impl Jobs {
+    fn push(&mut self, record: &Record) {
+        self.seq.push(record.seq);
+        self.created_at.push(record.job.created_at.as_millis());
+        self.queue.push(record.job.queue.0.cast_signed());
+        self.status.push(i16::try_from(status_slot(record.job.status())).unwrap_or(0));
+        self.state.push(pack(record));
+    }
+}
+
+/// The stored form of a status, and its place among the counts.
+fn status_slot(status: Status) -> usize {
+    Status::ALL.iter().position(|one| *one == status).unwrap_or(0)
+}
+
+impl Line {
+    fn push(&mut self, place: Place, seq: i64) {
+        self.queue.push(place.queue.0.cast_signed());
+        self.place.push(100 - i16::from(place.priority));
+        self.ready_at.push(place.ready_at.as_millis());
+        self.seq.push(seq);
+    }
+}
+
+fn push(pairs: &mut Pairs, pair: (i64, i64)) {
+    pairs.0.push(pair.0);
+    pairs.1.push(pair.1);
+}
+
+impl<'w> Batch<'w> {
+    pub(super) fn of(writes: &'w Writes, slot: i16) -> Batch<'w> {
+        let mut batch = Batch::default();
+        for entry in writes.entries() {
+            batch.add(entry);
+        }
+        for (seq, body) in &writes.payloads {
+            let born = batch.born.seq.binary_search(seq).is_ok();
+            let payloads = if born { &mut batch.new_payloads } else { &mut batch.payloads };
+            payloads.0.push(*seq);
+            payloads.1.push(body);
+        }
+        for (seq, body) in &writes.results {
+            match body {
+                Some(body) => {
+                    batch.results.0.push(*seq);
+                    batch.results.1.push(body);
+                }
+                None => batch.results_gone.push(*seq),
+            }
+        }
+        for (seq, first, events) in &writes.history {
+            batch.history.0.push(*seq);
+            batch.history.1.push(*first);
+            batch.history.2.push(events);
+        }
+        writes.labels.iter().for_each(|pair| push(&mut batch.labels, *pair));
+        writes.labels_gone.iter().for_each(|pair| push(&mut batch.labels_gone, *pair));
+        writes.keys.iter().for_each(|pair| push(&mut batch.keys, *pair));
+        // In order, so that two transactions which drop the same keys do not wait for each other.
+        let mut keys_gone = writes.keys_gone.clone();
+        keys_gone.sort_unstable();
+        keys_gone.into_iter().for_each(|pair| push(&mut batch.keys_gone, pair));
+        for (queue, hold) in &writes.holds {
+            batch.holds.0.push(queue.0.cast_signed());
+            batch.holds.1.push(hold.map(|hold| hold.until.as_millis()));
+            let probe = hold.and_then(|hold| hold.probe);
+            batch.holds.2.push(probe.map(|probe| probe.as_u128().to_be_bytes().to_vec()));
+        }
+        batch.set_aside.clone_from(&writes.set_aside);
+        batch.count(slot);
+        batch
+    }
+
+    fn add(&mut self, entry: &'w Entry) {
+        let (seq, record) = (entry.record.seq, &entry.record);
+        match entry.fate {
+            Fate::Untouched => return,
+            Fate::Changed if entry.before.is_none() => {
+                self.born.push(record);
+                self.specs.push(spec_json(&record.job.spec));
+            }
+            Fate::Changed | Fate::Rearmed => self.changed.push(record),
+            Fate::Deleted => self.deleted.push(seq),
+        }
+        let after = (entry.fate != Fate::Deleted).then(|| Place::of(record));
+        self.move_line(entry.before, after, seq);
+        self.move_alarm(entry.before, after, seq);
+        for (place, sign) in [(entry.before, -1), (after, 1)] {
+            if let Some(place) = place {
+                let counts = self.tally.entry(place.queue.0.cast_signed()).or_default();
+                if let Some(count) = counts.get_mut(status_slot(place.status)) {
+                    *count += sign;
+                }
+            }
+        }
+    }
+
+    fn move_line(&mut self, before: Option<Place>, after: Option<Place>, seq: i64) {
+        let of = |status: Status, place: Option<Place>| place.filter(|place| place.status == status);
+        let (from, to) = (of(Status::Queued, before), of(Status::Queued, after));
+        if from.map(|place| place.ready_at) != to.map(|place| place.ready_at) {
+            from.into_iter().for_each(|place| self.ready_gone.push(place, seq));
+            to.into_iter().for_each(|place| self.ready.push(place, seq));
+        }
+        let (from, to) = (of(Status::Failed, before), of(Status::Failed, after));
+        if from.is_some() != to.is_some() {
+            from.into_iter().for_each(|place| self.dead_gone.push(place, seq));
+            to.into_iter().for_each(|place| self.dead.push(place, seq));
+        }
+    }
+
+    fn move_alarm(&mut self, before: Option<Place>, after: Option<Place>, seq: i64) {
+        let (from, to) = (before.and_then(|place| place.wake_at), after.and_then(|place| place.wake_at));
+        if from != to {
+            from.into_iter().for_each(|at| push(&mut self.alarms_gone, (at.as_millis(), seq)));
+            to.into_iter().for_each(|at| push(&mut self.alarms, (at.as_millis(), seq)));
+        }
+    }
+
+    fn count(&mut self, slot: i16) {
+        for (queue, counts) in std::mem::take(&mut self.tally) {
+            if counts.iter().all(|count| *count == 0) {
+                continue;
+            }
+            self.tally_columns.0.push(queue);
+            self.tally_columns.1.push(slot);
+            for (column, count) in self.tally_columns.2.iter_mut().zip(counts) {
+                column.push(count);
+            }
+        }
+    }
+
+    pub(super) async fn ready(&self, session: &Session) -> Result<(), Error> {
+        let statements: Vec<&Sql> = self.statements().into_iter().map(|(sql, _)| sql).collect();
+        session.ready(&statements).await
+    }
+
+    /// All in one flight, in this order.
+    pub(super) async fn send(&self, session: &Session) -> Result<(), Error> {
+        let statements = self.statements();
+        let sent: Vec<BoxFuture<'_, Result<u64, Error>>> = statements
+            .iter()
+            .map(|(sql, parameters)| -> BoxFuture<'_, Result<u64, Error>> {
+                Box::pin(session.execute(sql, parameters))
+            })
+            .collect();
+        for outcome in join_all(sent).await {
+            outcome?;
+        }
+        Ok(())
+    }
+
+    /// The statements that have something to do. The counts come last: their rows are the only ones that transactions of
+    /// one queue share, and so are locked for as short as possible.
+    fn statements<'b>(&'b self) -> Vec<(&'static Sql, Vec<Parameter<'b>>)> {
+        let mut list: Vec<(&'static Sql, Vec<Parameter<'b>>)> = Vec::with_capacity(8);
+        let mut add = |sql: &'static Sql, rows: usize, parameters: Vec<Parameter<'b>>| {
+            if rows > 0 {
+                list.push((sql, parameters));
+            }
+        };
+        let (born, changed) = (&self.born, &self.changed);
+        let insert: Vec<Parameter<'b>> =
+            vec![&born.seq, &born.created_at, &born.queue, &born.status, &born.state, &self.specs];
+        add(&INSERT_JOB, born.seq.len(), insert);
+        add(&INSERT_PAYLOAD, self.new_payloads.0.len(), vec![&self.new_payloads.0, &self.new_payloads.1]);
+        add(&UPDATE_JOB, changed.seq.len(), vec![&changed.seq, &changed.status, &changed.state]);
+        add(&UPDATE_PAYLOAD, self.payloads.0.len(), vec![&self.payloads.0, &self.payloads.1]);
+        add(&DELETE_JOBS, self.deleted.len(), vec![&self.deleted]);
+        let line = |line: &'_ Line| line.seq.len();
+        let gone = &self.ready_gone;
+        add(&DELETE_READY, line(gone), vec![&gone.queue, &gone.place, &gone.ready_at, &gone.seq]);
+        let ready = &self.ready;
+        add(&INSERT_READY, line(ready), vec![&ready.queue, &ready.place, &ready.ready_at, &ready.seq]);
+        add(&DELETE_ALARMS, self.alarms_gone.0.len(), vec![&self.alarms_gone.0, &self.alarms_gone.1]);
+        add(&INSERT_ALARMS, self.alarms.0.len(), vec![&self.alarms.0, &self.alarms.1]);
+        add(&DELETE_DEAD, line(&self.dead_gone), vec![&self.dead_gone.queue, &self.dead_gone.seq]);
+        add(&INSERT_DEAD, line(&self.dead), vec![&self.dead.queue, &self.dead.seq]);
+        add(&KEEP_RESULTS, self.results.0.len(), vec![&self.results.0, &self.results.1]);
+        add(&DELETE_RESULTS, self.results_gone.len(), vec![&self.results_gone]);
+        add(&INSERT_HISTORY, self.history.0.len(), vec![&self.history.0, &self.history.1, &self.history.2]);
+        add(&INSERT_LABELS, self.labels.0.len(), vec![&self.labels.0, &self.labels.1]);
+        add(&DELETE_LABELS, self.labels_gone.0.len(), vec![&self.labels_gone.0, &self.labels_gone.1]);
+        add(&TAKE_KEYS, self.keys.0.len(), vec![&self.keys.0, &self.keys.1]);
+        add(&DROP_KEYS, self.keys_gone.0.len(), vec![&self.keys_gone.0, &self.keys_gone.1]);
+        add(&DELETE_KEYS, self.keys_gone.0.len(), vec![&self.keys_gone.0]);
+        add(&UPDATE_HOLDS, self.holds.0.len(), vec![&self.holds.0, &self.holds.1, &self.holds.2]);
+        add(&SET_ASIDE_READY, self.set_aside.len(), vec![&self.set_aside]);
+        add(&SET_ASIDE_ALARM, self.set_aside.len(), vec![&self.set_aside]);
+        let (queue, slot, [pending, queued, running, succeeded, failed, cancelled, expired]) = &self.tally_columns;
+        let tally: Vec<Parameter<'_>> =
+            vec![queue, slot, pending, queued, running, succeeded, failed, cancelled, expired];
+        add(&COUNT, queue.len(), tally);
+        list
+    }
+}
+
+const I8: Type = Type::INT8_ARRAY;
+const I4: Type = Type::INT4_ARRAY;
+const I2: Type = Type::INT2_ARRAY;
+const BYTES: Type = Type::BYTEA_ARRAY;
+const TEXT: Type = Type::TEXT_ARRAY;
+
+pub(super) static INSERT_JOB: Sql = Sql {
+    text: "
+        INSERT INTO job (seq, created_at, queue, status, state, spec)
+        SELECT * FROM unnest($1, $2, $3, $4, $5, $6)",
+    types: &[I8, I8, I4, I2, BYTES, TEXT],
+};
+pub(super) static UPDATE_JOB: Sql = Sql {
+    text: "
+        UPDATE job
+        SET status = new.status, state = new.state
+        FROM unnest($1, $2, $3) AS new (seq, status, state)
+        WHERE job.seq = new.seq",
+    types: &[I8, I2, BYTES],
+};
+static INSERT_PAYLOAD: Sql =
+    Sql { text: "INSERT INTO payload (seq, body) SELECT * FROM unnest($1, $2)", types: &[I8, TEXT] };
+static UPDATE_PAYLOAD: Sql = Sql {
+    text: "UPDATE payload SET body = new.body FROM unnest($1, $2) AS new (seq, body) WHERE payload.seq = new.seq",
+    types: &[I8, TEXT],
+};
+/// One statement for all tables that have rows of a job by its number alone.
+static DELETE_JOBS: Sql = Sql {
+    text: "
+        WITH payloads AS (DELETE FROM payload WHERE seq = ANY ($1)),
+             results AS (DELETE FROM result WHERE seq = ANY ($1)),
+             histories AS (DELETE FROM history WHERE job = ANY ($1))
+        DELETE FROM job WHERE seq = ANY ($1)",
+    types: &[I8],
+};
+pub(super) static DELETE_READY: Sql = Sql {
+    text: "
+        DELETE FROM ready
+        USING unnest($1, $2, $3, $4) AS gone (queue, place, ready_at, seq)
+        WHERE ready.queue = gone.queue AND ready.place = gone.place AND ready.ready_at = gone.ready_at
+            AND ready.seq = gone.seq",
+    types: &[I4, I2, I8, I8],
+};
+static INSERT_READY: Sql = Sql {
+    text: "INSERT INTO ready (queue, place, ready_at, seq) SELECT * FROM unnest($1, $2, $3, $4)",
+    types: &[I4, I2, I8, I8],
+};
+pub(super) static DELETE_ALARMS: Sql = Sql {
+    text: "
+        DELETE FROM alarm
+        USING unnest($1, $2) AS gone (wake_at, seq)
+        WHERE alarm.wake_at = gone.wake_at AND alarm.seq = gone.seq",
+    types: &[I8, I8],
+};
+static INSERT_ALARMS: Sql =
+    Sql { text: "INSERT INTO alarm (wake_at, seq) SELECT * FROM unnest($1, $2)", types: &[I8, I8] };
+static DELETE_DEAD: Sql = Sql {
+    text: "DELETE FROM dead USING unnest($1, $2) AS gone (queue, seq) WHERE dead.queue = gone.queue AND dead.seq = gone.seq",
+    types: &[I4, I8],
+};
+static INSERT_DEAD: Sql = Sql { text: "INSERT INTO dead (queue, seq) SELECT * FROM unnest($1, $2)", types: &[I4, I8] };
+static KEEP_RESULTS: Sql = Sql {
+    text: "
+        INSERT INTO result (seq, body)
+        SELECT * FROM unnest($1, $2)
+        ON CONFLICT (seq) DO UPDATE SET body = excluded.body",
+    types: &[I8, TEXT],
+};
+static DELETE_RESULTS: Sql = Sql { text: "DELETE FROM result WHERE seq = ANY ($1)", types: &[I8] };
+static INSERT_HISTORY: Sql =
+    Sql { text: "INSERT INTO history (job, first, events) SELECT * FROM unnest($1, $2, $3)", types: &[I8, I8, BYTES] };
+static INSERT_LABELS: Sql = Sql {
+    text: "INSERT INTO label (label, seq) SELECT * FROM unnest($1, $2) ON CONFLICT DO NOTHING",
+    types: &[I8, I8],
+};
+static DELETE_LABELS: Sql = Sql {
+    text: "DELETE FROM label USING unnest($1, $2) AS gone (label, seq) WHERE label.label = gone.label AND label.seq = gone.seq",
+    types: &[I8, I8],
+};
+static TAKE_KEYS: Sql = Sql {
+    text: "
+        UPDATE dedupe
+        SET seqs = dedupe.seqs || taken.seqs
+        FROM (SELECT hash, array_agg(seq ORDER BY seq) AS seqs FROM unnest($1, $2) AS one (hash, seq) GROUP BY hash)
+            AS taken
+        WHERE dedupe.hash = taken.hash",
+    types: &[I8, I8],
+};
+static DROP_KEYS: Sql = Sql {
+    text: "
+        UPDATE dedupe
+        SET seqs = ARRAY(SELECT seq FROM unnest(dedupe.seqs) AS seq WHERE NOT seq = ANY (gone.seqs))
+        FROM (SELECT hash, array_agg(seq) AS seqs FROM unnest($1, $2) AS one (hash, seq) GROUP BY hash) AS gone
+        WHERE dedupe.hash = gone.hash",
+    types: &[I8, I8],
+};
+static DELETE_KEYS: Sql =
+    Sql { text: "DELETE FROM dedupe WHERE hash = ANY ($1) AND cardinality(seqs) = 0", types: &[I8] };
+static UPDATE_HOLDS: Sql = Sql {
+    text: "
+        UPDATE queue
+        SET hold_until = new.hold_until, hold_probe = new.hold_probe
+        FROM unnest($1, $2, $3) AS new (id, hold_until, hold_probe)
+        WHERE queue.id = new.id",
+    types: &[I4, I8, BYTES],
+};
+static SET_ASIDE_READY: Sql = Sql {
+    text: "DELETE FROM ready USING job WHERE job.seq = ANY ($1) AND ready.queue = job.queue AND ready.seq = job.seq",
+    types: &[I8],
+};
+static SET_ASIDE_ALARM: Sql = Sql { text: "DELETE FROM alarm WHERE seq = ANY ($1)", types: &[I8] };
+pub(super) static COUNT: Sql = Sql {
+    text: "
+        INSERT INTO tally AS known (queue, slot, pending, queued, running, succeeded, failed, cancelled, expired)
+        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)
+        ON CONFLICT (queue, slot) DO UPDATE
+        SET pending = known.pending + excluded.pending, queued = known.queued + excluded.queued,
+            running = known.running + excluded.running, succeeded = known.succeeded + excluded.succeeded,
+            failed = known.failed + excluded.failed, cancelled = known.cancelled + excluded.cancelled,
+            expired = known.expired + excluded.expired",
+    types: &[I4, I2, I8, I8, I8, I8, I8, I8, I8],
+};

@@ -1,0 +1,390 @@
+//! Handing out: a few claimers per node take jobs for all consumers that ask at the same time. The order comes from the
+//! table `ready`, the lock from the job's row, the effect from `decide`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::{join, join_all};
+use outlast_core::gate::{Gate, gate};
+use outlast_core::{Command, NamespaceId, Queue, State, Status};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::apply::release;
+use super::lane::Trade;
+use super::marks::{Look, Marks, Rank};
+use super::registry::queue_columns;
+use super::rows::{job_columns, record};
+use super::session::{Parameter, Sql};
+use super::shared::Shared;
+use super::transact::{Fault, Opening, Tx};
+use super::write::{Place, Transition};
+use crate::error::Error;
+use crate::jobs::{Claim, Claimed};
+
+pub(super) struct HandOut;
+
+/// The row of the job is what is locked and passed over when somebody else has it: all who move a job hold it. A row of
+/// `ready` that was there when the statement began may be outdated, so the status is asked again under the lock.
+pub(super) static TAKE: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        job_columns!(),
+        ", payload.body
+          FROM ready
+          JOIN job ON job.seq = ready.seq
+          JOIN payload ON payload.seq = ready.seq
+          WHERE ready.queue = $1 AND (ready.place, ready.ready_at, ready.seq) >= ($3, $4, $5) AND job.status = 1
+          ORDER BY ready.place, ready.ready_at, ready.seq
+          LIMIT $2
+          FOR UPDATE OF job SKIP LOCKED"
+    ),
+    types: &[Type::INT4, Type::INT8, Type::INT2, Type::INT8, Type::INT8],
+};
+
+/// With the number of the transaction, which it has once it has locked a row.
+static QUEUES: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        queue_columns!(),
+        ", pg_current_xact_id_if_assigned()::text
+          FROM queue
+          JOIN unnest($1, $2) AS wanted (namespace, name)
+              ON queue.namespace = wanted.namespace AND queue.name = wanted.name"
+    ),
+    types: &[Type::INT4_ARRAY, Type::TEXT_ARRAY],
+};
+
+/// For queues that count what runs or wait for a probe: one claimer at a time.
+static LOCK_QUEUE: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        queue_columns!(),
+        ", pg_current_xact_id()::text
+          FROM queue
+          WHERE queue.namespace = $1 AND queue.name = $2
+          FOR NO KEY UPDATE"
+    ),
+    types: &[Type::INT4, Type::TEXT],
+};
+static RUNNING: Sql =
+    Sql { text: "SELECT coalesce(sum(running), 0)::bigint FROM tally WHERE queue = $1", types: &[Type::INT4] };
+
+type Name = (NamespaceId, Arc<str>);
+
+#[async_trait]
+impl Trade for HandOut {
+    type Ask = Claim;
+    type Answer = Option<Claimed>;
+    const MOOT_WITHOUT_RECEIVER: bool = true;
+
+    fn weight(ask: &Claim) -> usize {
+        ask.limit.max(1)
+    }
+
+    async fn run(asks: &[Claim], tx: &mut Tx<'_>) -> Result<Vec<Option<Claimed>>, Fault> {
+        let mut by_queue: BTreeMap<Name, Vec<usize>> = BTreeMap::new();
+        for (at, ask) in asks.iter().enumerate() {
+            by_queue.entry((ask.namespace, Arc::clone(&ask.queue))).or_default().push(at);
+        }
+        let mut answers: Vec<Option<Claimed>> = asks.iter().map(|_| None).collect();
+        let taken = open(&by_queue, asks, tx).await?;
+        let mut narrow = Vec::new();
+        for (name, places) in &by_queue {
+            match taken.get(name) {
+                Some(found) if is_wide(&found.queue) => {
+                    tx.writes.know_queue(Arc::clone(&found.queue));
+                    hand_out_wide(found, places, asks, tx, &mut answers).await?;
+                }
+                Some(_) => narrow.push((name, places)),
+                None => tx.shared.registry.forget(name.0, &name.1),
+            }
+        }
+        for (name, places) in narrow {
+            hand_out_narrow(name, places, asks, tx, &mut answers).await?;
+        }
+        Ok(answers)
+    }
+
+    /// What a vanished receiver would have got goes back at once, free.
+    fn undelivered(shared: &Arc<Shared>, claimed: Option<Claimed>) {
+        release(shared, claimed);
+    }
+}
+
+/// Nothing but the jobs themselves decides how many go out, so claimers need not wait for each other.
+fn is_wide(queue: &Queue) -> bool {
+    queue.hold.is_none() && queue.settings.concurrency_limit().is_none()
+}
+
+/// Is the queue, as last seen, worth a look in the first flight?
+fn is_promising(hint: &Queue) -> bool {
+    is_wide(hint) && !hint.paused
+}
+
+/// What was found in a queue.
+struct Found {
+    queue: Arc<Queue>,
+    rows: Vec<Row>,
+    look: Look,
+}
+
+/// Begins, looks at all queues, and takes jobs of those that looked open when they were last seen.
+async fn open(
+    by_queue: &BTreeMap<Name, Vec<usize>>,
+    asks: &[Claim],
+    tx: &mut Tx<'_>,
+) -> Result<BTreeMap<Name, Found>, Fault> {
+    let namespaces: Vec<i32> = by_queue.keys().map(|(namespace, _)| namespace.0.cast_signed()).collect();
+    let names: Vec<&str> = by_queue.keys().map(|(_, name)| &**name).collect();
+    let hints = by_queue.keys().map(|name| tx.shared.registry.hint(name.0, &name.1).filter(|hint| is_promising(hint)));
+    let looks: Vec<Option<Taking>> = hints
+        .zip(by_queue.values())
+        .map(|(hint, places)| hint.map(|hint| Taking::new(&hint, total(places, asks), &tx.shared.marks)))
+        .collect();
+    let session = tx.session;
+    session.ready(&[&TAKE, &QUEUES]).await?;
+    let parameters: Vec<_> = looks.iter().flatten().map(Taking::parameters).collect();
+    let taking = join_all(parameters.iter().map(|parameters| session.query(&TAKE, parameters)));
+    let flight = async {
+        let (taken, queues) = join(taking, session.query(&QUEUES, &[&namespaces, &names])).await;
+        Ok((taken.into_iter().collect::<Result<Vec<_>, _>>()?, queues?))
+    };
+    let (taken, queues) = tx.begin(Opening::default(), flight).await?.rest;
+    let mut taken = taken.into_iter();
+    let mut looked: BTreeMap<&Name, (Taking, Vec<Row>)> = BTreeMap::new();
+    for (name, taking) in by_queue.keys().zip(looks) {
+        if let Some(taking) = taking {
+            looked.insert(name, (taking, taken.next().unwrap_or_default()));
+        }
+    }
+    let mut found = BTreeMap::new();
+    for row in &queues {
+        let queue = tx.shared.registry.queue(row, 0)?;
+        tx.number = tx.number.take().or(row.get(10));
+        let name: Name = (queue.namespace, Arc::from(queue.name.as_str()));
+        let entry = match looked.remove(&name) {
+            Some((taking, rows)) if taking.queue == queue.id.0.cast_signed() => {
+                Found { queue, rows, look: taking.look }
+            }
+            // It looked shut, or was not known here.
+            _ if is_promising(&queue) => {
+                let limit = by_queue.get(&name).map_or(0, |places| total(places, asks));
+                let (rows, look) = take(&queue, limit, tx).await?;
+                Found { queue, rows, look }
+            }
+            _ => Found { look: tx.shared.marks.look(queue.id), queue, rows: Vec::new() },
+        };
+        found.insert(name, entry);
+    }
+    Ok(found)
+}
+
+fn total(places: &[usize], asks: &[Claim]) -> usize {
+    places.iter().filter_map(|at| asks.get(*at)).map(|ask| ask.limit).sum()
+}
+
+/// The parameters of a look.
+struct Taking {
+    queue: i32,
+    limit: i64,
+    look: Look,
+}
+
+impl Taking {
+    fn new(queue: &Queue, limit: usize, marks: &Marks) -> Taking {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        Taking { queue: queue.id.0.cast_signed(), limit, look: marks.look(queue.id) }
+    }
+
+    fn parameters(&self) -> [Parameter<'_>; 5] {
+        let from = &self.look.from;
+        [&self.queue, &self.limit, &from.place, &from.ready_at, &from.seq]
+    }
+}
+
+/// Locks the next jobs of a queue. The transaction has a number afterwards.
+async fn take(queue: &Queue, limit: usize, tx: &mut Tx<'_>) -> Result<(Vec<Row>, Look), Fault> {
+    let taking = Taking::new(queue, limit, &tx.shared.marks);
+    let rows = tx.session.query(&TAKE, &taking.parameters()).await?;
+    if tx.number.is_none() && !rows.is_empty() {
+        let number = tx.session.query(&NUMBER, &[]).await?;
+        tx.number = number.first().and_then(|row| row.get(0));
+    }
+    Ok((rows, taking.look))
+}
+static NUMBER: Sql = Sql { text: "SELECT pg_current_xact_id()::text", types: &[] };
+
+/// Jobs that were locked for several claims are given to them in the order they came.
+async fn hand_out_wide(
+    found: &Found,
+    places: &[usize],
+    asks: &[Claim],
+    tx: &mut Tx<'_>,
+    answers: &mut [Option<Claimed>],
+) -> Result<(), Fault> {
+    let queue = &found.queue;
+    let (mut line, mut look_again) = line_up(queue, &found.rows, found.look, total(places, asks), tx);
+    for at in places {
+        let Some(ask) = asks.get(*at) else {
+            continue;
+        };
+        let mut claimed = blank(queue);
+        let limit = admit(queue, ask, 0, tx, &mut claimed);
+        while claimed.jobs.len() < limit {
+            let Some(seq) = line.next() else {
+                break;
+            };
+            hand_out(seq, ask, &mut claimed, tx)?;
+        }
+        // Jobs whose time was over while they waited were in the way of others.
+        while claimed.jobs.len() < limit && tx.writes.has_finished() {
+            tx.writes.flush(tx.session, tx.shared.slot()).await?;
+            let missing = limit - claimed.jobs.len();
+            let (rows, look) = take(queue, missing, tx).await?;
+            let (more, again) = line_up(queue, &rows, look, missing, tx);
+            look_again = again;
+            for seq in more {
+                hand_out(seq, ask, &mut claimed, tx)?;
+            }
+        }
+        claimed.look_again = look_again.filter(|_| claimed.jobs.is_empty() && limit > 0);
+        if let Some(answer) = answers.get_mut(*at) {
+            *answer = Some(claimed);
+        }
+    }
+    Ok(())
+}
+
+/// Takes what a look found into the transaction and remembers how far it came.
+fn line_up(
+    queue: &Queue,
+    rows: &[Row],
+    look: Look,
+    limit: usize,
+    tx: &mut Tx<'_>,
+) -> (std::vec::IntoIter<i64>, Option<Duration>) {
+    let line = load(rows, tx);
+    let last =
+        line.as_slice().last().and_then(|seq| tx.writes.get(*seq)).map(|last| Rank::of(&Place::of(last), last.seq));
+    let look_again = tx.shared.marks.seen(queue.id, look, last, rows.len() >= limit);
+    (line, look_again)
+}
+
+/// One claim after the other, alone with the queue.
+async fn hand_out_narrow(
+    name: &Name,
+    places: &[usize],
+    asks: &[Claim],
+    tx: &mut Tx<'_>,
+    answers: &mut [Option<Claimed>],
+) -> Result<(), Fault> {
+    let rows = tx.session.query(&LOCK_QUEUE, &[&name.0.0.cast_signed(), &&*name.1]).await?;
+    let Some(row) = rows.first() else {
+        return Ok(());
+    };
+    tx.number = row.get(10);
+    let queue = tx.shared.registry.queue(row, 0)?;
+    tx.writes.know_queue(Arc::clone(&queue));
+    let counted = tx.session.query(&RUNNING, &[&queue.id.0.cast_signed()]).await?;
+    let mut running = counted.first().map_or(0, |row| row.get::<_, i64>(0));
+    for at in places {
+        let Some(ask) = asks.get(*at) else {
+            continue;
+        };
+        let queue = tx.writes.queue(queue.id).cloned().unwrap_or_else(|| Arc::clone(&queue));
+        let mut claimed = blank(&queue);
+        let limit = admit(&queue, ask, u64::try_from(running).unwrap_or(0), tx, &mut claimed);
+        while claimed.jobs.len() < limit {
+            let missing = limit - claimed.jobs.len();
+            let (rows, look) = take(&queue, missing, tx).await?;
+            let (more, look_again) = line_up(&queue, &rows, look, missing, tx);
+            if rows.is_empty() {
+                claimed.look_again = look_again.filter(|_| claimed.jobs.is_empty());
+                break;
+            }
+            for seq in more {
+                hand_out(seq, ask, &mut claimed, tx)?;
+            }
+            tx.writes.flush(tx.session, tx.shared.slot()).await?;
+        }
+        running += i64::try_from(claimed.jobs.len()).unwrap_or(0);
+        if let Some(answer) = answers.get_mut(*at) {
+            *answer = Some(claimed);
+        }
+    }
+    Ok(())
+}
+
+fn blank(queue: &Arc<Queue>) -> Claimed {
+    Claimed {
+        queue: Arc::clone(queue),
+        jobs: Vec::new(),
+        wake_at: None,
+        held_until: None,
+        push_only: false,
+        look_again: None,
+    }
+}
+
+/// How many jobs the gate lets this claim have.
+fn admit(queue: &Queue, ask: &Claim, running: u64, tx: &Tx<'_>, claimed: &mut Claimed) -> usize {
+    match gate(queue, ask.phase, running, tx.now) {
+        Gate::Open { limit } => usize::try_from(limit).unwrap_or(usize::MAX).min(ask.limit),
+        Gate::Probe => ask.limit.min(1),
+        Gate::Shut => 0,
+        Gate::PushOnly => {
+            claimed.push_only = true;
+            0
+        }
+        Gate::HeldUntil(until) => {
+            claimed.held_until = Some(until);
+            0
+        }
+    }
+}
+
+/// Takes locked rows into the transaction. One that cannot be read is set aside, so that it does not stop its queue.
+fn load(rows: &[Row], tx: &mut Tx<'_>) -> std::vec::IntoIter<i64> {
+    let mut line = Vec::with_capacity(rows.len());
+    for row in rows {
+        match record(row, tx.shared.ids) {
+            Ok(record) => {
+                line.push(record.seq);
+                tx.writes.load(record);
+            }
+            Err(error) => {
+                let seq: i64 = row.get(0);
+                tracing::error!(row = seq, %error, "a job cannot be read; it is set aside");
+                tx.writes.set_aside.push(seq);
+            }
+        }
+    }
+    line.into_iter()
+}
+
+fn hand_out(seq: i64, ask: &Claim, claimed: &mut Claimed, tx: &mut Tx<'_>) -> Result<(), Fault> {
+    let command = Command::Claim { phase: ask.phase, visibility: ask.visibility, worker: ask.worker.clone() };
+    let done = tx.transition(seq, command)?;
+    if let Some(Transition::Refused(refusal)) = done {
+        return Err(Error::Corrupt(format!("job row {seq} stands in line as queued: {refusal}")).into());
+    }
+    // A job whose time was over while it waited is cancelled by this and not handed out.
+    if let Some(record) = tx.writes.get(seq)
+        && record.job.status() == Status::Running
+    {
+        claimed.wake_at = claimed.wake_at.into_iter().chain(record.wake_at).min();
+        claimed.jobs.push(record.job.clone());
+    }
+    Ok(())
+}
+
+/// Present lease of a running job.
+pub(super) fn lease_of(job: &outlast_core::Job) -> Option<outlast_core::Lease> {
+    match &job.state {
+        State::Running(running) => Some(running.lease),
+        _ => None,
+    }
+}

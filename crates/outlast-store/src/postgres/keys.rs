@@ -1,0 +1,114 @@
+//! Namespaces and API keys. Keys are few and read into memory by the engine, so every read is plain.
+
+use std::sync::Arc;
+
+use outlast_core::{NamespaceId, Timestamp};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::rows::{get, text};
+use super::session::Sql;
+use super::shared::Shared;
+use super::transact::{Fault, Tx};
+use crate::error::Error;
+use crate::keys::{KeyId, KeyRecord, NewKey};
+use crate::rows::from_json;
+
+static FIND_NAMESPACE: Sql = Sql { text: "SELECT id FROM namespace WHERE name = $1", types: &[Type::TEXT] };
+static INSERT_NAMESPACE: Sql = Sql {
+    text: "INSERT INTO namespace (name) VALUES ($1) ON CONFLICT (name) DO NOTHING RETURNING id",
+    types: &[Type::TEXT],
+};
+
+/// Two nodes that bring the same key along at the same time add it once.
+static INSERT_KEY: Sql = Sql {
+    text: "
+        INSERT INTO api_key (namespace, name, prefix, hash, scopes, created_at, expires_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7)
+        ON CONFLICT (prefix) DO NOTHING",
+    types: &[Type::INT4, Type::BYTEA, Type::TEXT, Type::BYTEA, Type::TEXT, Type::INT8, Type::INT8],
+};
+
+macro_rules! select_keys {
+    ($rest:literal) => {
+        concat!(
+            "SELECT api_key.id, api_key.namespace, namespace.name, api_key.name, api_key.prefix, api_key.hash,
+                    api_key.scopes, api_key.created_at, api_key.expires_at, api_key.revoked_at
+             FROM api_key
+             JOIN namespace ON namespace.id = api_key.namespace ",
+            $rest
+        )
+    };
+}
+static ALL_KEYS: Sql = Sql { text: select_keys!("ORDER BY api_key.id"), types: &[] };
+static KEY_BY_PREFIX: Sql = Sql { text: select_keys!("WHERE api_key.prefix = $1"), types: &[Type::TEXT] };
+static KEY_BY_ID: Sql = Sql { text: select_keys!("WHERE api_key.id = $1"), types: &[Type::INT4] };
+static REVOKE_KEY: Sql = Sql {
+    text: "UPDATE api_key SET revoked_at = coalesce(revoked_at, $2) WHERE id = $1",
+    types: &[Type::INT4, Type::INT8],
+};
+
+pub(super) async fn namespace(name: &str, tx: &mut Tx<'_>) -> Result<NamespaceId, Fault> {
+    tx.begin_write().await?;
+    loop {
+        // Looking first wastes no number; the insert may still lose a race.
+        for sql in [&FIND_NAMESPACE, &INSERT_NAMESPACE] {
+            if let Some(row) = tx.session.query(sql, &[&name]).await?.first() {
+                return Ok(NamespaceId(row.get::<_, i32>(0).cast_unsigned()));
+            }
+        }
+    }
+}
+
+pub(super) async fn add(key: &NewKey, tx: &mut Tx<'_>) -> Result<KeyRecord, Fault> {
+    let scopes = serde_json::to_string(&key.scopes).map_err(|error| Error::Corrupt(error.to_string()))?;
+    tx.begin_write().await?;
+    let (now, expires_at) = (tx.now.as_millis(), key.expires_at.map(Timestamp::as_millis));
+    let (namespace, hash) = (key.namespace.0.cast_signed(), key.hash.to_vec());
+    tx.session
+        .execute(&INSERT_KEY, &[&namespace, &key.name.as_bytes(), &key.prefix, &hash, &scopes, &now, &expires_at])
+        .await?;
+    let rows = tx.session.query(&KEY_BY_PREFIX, &[&key.prefix]).await?;
+    let added = rows.first().map(read_key).transpose()?.filter(|record| record.hash == key.hash);
+    added.ok_or_else(|| Fault::Refused(Error::Corrupt("another key has the same prefix".to_owned())))
+}
+
+pub(super) async fn revoke(
+    namespace: Option<NamespaceId>,
+    id: KeyId,
+    tx: &mut Tx<'_>,
+) -> Result<Option<KeyRecord>, Fault> {
+    tx.begin_write().await?;
+    let number = id.0.cast_signed();
+    let visible = |key: &KeyRecord| namespace.is_none_or(|namespace| key.namespace == namespace);
+    let find = async |tx: &mut Tx<'_>| -> Result<Option<KeyRecord>, Fault> {
+        let rows = tx.session.query(&KEY_BY_ID, &[&number]).await?;
+        Ok(rows.first().map(read_key).transpose()?)
+    };
+    if !find(tx).await?.as_ref().is_some_and(visible) {
+        return Ok(None);
+    }
+    tx.session.execute(&REVOKE_KEY, &[&number, &tx.now.as_millis()]).await?;
+    find(tx).await
+}
+
+pub(super) async fn all(shared: &Arc<Shared>) -> Result<Vec<KeyRecord>, Error> {
+    shared.read(&ALL_KEYS, &[]).await?.iter().map(read_key).collect()
+}
+
+fn read_key(row: &Row) -> Result<KeyRecord, Error> {
+    let hash = <[u8; 32]>::try_from(get::<&[u8]>(row, 5)?);
+    let time = |at: usize| get::<Option<i64>>(row, at).map(|at| at.map(Timestamp::from_millis));
+    Ok(KeyRecord {
+        id: KeyId(get::<i32>(row, 0)?.cast_unsigned()),
+        namespace: NamespaceId(get::<i32>(row, 1)?.cast_unsigned()),
+        namespace_name: get(row, 2)?,
+        name: text(row, 3)?.unwrap_or_default().into(),
+        prefix: get(row, 4)?,
+        hash: hash.map_err(|_| Error::Corrupt("column hash of an API key".to_owned()))?,
+        scopes: from_json(get(row, 6)?)?,
+        created_at: Timestamp::from_millis(get(row, 7)?),
+        expires_at: time(8)?,
+        revoked_at: time(9)?,
+    })
+}

@@ -1,0 +1,152 @@
+//! A lane gathers calls of one kind and runs them together: while some transactions are under way, the calls that come in
+//! meanwhile make up the next one. No timer and no artificial delay.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::shared::Shared;
+use super::transact::{Fault, Tx, Work};
+use crate::error::Error;
+
+/// A call that waits for its turn.
+pub(super) struct Waiting<Q, A> {
+    pub(super) ask: Q,
+    pub(super) reply: oneshot::Sender<Result<A, Error>>,
+}
+
+/// What a lane does with a group of calls.
+#[async_trait]
+pub(super) trait Trade: Send + Sync + 'static {
+    type Ask: Send + Sync + 'static;
+    type Answer: Send + 'static;
+
+    /// How much a call weighs, where a whole group weighs at most [`GROUP_WEIGHT_MAX`].
+    fn weight(ask: &Self::Ask) -> usize;
+
+    /// Nobody waits for the answer any more and the effect would only harm.
+    const MOOT_WITHOUT_RECEIVER: bool;
+
+    /// One answer per call, in order. May run more than once; only the last run counts.
+    async fn run(asks: &[Self::Ask], tx: &mut Tx<'_>) -> Result<Vec<Self::Answer>, Fault>;
+
+    /// The receiver went away while its call was under way.
+    fn undelivered(_shared: &Arc<Shared>, _answer: Self::Answer) {}
+}
+
+/// Jobs that share a transaction at most: more would cost latency and gain nothing.
+const GROUP_WEIGHT_MAX: usize = 1000;
+
+type Call<T> = Waiting<<T as Trade>::Ask, <T as Trade>::Answer>;
+type Calls<T> = mpsc::Receiver<Call<T>>;
+
+pub(super) struct Lane<T: Trade> {
+    calls: Mutex<Option<mpsc::Sender<Call<T>>>>,
+    seats: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl<T: Trade> Lane<T> {
+    /// `seats` transactions at most are under way at once.
+    pub(super) fn start(shared: &Arc<Shared>, seats: usize, waiting_max: usize) -> Lane<T> {
+        let (sender, receiver) = mpsc::channel(waiting_max);
+        let receiver = Arc::new(AsyncMutex::new(receiver));
+        let seats = (0..seats).map(|_| tokio::spawn(serve::<T>(Arc::clone(shared), Arc::clone(&receiver))));
+        Lane { calls: Mutex::new(Some(sender)), seats: Mutex::new(seats.collect()) }
+    }
+
+    pub(super) fn send(&self, ask: T::Ask) -> Result<oneshot::Receiver<Result<T::Answer, Error>>, Error> {
+        let (reply, answer) = oneshot::channel();
+        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        match calls.as_ref().ok_or(Error::Stopped)?.try_send(Waiting { ask, reply }) {
+            Ok(()) => Ok(answer),
+            Err(TrySendError::Full(_)) => Err(Error::Overloaded),
+            Err(TrySendError::Closed(_)) => Err(Error::Stopped),
+        }
+    }
+
+    pub(super) async fn call(&self, ask: T::Ask) -> Result<T::Answer, Error> {
+        self.send(ask)?.await.map_err(|_| Error::Indeterminate)?
+    }
+
+    /// Finishes what was sent before and ends.
+    pub(super) async fn close(&self) {
+        drop(self.calls.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let seats = std::mem::take(&mut *self.seats.lock().unwrap_or_else(PoisonError::into_inner));
+        for seat in seats {
+            let _ = seat.await;
+        }
+    }
+}
+
+async fn serve<T: Trade>(shared: Arc<Shared>, calls: Arc<AsyncMutex<Calls<T>>>) {
+    while let Some(group) = gather::<T>(&calls).await {
+        // As a task of its own: should it panic, those who wait hear that nobody knows, and the lane goes on.
+        let _ = tokio::spawn(serve_group::<T>(Arc::clone(&shared), group)).await;
+    }
+}
+
+/// The next group: whatever waits, up to the greatest weight. `None` when the lane is closed.
+async fn gather<T: Trade>(calls: &AsyncMutex<Calls<T>>) -> Option<Vec<Call<T>>> {
+    let mut calls = calls.lock().await;
+    let first = calls.recv().await?;
+    let mut weight = T::weight(&first.ask);
+    let mut group = vec![first];
+    while weight < GROUP_WEIGHT_MAX
+        && let Ok(next) = calls.try_recv()
+    {
+        weight += T::weight(&next.ask);
+        group.push(next);
+    }
+    Some(group)
+}
+
+async fn serve_group<T: Trade>(shared: Arc<Shared>, group: Vec<Call<T>>) {
+    let live = group.into_iter().filter(|call| !T::MOOT_WITHOUT_RECEIVER || !call.reply.is_closed());
+    let (asks, replies): (Vec<_>, Vec<_>) = live.map(|call| (call.ask, call.reply)).unzip();
+    if asks.is_empty() {
+        return;
+    }
+    match shared.transact(&mut Group::<T>(&asks)).await {
+        Ok(answers) => {
+            for (reply, answer) in replies.into_iter().zip(answers) {
+                answer_to::<T>(&shared, reply, Ok(answer));
+            }
+        }
+        // One call that cannot be carried out must not take its neighbours with it.
+        Err(Error::Unreadable(_) | Error::Corrupt(_)) if asks.len() > 1 => {
+            for (ask, reply) in asks.into_iter().zip(replies) {
+                let alone = shared.transact(&mut Group::<T>(&[ask])).await;
+                answer_to::<T>(&shared, reply, alone.and_then(|mut answers| answers.pop().ok_or(Error::Indeterminate)));
+            }
+        }
+        Err(error) => {
+            for reply in replies {
+                answer_to::<T>(&shared, reply, Err(error.clone()));
+            }
+        }
+    }
+}
+
+fn answer_to<T: Trade>(
+    shared: &Arc<Shared>,
+    reply: oneshot::Sender<Result<T::Answer, Error>>,
+    answer: Result<T::Answer, Error>,
+) {
+    if let Err(Ok(unwanted)) = reply.send(answer) {
+        T::undelivered(shared, unwanted);
+    }
+}
+
+pub(super) struct Group<'g, T: Trade>(pub(super) &'g [T::Ask]);
+
+#[async_trait]
+impl<T: Trade> Work for Group<'_, T> {
+    type Answer = Vec<T::Answer>;
+
+    async fn run(&mut self, tx: &mut Tx<'_>) -> Result<Vec<T::Answer>, Fault> {
+        T::run(self.0, tx).await
+    }
+}

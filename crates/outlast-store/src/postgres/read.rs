@@ -1,0 +1,295 @@
+//! Reads: single statements outside any transaction, on any connection. They see what is committed, and nothing is
+//! answered before it is committed, so everyone reads their own writes on every node.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outlast_core::{Event, JobId, NamespaceId, Queue, QueueId, Status};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::connect::causes;
+use super::registry::queue_columns;
+use super::rows::{COLUMNS, Record, get, job_columns, record};
+use super::session::{Parameter, Sql};
+use super::shared::Shared;
+use crate::error::Error;
+use crate::history;
+use crate::jobs::{Found, JobPage, ListJobs, Reach};
+use crate::step::label;
+
+/// Rows one page of a list looks at.
+const LOOK_MAX: i64 = 5000;
+/// How long a read is tried again while the database cannot be reached.
+const RETRY_MAX: Duration = Duration::from_secs(3);
+const READ_MAX: Duration = Duration::from_secs(15);
+
+pub(super) static JOB: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        job_columns!(),
+        ", payload.body, ",
+        queue_columns!(),
+        " FROM job
+          JOIN payload ON payload.seq = job.seq
+          JOIN queue ON queue.id = job.queue
+          WHERE job.seq = $1"
+    ),
+    types: &[Type::INT8],
+};
+static JOBS: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        job_columns!(),
+        ", payload.body, ",
+        queue_columns!(),
+        " FROM job
+          JOIN payload ON payload.seq = job.seq
+          JOIN queue ON queue.id = job.queue
+          WHERE job.seq = ANY ($1)
+          ORDER BY job.seq DESC"
+    ),
+    types: &[Type::INT8_ARRAY],
+};
+/// One statement, so that a run that moves from the row to the history is seen in one place and not in two or none.
+static EVENTS: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        job_columns!(),
+        ", NULL::text, ",
+        queue_columns!(),
+        ", ARRAY(SELECT events FROM history WHERE history.job = job.seq ORDER BY first)
+          FROM job
+          JOIN queue ON queue.id = job.queue
+          WHERE job.seq = $1"
+    ),
+    types: &[Type::INT8],
+};
+static RESULT: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        job_columns!(),
+        ", NULL::text, ",
+        queue_columns!(),
+        ", result.body
+          FROM job
+          JOIN queue ON queue.id = job.queue
+          LEFT JOIN result ON result.seq = job.seq
+          WHERE job.seq = $1"
+    ),
+    types: &[Type::INT8],
+};
+
+/// First column after a job and its queue.
+const AFTER_QUEUE: usize = COLUMNS + 10;
+
+static NEWEST: Sql = Sql {
+    text: "SELECT seq, queue, status FROM job WHERE seq < $1 ORDER BY seq DESC LIMIT $2",
+    types: &[Type::INT8, Type::INT8],
+};
+static NEWEST_OF_QUEUE: Sql = Sql {
+    text: "SELECT seq, queue, status FROM job WHERE queue = $3 AND seq < $1 ORDER BY seq DESC LIMIT $2",
+    types: &[Type::INT8, Type::INT8, Type::INT8],
+};
+static NEWEST_DEAD: Sql = Sql {
+    text: "
+        SELECT job.seq, job.queue, job.status
+        FROM dead
+        JOIN job ON job.seq = dead.seq
+        WHERE dead.queue = $3 AND dead.seq < $1
+        ORDER BY dead.seq DESC
+        LIMIT $2",
+    types: &[Type::INT8, Type::INT8, Type::INT8],
+};
+static NEWEST_LABELLED: Sql = Sql {
+    text: "
+        SELECT job.seq, job.queue, job.status
+        FROM label
+        JOIN job ON job.seq = label.seq
+        WHERE label.label = $3 AND label.seq < $1
+        ORDER BY label.seq DESC
+        LIMIT $2",
+    types: &[Type::INT8, Type::INT8, Type::INT8],
+};
+static QUEUES_OF: Sql =
+    Sql { text: concat!("SELECT ", queue_columns!(), " FROM queue WHERE id = ANY ($1)"), types: &[Type::INT4_ARRAY] };
+static QUEUE: Sql = Sql {
+    text: concat!("SELECT ", queue_columns!(), " FROM queue WHERE namespace = $1 AND name = $2"),
+    types: &[Type::INT4, Type::TEXT],
+};
+
+impl Shared {
+    /// Runs a statement that only reads; tried again for a while when the connection fails.
+    pub(super) async fn read(&self, sql: &Sql, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Error> {
+        let started = Instant::now();
+        loop {
+            if self.is_closed() {
+                return Err(Error::Stopped);
+            }
+            let why = match timeout(READ_MAX, self.read_once(sql, parameters)).await {
+                Ok(Ok(rows)) => return Ok(rows),
+                Ok(Err(ReadFault::Refused(why))) => return Err(Error::Unreadable(why)),
+                Ok(Err(ReadFault::Again(why))) => why,
+                Err(_) => "no answer came in time".to_owned(),
+            };
+            if started.elapsed() > RETRY_MAX {
+                tracing::warn!(why, "a read was given up");
+                return Err(Error::Unavailable);
+            }
+            sleep(Duration::from_millis(30)).await;
+        }
+    }
+
+    async fn read_once(&self, sql: &Sql, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, ReadFault> {
+        let session = self.session().await.map_err(ReadFault::Again)?;
+        match session.query(sql, parameters).await {
+            Ok(rows) => Ok(rows),
+            Err(error) if error.code().is_some_and(|code| !super::transact::may_pass(code)) => {
+                Err(ReadFault::Refused(causes(&error)))
+            }
+            Err(error) => {
+                session.discard();
+                Err(ReadFault::Again(causes(&error)))
+            }
+        }
+    }
+}
+
+enum ReadFault {
+    Refused(String),
+    Again(String),
+}
+
+/// The row of a job within reach.
+async fn find(
+    shared: &Arc<Shared>,
+    sql: &Sql,
+    reach: &Reach,
+    id: JobId,
+) -> Result<Option<(Row, Record, Arc<Queue>)>, Error> {
+    let rows = shared.read(sql, &[&shared.ids.seq(id)]).await?;
+    let Some(row) = rows.into_iter().next() else {
+        return Ok(None);
+    };
+    let record = record(&row, shared.ids)?;
+    let queue = shared.registry.queue(&row, COLUMNS)?;
+    Ok((record.job.id == id && reach.covers(&queue)).then_some((row, record, queue)))
+}
+
+pub(super) async fn job(shared: &Arc<Shared>, reach: &Reach, id: JobId) -> Result<Option<Found>, Error> {
+    Ok(find(shared, &JOB, reach, id).await?.map(|(_, record, queue)| Found { job: record.job, queue }))
+}
+
+pub(super) async fn events(
+    shared: &Arc<Shared>,
+    reach: &Reach,
+    id: JobId,
+    after: u64,
+    limit: usize,
+) -> Result<Option<Vec<Event>>, Error> {
+    let Some((row, record, _)) = find(shared, &EVENTS, reach, id).await? else {
+        return Ok(None);
+    };
+    let mut bytes: Vec<u8> = Vec::new();
+    for run in get::<Vec<&[u8]>>(&row, AFTER_QUEUE)? {
+        bytes.extend_from_slice(run);
+    }
+    bytes.extend_from_slice(&record.history);
+    let events = history::read(&bytes, record.job.created_at, 1)?;
+    Ok(Some(events.into_iter().filter(|event| event.seq > after).take(limit).collect()))
+}
+
+pub(super) async fn result(shared: &Arc<Shared>, reach: &Reach, id: JobId) -> Result<Option<Arc<str>>, Error> {
+    let found = find(shared, &RESULT, reach, id).await?;
+    let Some((row, _, _)) = found else {
+        return Ok(None);
+    };
+    Ok(get::<Option<&str>>(&row, AFTER_QUEUE)?.map(Into::into))
+}
+
+pub(super) async fn jobs(shared: &Arc<Shared>, list: &ListJobs) -> Result<JobPage, Error> {
+    let (seqs, next) = matching_rows(shared, list).await?;
+    if seqs.is_empty() {
+        return Ok(JobPage { jobs: Vec::new(), next });
+    }
+    let mut jobs = Vec::with_capacity(seqs.len());
+    for row in &shared.read(&JOBS, &[&seqs]).await? {
+        let record = record(row, shared.ids)?;
+        let queue = shared.registry.queue(row, COLUMNS)?;
+        // A label is a hash, and only the first one selected.
+        let tagged = |tag: &(String, String)| {
+            record.job.spec.tags.iter().any(|(name, value)| **name == *tag.0 && **value == *tag.1)
+        };
+        let keyed = list.key.as_ref().is_none_or(|key| record.job.spec.key.as_deref() == Some(key));
+        // The job may have moved on between the two statements.
+        let fits = list.status.is_none_or(|status| record.job.status() == status);
+        if fits && keyed && list.tags.iter().all(tagged) && list.reach.covers(&queue) {
+            jobs.push(Found { job: record.job, queue });
+        }
+    }
+    Ok(JobPage { jobs, next })
+}
+
+/// Rows that match by queue and status, newest first, and where to go on.
+async fn matching_rows(shared: &Arc<Shared>, list: &ListJobs) -> Result<(Vec<i64>, Option<u64>), Error> {
+    let Some((sql, argument)) = source(shared, list).await? else {
+        return Ok((Vec::new(), None));
+    };
+    let before = list.before.map_or(i64::MAX, u64::cast_signed);
+    let rows = match argument {
+        None => shared.read(sql, &[&before, &LOOK_MAX]).await?,
+        Some(argument) => shared.read(sql, &[&before, &LOOK_MAX, &argument]).await?,
+    };
+    let queues = queues_of(shared, &rows).await?;
+    let (mut found, mut last) = (Vec::new(), 0);
+    for row in &rows {
+        last = row.get(0);
+        let queue = QueueId(row.get::<_, i32>(1).cast_unsigned());
+        let status = usize::try_from(row.get::<_, i16>(2)).ok().and_then(|status| Status::ALL.get(status));
+        let status_fits = list.status.is_none_or(|wanted| status == Some(&wanted));
+        let queue_fits = queues.iter().find(|known| known.id == queue).is_some_and(|queue| {
+            list.reach.covers(queue) && list.queue.as_ref().is_none_or(|name| *name == queue.name)
+        });
+        if status_fits && queue_fits {
+            found.push(last);
+        }
+        if found.len() >= list.limit {
+            return Ok((found, Some(last.cast_unsigned())));
+        }
+    }
+    let looked_all = i64::try_from(rows.len()).unwrap_or(i64::MAX) < LOOK_MAX;
+    Ok((found, (!looked_all).then_some(last.cast_unsigned())))
+}
+
+async fn queues_of(shared: &Arc<Shared>, rows: &[Row]) -> Result<Vec<Arc<Queue>>, Error> {
+    let mut ids: Vec<i32> = rows.iter().map(|row| row.get(1)).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    shared.read(&QUEUES_OF, &[&ids]).await?.iter().map(|row| shared.registry.queue(row, 0)).collect()
+}
+
+/// The narrowest index for a list; `None` when nothing can match.
+async fn source(shared: &Arc<Shared>, list: &ListJobs) -> Result<Option<(&'static Sql, Option<i64>)>, Error> {
+    let Some(namespace) = list.reach.namespace() else {
+        return Ok(Some((&NEWEST, None)));
+    };
+    let tag = list.tags.first().map(|(name, value)| label(namespace, name, value));
+    let key = list.key.as_ref().map(|key| label(namespace, "", key));
+    if let Some(label) = tag.or(key) {
+        return Ok(Some((&NEWEST_LABELLED, Some(shared.ids.label_hash(&label)))));
+    }
+    let Some(name) = &list.queue else {
+        return Ok(Some((&NEWEST, None)));
+    };
+    let Some(queue) = queue(shared, namespace, name).await? else {
+        return Ok(None);
+    };
+    let sql = if list.status == Some(Status::Failed) { &NEWEST_DEAD } else { &NEWEST_OF_QUEUE };
+    Ok(Some((sql, Some(i64::from(queue.id.0)))))
+}
+
+async fn queue(shared: &Arc<Shared>, namespace: NamespaceId, name: &str) -> Result<Option<Arc<Queue>>, Error> {
+    let rows = shared.read(&QUEUE, &[&namespace.0.cast_signed(), &name]).await?;
+    rows.first().map(|row| shared.registry.queue(row, 0)).transpose()
+}

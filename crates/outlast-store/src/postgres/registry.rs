@@ -1,0 +1,101 @@
+//! Queues as last seen. Only a settings text that was read before is not read again; everything else comes fresh from the
+//! database with each transaction, since another node may have changed it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use outlast_core::gate::Hold;
+use outlast_core::{JobId, NamespaceId, Queue, QueueId, QueueSettings, Timestamp};
+use tokio_postgres::Row;
+
+use super::rows::get;
+use crate::error::Error;
+
+/// Columns of a queue, in the order [`Registry::queue`] reads them.
+macro_rules! queue_columns {
+    () => {
+        "queue.id, queue.namespace, queue.name, queue.settings, queue.paused, queue.hold_until, queue.hold_probe,
+         queue.version, queue.created_at, queue.updated_at"
+    };
+}
+pub(super) use queue_columns;
+
+#[derive(Debug, Default)]
+pub(super) struct Registry {
+    queues: RwLock<HashMap<QueueId, Arc<Queue>>>,
+    names: RwLock<HashMap<(NamespaceId, Arc<str>), QueueId>>,
+}
+
+impl Registry {
+    /// A queue as it was when it was last read: a hint, never a fact.
+    pub(super) fn hint(&self, namespace: NamespaceId, name: &Arc<str>) -> Option<Arc<Queue>> {
+        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        let id = names.get(&(namespace, Arc::clone(name)))?;
+        self.queues.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+    }
+
+    /// Reads `queue_columns!` beginning at `at`.
+    pub(super) fn queue(&self, row: &Row, at: usize) -> Result<Arc<Queue>, Error> {
+        let id = QueueId(get::<i32>(row, at)?.cast_unsigned());
+        let version = get::<i64>(row, at + 7)?.cast_unsigned();
+        let paused: bool = get(row, at + 4)?;
+        let hold = hold(row, at)?;
+        let known = self.queues.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
+        if let Some(known) = &known
+            && known.version == version
+            && known.paused == paused
+            && known.hold == hold
+        {
+            return Ok(Arc::clone(known));
+        }
+        let settings = match known.filter(|known| known.version == version) {
+            Some(known) => known.settings.clone(),
+            None => settings(get(row, at + 3)?)?,
+        };
+        let queue = Arc::new(Queue {
+            id,
+            namespace: NamespaceId(get::<i32>(row, at + 1)?.cast_unsigned()),
+            name: get(row, at + 2)?,
+            settings,
+            paused,
+            hold,
+            version,
+            created_at: Timestamp::from_millis(get(row, at + 8)?),
+            updated_at: Timestamp::from_millis(get(row, at + 9)?),
+        });
+        self.keep(&queue);
+        Ok(queue)
+    }
+
+    fn keep(&self, queue: &Arc<Queue>) {
+        let name = (queue.namespace, Arc::from(queue.name.as_str()));
+        self.queues.write().unwrap_or_else(PoisonError::into_inner).insert(queue.id, Arc::clone(queue));
+        self.names.write().unwrap_or_else(PoisonError::into_inner).insert(name, queue.id);
+    }
+
+    /// The queue is not there any more.
+    pub(super) fn forget(&self, namespace: NamespaceId, name: &str) {
+        let id = self.names.write().unwrap_or_else(PoisonError::into_inner).remove(&(namespace, name.into()));
+        if let Some(id) = id {
+            self.queues.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        }
+    }
+}
+
+fn hold(row: &Row, at: usize) -> Result<Option<Hold>, Error> {
+    let Some(until) = get::<Option<i64>>(row, at + 5)? else {
+        return Ok(None);
+    };
+    let probe = get::<Option<&[u8]>>(row, at + 6)?.map(<[u8; 16]>::try_from).transpose();
+    let probe = probe.map_err(|_| Error::Corrupt("column hold_probe of a queue".to_owned()))?;
+    let probe = probe.and_then(|bytes| JobId::from_u128(u128::from_be_bytes(bytes)));
+    Ok(Some(Hold { until: Timestamp::from_millis(until), probe }))
+}
+
+fn settings(json: &str) -> Result<QueueSettings, Error> {
+    serde_json::from_str(json).map_err(|error| Error::Corrupt(format!("queue settings: {error}")))
+}
+
+pub(super) fn settings_json(settings: &QueueSettings) -> Result<String, Error> {
+    serde_json::to_string(settings).map_err(|error| Error::Corrupt(error.to_string()))
+}

@@ -1,0 +1,125 @@
+//! Rows of PostgreSQL: the hot one, which also has the small parts of the spec as JSON, and the payload beside it.
+
+use std::sync::Arc;
+
+use outlast_core::{Job, Overrides, Spec, Timestamp};
+use serde::{Deserialize, Serialize};
+use tokio_postgres::Row;
+use tokio_postgres::types::FromSql;
+
+use super::packed::unpack;
+use crate::error::Error;
+use crate::ids::Ids;
+use crate::rows::{HotRow, StoredOverrides, from_json};
+
+/// A job with what only the store knows about it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Record {
+    pub(super) seq: i64,
+    pub(super) job: Job,
+    /// The latest events, in bytes; older ones may have moved to the history table.
+    pub(super) history: Vec<u8>,
+    pub(super) wake_at: Option<Timestamp>,
+}
+
+/// Columns of the hot row, in the order [`record`] reads them. The payload, or NULL where it is not needed, follows.
+macro_rules! job_columns {
+    () => {
+        "job.seq, job.queue, job.status, job.created_at, job.state, job.spec"
+    };
+}
+pub(super) use job_columns;
+
+/// How many columns [`record`] reads, the payload included.
+pub(super) const COLUMNS: usize = 7;
+
+/// Reads a row of `job_columns!` followed by the payload. Without a payload the job has an empty one, which must not be
+/// shown to anybody.
+pub(super) fn record(row: &Row, ids: Ids) -> Result<Record, Error> {
+    let mut hot = HotRow {
+        seq: get(row, 0)?,
+        queue: get::<i32>(row, 1)?.cast_unsigned(),
+        status: get::<i16>(row, 2)?.into(),
+        created_at: get(row, 3)?,
+        ..HotRow::default()
+    };
+    let unpacked = unpack(get(row, 4)?, &mut hot)?;
+    let spec = Arc::new(spec(row, unpacked.priority)?);
+    Ok(Record { seq: hot.seq, job: hot.job(ids, spec)?, history: unpacked.history, wake_at: unpacked.wake_at })
+}
+
+fn spec(row: &Row, priority: i8) -> Result<Spec, Error> {
+    let stored: StoredSpec = get::<Option<&str>>(row, 5)?.map(from_json::<StoredSpec>).transpose()?.unwrap_or_default();
+    let payload = get::<Option<&str>>(row, 6)?.unwrap_or_default();
+    Ok(Spec {
+        payload: payload.into(),
+        priority,
+        not_before: stored.not_before,
+        start_by: stored.start_by,
+        idempotency_key: stored.idempotency_key,
+        key: stored.key,
+        tags: stored.tags,
+        callback_url: stored.callback_url,
+        notify_email: stored.notify_email,
+        traceparent: stored.traceparent,
+        overrides: stored.overrides.unwrap_or_default().into(),
+    })
+}
+
+/// The spec but for payload and priority. JSON, since text of PostgreSQL cannot hold every character that a user may
+/// send, and since most jobs have none of it.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct StoredSpec {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_before: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start_by: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idempotency_key: Option<Box<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<Box<str>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tags: Vec<(Box<str>, Box<str>)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    callback_url: Option<Box<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    notify_email: Option<Box<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traceparent: Option<Box<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overrides: Option<StoredOverrides>,
+}
+
+/// The column `spec`. NULL when there is nothing in it.
+pub(super) fn spec_json(spec: &Spec) -> Option<String> {
+    let plain = Spec { payload: Arc::clone(&spec.payload), priority: spec.priority, ..Spec::default() };
+    if *spec == plain {
+        return None;
+    }
+    let stored = StoredSpec {
+        not_before: spec.not_before,
+        start_by: spec.start_by,
+        idempotency_key: spec.idempotency_key.clone(),
+        key: spec.key.clone(),
+        tags: spec.tags.clone(),
+        callback_url: spec.callback_url.clone(),
+        notify_email: spec.notify_email.clone(),
+        traceparent: spec.traceparent.clone(),
+        overrides: (spec.overrides != Overrides::default()).then(|| StoredOverrides::from(&spec.overrides)),
+    };
+    Some(serde_json::to_string(&stored).unwrap_or_default())
+}
+
+pub(super) fn get<'a, T: FromSql<'a>>(row: &'a Row, at: usize) -> Result<T, Error> {
+    row.try_get(at).map_err(|error| Error::Corrupt(super::connect::causes(&error)))
+}
+
+/// Text that may hold any character, and so is stored as bytes.
+pub(super) fn text(row: &Row, at: usize) -> Result<Option<Box<str>>, Error> {
+    let Some(bytes) = get::<Option<&[u8]>>(row, at)? else {
+        return Ok(None);
+    };
+    let text = std::str::from_utf8(bytes).map_err(|error| Error::Corrupt(error.to_string()))?;
+    Ok(Some(text.into()))
+}

@@ -1,0 +1,107 @@
+//! What all verbs of the store share: the pool, the ids, chance, time, the queues as last seen.
+
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use deadpool_postgres::Pool;
+use outlast_core::{Clock, Entropy, Timestamp};
+
+use super::clock::DatabaseClock;
+use super::connect::causes;
+use super::marks::Marks;
+use super::quota::Quota;
+use super::registry::Registry;
+use super::session::Session;
+use crate::ids::Ids;
+
+/// Rows a queue's counts are spread over.
+const SLOTS: u16 = 16;
+
+pub(super) struct Shared {
+    pub(super) pool: Pool,
+    pub(super) ids: Ids,
+    pub(super) registry: Registry,
+    pub(super) quota: Quota,
+    pub(super) marks: Marks,
+    pub(super) clock: Arc<DatabaseClock>,
+    pub(super) test_clock: Option<Arc<dyn Clock>>,
+    entropy: Mutex<Box<dyn Entropy + Send>>,
+    /// Statements are prepared under a name.
+    named: bool,
+    begin: String,
+    next_slot: AtomicU16,
+    closed: AtomicBool,
+}
+
+/// What a store knows once it is connected.
+pub(super) struct Setup {
+    pub(super) pool: Pool,
+    pub(super) ids: Ids,
+    pub(super) entropy: Box<dyn Entropy + Send>,
+    pub(super) clock: Arc<DatabaseClock>,
+    pub(super) test_clock: Option<Arc<dyn Clock>>,
+    pub(super) named: bool,
+    /// What a transaction begins with.
+    pub(super) begin: String,
+    pub(super) namespace_waiting_max: u64,
+}
+
+impl Shared {
+    pub(super) fn new(mut setup: Setup) -> Shared {
+        let first_slot = setup.entropy.next_u64() % u64::from(SLOTS);
+        Shared {
+            pool: setup.pool,
+            ids: setup.ids,
+            registry: Registry::default(),
+            quota: Quota::new(setup.namespace_waiting_max),
+            marks: Marks::default(),
+            clock: setup.clock,
+            test_clock: setup.test_clock,
+            entropy: Mutex::new(setup.entropy),
+            named: setup.named,
+            begin: setup.begin,
+            next_slot: AtomicU16::new(u16::try_from(first_slot).unwrap_or(0)),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// A connection, or why there is none.
+    pub(super) async fn session(&self) -> Result<Session, String> {
+        match self.pool.get().await {
+            Ok(client) => Ok(Session::new(client, self.named)),
+            Err(error) => Err(causes(&error)),
+        }
+    }
+
+    pub(super) fn begin(&self) -> &str {
+        &self.begin
+    }
+
+    /// The time to decide by, from what the database has just said.
+    pub(super) fn learn_time(&self, database: Timestamp) -> Timestamp {
+        let learnt = self.clock.learn(database);
+        self.test_clock.as_ref().map_or(learnt, |clock| clock.now())
+    }
+
+    /// The time to look by.
+    pub(super) fn now(&self) -> Timestamp {
+        self.test_clock.as_ref().map_or_else(|| self.clock.now(), |clock| clock.now())
+    }
+
+    pub(super) fn entropy(&self) -> MutexGuard<'_, Box<dyn Entropy + Send>> {
+        self.entropy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The slot the next transaction counts in: another one than its neighbours'.
+    pub(super) fn slot(&self) -> i16 {
+        i16::try_from(self.next_slot.fetch_add(1, Ordering::Relaxed) % SLOTS).unwrap_or(0)
+    }
+
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+}

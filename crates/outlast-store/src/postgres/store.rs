@@ -1,0 +1,310 @@
+//! The store as others see it: connects, checks, migrates, and turns each verb into a call of a lane, a transaction of its
+//! own, or a read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use outlast_core::{Clock, Event, JobId, NamespaceId, Queue, QueueSettings};
+use tokio::sync::oneshot;
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use super::apply::{Apply, due, release};
+use super::claim::HandOut;
+use super::clock::DatabaseClock;
+use super::connect::Target;
+use super::findings::Findings;
+use super::lane::Lane;
+use super::options::{CONNECTIONS_MIN, OpenError, Options, Prepared};
+use super::publish::Publish;
+use super::session::Sql;
+use super::shared::{Setup, Shared};
+use super::transact::{Once, Running, Tx, begin_text, startup_options};
+use super::{keys, migrate, operations, queues, read, verify};
+use crate::error::Error;
+use crate::ids::Ids;
+use crate::jobs::{
+    Applied, Claim, Claimed, Declined, Due, Found, JobPage, JobStore, ListJobs, NewJob, Order, Published, Reach,
+};
+use crate::keys::{KeyId, KeyRecord, NewKey};
+use crate::operations::{NewOperation, Operation, OperationId};
+use crate::queues::{Counts, DeleteRefusal, Expect, SaveRefusal, Saved};
+
+/// Transactions of one kind under way at once: one executes while another waits for its sync.
+const PUBLISHERS: usize = 2;
+const CLAIMERS: usize = 2;
+const APPLIERS: usize = 2;
+
+pub struct PostgresStore {
+    shared: Arc<Shared>,
+    findings: Findings,
+    identity: u64,
+    publishes: Lane<Publish>,
+    hand_outs: Lane<HandOut>,
+    applies: Lane<Apply>,
+}
+
+impl PostgresStore {
+    /// Connects, checks what it finds, migrates and starts the lanes.
+    pub async fn open(options: Options) -> Result<PostgresStore, OpenError> {
+        let target = Target::parse(&options.url)?;
+        let (mut client, port) = target.connect().await?;
+        let findings = Findings::ask(&target, &client, port).await?;
+        findings.check(options.allow_unsafe)?;
+        migrate::migrate(&mut client).await?;
+        let mut entropy = options.entropy;
+        let secret = secret(&client, entropy.next_u64().cast_signed()).await?;
+        let named = match options.prepared {
+            Prepared::On => true,
+            Prepared::Off => false,
+            Prepared::Auto => findings.direct,
+        };
+        let shared = Arc::new(Shared::new(Setup {
+            pool: target
+                .pool(options.connections.max(CONNECTIONS_MIN), findings.direct.then(startup_options).as_deref())?,
+            ids: Ids::new(secret),
+            entropy,
+            clock: Arc::new(DatabaseClock::new(findings.now)),
+            test_clock: options.clock,
+            named,
+            begin: begin_text(findings.direct, findings.synchronous_commit || options.allow_unsafe),
+            namespace_waiting_max: options.namespace_waiting_max,
+        }));
+        let waiting_max = options.waiting_writes_max;
+        Ok(PostgresStore {
+            publishes: Lane::start(&shared, PUBLISHERS, waiting_max),
+            hand_outs: Lane::start(&shared, CLAIMERS, waiting_max),
+            applies: Lane::start(&shared, APPLIERS, waiting_max),
+            identity: secret.cast_unsigned(),
+            findings,
+            shared,
+        })
+    }
+
+    /// The database's clock, as far as this node knows it.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.shared.clock) as _
+    }
+
+    /// The same for all nodes of one store, and different for every store.
+    pub fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    pub fn findings(&self) -> &Findings {
+        &self.findings
+    }
+
+    /// Do the tables that are kept in order, and the counts, say what the rows say? For tests; reads every row.
+    pub async fn verify(&self) -> Result<bool, Error> {
+        verify::verify(&self.shared).await
+    }
+
+    /// The hot statements with the plans the database makes for them, for tests.
+    pub async fn plans(&self) -> Result<Vec<(&'static str, String)>, Error> {
+        verify::plans(&self.shared).await
+    }
+
+    /// Runs work in a transaction of its own, to its end even if the caller goes away.
+    async fn transact<T, F>(&self, work: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: for<'t, 's> FnMut(&'t mut Tx<'s>) -> Running<'t, T> + Send + 'static,
+    {
+        if self.shared.is_closed() {
+            return Err(Error::Stopped);
+        }
+        let shared = Arc::clone(&self.shared);
+        let task = tokio::spawn(async move { shared.transact(&mut Once(work)).await });
+        task.await.map_err(|_| Error::Indeterminate)?
+    }
+}
+
+const MAKE_SECRET: &str = "INSERT INTO meta (name, value) VALUES ('secret', $1) ON CONFLICT (name) DO NOTHING";
+const READ_SECRET: &str = "SELECT value FROM meta WHERE name = 'secret'";
+
+/// The number that permutes this store's ids; made once, whichever node is first.
+async fn secret(client: &Client, drawn: i64) -> Result<i64, OpenError> {
+    client.execute_typed(MAKE_SECRET, &[(&drawn, Type::INT8)]).await?;
+    let rows = client.query_typed(READ_SECRET, &[]).await?;
+    let row = rows.first().ok_or_else(|| Error::Corrupt("the store's secret is missing".to_owned()))?;
+    Ok(row.get(0))
+}
+
+/// A wait for a hand-out. If it is dropped with the answer already inside, the jobs go back at once.
+struct Awaited<'a> {
+    store: &'a PostgresStore,
+    answer: oneshot::Receiver<Result<Option<Claimed>, Error>>,
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        self.answer.close();
+        if let Ok(Ok(claimed)) = self.answer.try_recv() {
+            release(&self.store.shared, claimed);
+        }
+    }
+}
+
+static PING: Sql = Sql { text: "SELECT 1", types: &[] };
+const PING_MAX: Duration = Duration::from_secs(2);
+
+#[async_trait]
+impl JobStore for PostgresStore {
+    async fn publish(&self, jobs: Vec<NewJob>) -> Result<Vec<Published>, Error> {
+        self.publishes.call(jobs).await
+    }
+
+    async fn claim(&self, want: Claim) -> Result<Option<Claimed>, Error> {
+        let mut awaited = Awaited { store: self, answer: self.hand_outs.send(want)? };
+        (&mut awaited.answer).await.map_err(|_| Error::Indeterminate)?
+    }
+
+    async fn apply(&self, orders: Vec<Order>) -> Result<Vec<Result<Applied, Declined>>, Error> {
+        self.applies.call(orders).await
+    }
+
+    async fn due(&self, limit: usize) -> Result<Due, Error> {
+        due(&self.shared, limit).await
+    }
+
+    async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<Found>, Error> {
+        read::job(&self.shared, reach, id).await
+    }
+
+    async fn jobs(&self, list: ListJobs) -> Result<JobPage, Error> {
+        read::jobs(&self.shared, &list).await
+    }
+
+    async fn events(&self, reach: &Reach, id: JobId, after: u64, limit: usize) -> Result<Option<Vec<Event>>, Error> {
+        read::events(&self.shared, reach, id, after, limit).await
+    }
+
+    async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Arc<str>>, Error> {
+        read::result(&self.shared, reach, id).await
+    }
+
+    async fn save_queue(
+        &self,
+        namespace: NamespaceId,
+        name: &str,
+        settings: QueueSettings,
+        expect: Expect,
+    ) -> Result<Result<Saved, SaveRefusal>, Error> {
+        let (name, settings) = (Arc::<str>::from(name), Arc::new(settings));
+        self.transact(move |tx| {
+            let (name, settings) = (Arc::clone(&name), Arc::clone(&settings));
+            Box::pin(async move { queues::save(namespace, &name, &settings, expect, tx).await })
+        })
+        .await
+    }
+
+    async fn set_paused(&self, namespace: NamespaceId, name: &str, paused: bool) -> Result<Option<Arc<Queue>>, Error> {
+        let name = Arc::<str>::from(name);
+        self.transact(move |tx| {
+            let name = Arc::clone(&name);
+            Box::pin(async move { queues::set_paused(namespace, &name, paused, tx).await })
+        })
+        .await
+    }
+
+    async fn delete_queue(&self, namespace: NamespaceId, name: &str) -> Result<Result<(), DeleteRefusal>, Error> {
+        let name = Arc::<str>::from(name);
+        self.transact(move |tx| {
+            let name = Arc::clone(&name);
+            Box::pin(async move { queues::delete(namespace, &name, tx).await })
+        })
+        .await
+    }
+
+    async fn queue(&self, namespace: NamespaceId, name: &str) -> Result<Option<(Arc<Queue>, Counts)>, Error> {
+        queues::one(&self.shared, namespace, name).await
+    }
+
+    async fn queues(
+        &self,
+        namespace: NamespaceId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
+        queues::page(&self.shared, namespace, after, limit).await
+    }
+
+    async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
+        queues::census(&self.shared).await
+    }
+
+    async fn namespace(&self, name: &str) -> Result<NamespaceId, Error> {
+        let name = Arc::<str>::from(name);
+        self.transact(move |tx| {
+            let name = Arc::clone(&name);
+            Box::pin(async move { keys::namespace(&name, tx).await })
+        })
+        .await
+    }
+
+    async fn add_key(&self, key: NewKey) -> Result<KeyRecord, Error> {
+        let key = Arc::new(key);
+        self.transact(move |tx| {
+            let key = Arc::clone(&key);
+            Box::pin(async move { keys::add(&key, tx).await })
+        })
+        .await
+    }
+
+    async fn keys(&self) -> Result<Vec<KeyRecord>, Error> {
+        keys::all(&self.shared).await
+    }
+
+    async fn revoke_key(&self, namespace: Option<NamespaceId>, id: KeyId) -> Result<Option<KeyRecord>, Error> {
+        self.transact(move |tx| Box::pin(async move { keys::revoke(namespace, id, tx).await })).await
+    }
+
+    async fn start_operation(&self, operation: NewOperation) -> Result<Option<Operation>, Error> {
+        let operation = Arc::new(operation);
+        self.transact(move |tx| {
+            let operation = Arc::clone(&operation);
+            Box::pin(async move { operations::start(&operation, tx).await })
+        })
+        .await
+    }
+
+    async fn operation(&self, namespace: NamespaceId, id: OperationId) -> Result<Option<Operation>, Error> {
+        let found = operations::one(&self.shared, id).await?;
+        Ok(found.filter(|operation| operation.namespace == namespace))
+    }
+
+    async fn operations(&self, namespace: NamespaceId, limit: usize) -> Result<Vec<Operation>, Error> {
+        operations::newest(&self.shared, namespace, limit).await
+    }
+
+    async fn open_operations(&self) -> Result<Vec<Operation>, Error> {
+        operations::open(&self.shared).await
+    }
+
+    async fn stop_operation(&self, namespace: NamespaceId, id: OperationId) -> Result<Option<Operation>, Error> {
+        self.transact(move |tx| Box::pin(async move { operations::stop(namespace, id, tx).await })).await
+    }
+
+    async fn advance_operation(&self, id: OperationId, limit: usize) -> Result<Option<Operation>, Error> {
+        self.transact(move |tx| Box::pin(async move { operations::advance(id, limit, tx).await })).await
+    }
+
+    async fn count_operation(&self, operation: &NewOperation, limit: usize) -> Result<u64, Error> {
+        operations::count(&self.shared, operation, limit).await
+    }
+
+    async fn ping(&self) -> Result<(), Error> {
+        let answer = tokio::time::timeout(PING_MAX, self.shared.read(&PING, &[])).await;
+        answer.map_err(|_| Error::Unavailable)?.map(drop)
+    }
+
+    async fn close(&self) {
+        self.shared.close();
+        self.publishes.close().await;
+        self.hand_outs.close().await;
+        self.applies.close().await;
+        self.shared.pool.close();
+    }
+}

@@ -1,0 +1,336 @@
+//! One transaction from BEGIN to a certain end. Whatever fails before COMMIT was sent did not happen and is tried again; a
+//! COMMIT whose answer was lost is looked up by the number of its transaction, never guessed.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::{join, join3};
+use outlast_core::{Command, Timestamp};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+
+use super::batch::Batch;
+use super::session::{Session, Sql};
+use super::shared::Shared;
+use super::write::{Around, Transition, Writes};
+use crate::error::Error;
+
+/// How long a transaction that surely did not happen is tried again.
+const RETRY_MAX: Duration = Duration::from_secs(5);
+/// How long a commit is looked for whose answer was lost.
+const LOOK_MAX: Duration = Duration::from_secs(15);
+/// No transaction takes this long on a healthy database: the connection is given up.
+const TRANSACTION_MAX: Duration = Duration::from_secs(20);
+const PAUSE_FIRST: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+
+/// A node that stops in the middle is cut off by the database and holds no lock for long. The planner is kept to the
+/// indexes: its statistics are always behind on tables that fill and empty this fast.
+const SETTINGS: [(&str, &str); 7] = [
+    ("idle_in_transaction_session_timeout", "8s"),
+    ("lock_timeout", "4s"),
+    ("jit", "off"),
+    ("enable_seqscan", "off"),
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
+    ("plan_cache_mode", "force_generic_plan"),
+];
+
+/// What a connection of our own starts with, so that transactions need not say it.
+pub(super) fn startup_options() -> String {
+    SETTINGS.map(|(name, value)| format!("-c {name}={value}")).join(" ")
+}
+
+/// What every transaction begins with. Where a pooler may stand between, nothing outlives the transaction.
+pub(super) fn begin_text(own_connection: bool, synchronous_commit: bool) -> String {
+    let mut text = BEGIN.to_owned();
+    if !own_connection {
+        text.extend(SETTINGS.map(|(name, value)| format!("; SET LOCAL {name} = '{value}'")));
+    }
+    if !synchronous_commit {
+        text.push_str("; SET LOCAL synchronous_commit = on");
+    }
+    text
+}
+
+/// The time; the number of the transaction, if it is wanted already; numbers for new jobs.
+const OPENING: Sql = Sql {
+    text: "
+        SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+               CASE WHEN $1 THEN pg_current_xact_id()::text END,
+               ARRAY(SELECT nextval('job_seq') FROM generate_series(1, $2))",
+    types: &[Type::BOOL, Type::INT4],
+};
+const LOOK_UP: Sql = Sql { text: "SELECT pg_xact_status($1::text::xid8)", types: &[Type::TEXT] };
+
+/// Why a transaction could not do its work.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// The database or the way to it.
+    Postgres(tokio_postgres::Error),
+    /// This is the answer; nothing is stored.
+    Refused(Error),
+    /// The connection gave no answer in time, or none could be had.
+    Silent,
+}
+
+impl From<tokio_postgres::Error> for Fault {
+    fn from(error: tokio_postgres::Error) -> Fault {
+        Fault::Postgres(error)
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Fault {
+        Fault::Refused(error)
+    }
+}
+
+/// A transaction under way.
+pub(super) struct Tx<'a> {
+    pub(super) session: &'a Session,
+    pub(super) shared: &'a Arc<Shared>,
+    /// The time to decide by: the database's.
+    pub(super) now: Timestamp,
+    /// The number by which this transaction can be looked up. Known before anything is committed.
+    pub(super) number: Option<String>,
+    pub(super) writes: Writes,
+}
+
+/// What an opening gives besides the time.
+pub(super) struct Opened<T> {
+    pub(super) seqs: Vec<i64>,
+    pub(super) rest: T,
+}
+
+/// What a transaction begins with.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Opening {
+    /// It will surely write.
+    pub(super) numbered: bool,
+    pub(super) seqs: usize,
+}
+
+impl Tx<'_> {
+    /// Begins, together with the first statements, which are sent in the same flight.
+    pub(super) async fn begin<T>(
+        &mut self,
+        opening: Opening,
+        rest: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<Opened<T>, Fault> {
+        let session = self.session;
+        session.ready(&[&OPENING]).await?;
+        let seqs = i32::try_from(opening.seqs).unwrap_or(i32::MAX);
+        let begin = session.send(self.shared.begin());
+        let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&opening.numbered, &seqs];
+        let (begun, opened, rest) = join3(begin, session.query(&OPENING, &parameters), rest).await;
+        begun?;
+        let opened = opened?;
+        let row = opened.first().ok_or(Fault::Silent)?;
+        self.now = self.shared.learn_time(Timestamp::from_millis(row.get(0)));
+        self.number = row.get(1);
+        Ok(Opened { seqs: row.get(2), rest: rest? })
+    }
+
+    /// Runs one command on a job that this transaction holds. `None` when it does not.
+    pub(super) fn transition(&mut self, seq: i64, command: Command) -> Result<Option<Transition>, Error> {
+        let mut entropy = self.shared.entropy();
+        let around = Around { now: self.now, ids: self.shared.ids, entropy: entropy.as_mut() };
+        self.writes.transition(seq, command, around)
+    }
+
+    /// Begins a transaction that will write, with nothing else in the flight.
+    pub(super) async fn begin_write(&mut self) -> Result<(), Fault> {
+        self.begin(Opening { numbered: true, seqs: 0 }, async { Ok(()) }).await.map(|_| ())
+    }
+}
+
+/// The work of one transaction. It may run more than once; only the last run counts.
+#[async_trait]
+pub(super) trait Work: Send {
+    type Answer: Send;
+    async fn run(&mut self, tx: &mut Tx<'_>) -> Result<Self::Answer, Fault>;
+}
+
+pub(super) type Running<'t, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 't>>;
+
+/// Work made of a closure.
+pub(super) struct Once<F>(pub(super) F);
+
+#[async_trait]
+impl<T: Send, F> Work for Once<F>
+where
+    F: for<'t, 's> FnMut(&'t mut Tx<'s>) -> Running<'t, T> + Send,
+{
+    type Answer = T;
+
+    async fn run(&mut self, tx: &mut Tx<'_>) -> Result<T, Fault> {
+        (self.0)(tx).await
+    }
+}
+
+/// How a try ended.
+enum Try<T> {
+    Done(T),
+    /// It did not happen and will not by itself.
+    Refused(Error),
+    /// It did not happen; trying again may help.
+    Again(String),
+    /// COMMIT was sent and no answer came.
+    Lost {
+        number: String,
+        answer: T,
+    },
+}
+
+impl Shared {
+    /// Runs the work in a transaction and commits it. Not to be dropped in the middle: the caller runs it as a task.
+    pub(super) async fn transact<W: Work>(self: &Arc<Self>, work: &mut W) -> Result<W::Answer, Error> {
+        let started = Instant::now();
+        let mut pause = PAUSE_FIRST;
+        loop {
+            let outcome = self.attempt(work).await;
+            if !matches!(outcome, Try::Done(_)) {
+                self.marks.forget();
+            }
+            let why = match outcome {
+                Try::Done(answer) => return Ok(answer),
+                Try::Refused(error) => return Err(error),
+                Try::Lost { number, answer } => match self.look_up(&number).await {
+                    Some(true) => return Ok(answer),
+                    Some(false) => "the connection was lost at the commit, which did not happen".to_owned(),
+                    None => return Err(Error::Indeterminate),
+                },
+                Try::Again(why) => why,
+            };
+            if started.elapsed() + pause > RETRY_MAX || self.is_closed() {
+                tracing::warn!(why, "a transaction was given up; nothing was stored");
+                return Err(Error::Unavailable);
+            }
+            tracing::debug!(why, "a transaction is tried again");
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    async fn attempt<W: Work>(self: &Arc<Self>, work: &mut W) -> Try<W::Answer> {
+        let session = match self.session().await {
+            Ok(session) => session,
+            Err(why) => return Try::Again(why),
+        };
+        let mut tx =
+            Tx { session: &session, shared: self, now: Timestamp::EPOCH, number: None, writes: Writes::default() };
+        let ran = match timeout(TRANSACTION_MAX, work.run(&mut tx)).await {
+            Ok(ran) => ran,
+            Err(_) => Err(Fault::Silent),
+        };
+        let (number, writes) = (tx.number.take(), std::mem::take(&mut tx.writes));
+        let (outcome, sound) = match ran {
+            Ok(answer) => self.finish(&session, number, writes, answer).await,
+            Err(fault) => (self.after(fault), session.send("ROLLBACK").await.is_ok()),
+        };
+        if !sound {
+            session.discard();
+        }
+        outcome
+    }
+
+    /// Sends the last writes and COMMIT in one flight. Also says whether the connection can be used again.
+    async fn finish<T>(
+        self: &Arc<Self>,
+        session: &Session,
+        number: Option<String>,
+        writes: Writes,
+        answer: T,
+    ) -> (Try<T>, bool) {
+        let batch = Batch::of(&writes, self.slot());
+        let committing = async {
+            batch.ready(session).await?;
+            // A statement that fails turns the COMMIT behind it into a rollback.
+            let (written, committed) = join(batch.send(session), session.send("COMMIT")).await;
+            written.and(committed)
+        };
+        let failed = match timeout(TRANSACTION_MAX, committing).await {
+            Ok(Ok(())) => {
+                self.marks.inserted(&writes.lined_up());
+                return (Try::Done(answer), true);
+            }
+            Ok(Err(error)) if error.as_db_error().is_some() => {
+                let sound = session.send("ROLLBACK").await.is_ok();
+                return (self.after(Fault::Postgres(error)), sound);
+            }
+            Ok(Err(error)) => super::connect::causes(&error),
+            Err(_) => "no answer came in time".to_owned(),
+        };
+        match number {
+            Some(number) => (Try::Lost { number, answer }, false),
+            // Only a transaction that wrote nothing has no number.
+            None => (Try::Again(failed), false),
+        }
+    }
+
+    fn after<T>(&self, fault: Fault) -> Try<T> {
+        match fault {
+            Fault::Refused(error) => Try::Refused(error),
+            Fault::Silent => Try::Again("the database gave no answer".to_owned()),
+            Fault::Postgres(error) => match error.code() {
+                Some(code) if *code == SqlState::DISK_FULL => Try::Refused(Error::DiskFull),
+                Some(code) if !may_pass(code) => {
+                    let why = super::connect::causes(&error);
+                    tracing::error!(why, "the database refused a statement");
+                    Try::Refused(Error::Unreadable(why))
+                }
+                _ => Try::Again(super::connect::causes(&error)),
+            },
+        }
+    }
+
+    /// Did the transaction commit? `None` when the database cannot be asked or does not know.
+    async fn look_up(self: &Arc<Self>, number: &str) -> Option<bool> {
+        let started = Instant::now();
+        while started.elapsed() < LOOK_MAX {
+            match timeout(TRANSACTION_MAX, self.ask_status(number)).await {
+                Ok(Ok(Some(happened))) => {
+                    tracing::info!(happened, "a commit whose answer was lost was looked up");
+                    return Some(happened);
+                }
+                Ok(Ok(None)) => {}
+                Ok(Err(error)) => tracing::debug!(error, "a lost commit cannot be looked up yet"),
+                Err(_) => return None,
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+        None
+    }
+
+    /// `Ok(None)` while it is under way.
+    async fn ask_status(self: &Arc<Self>, number: &str) -> Result<Option<bool>, String> {
+        let session = self.session().await?;
+        let rows = match session.query(&LOOK_UP, &[&number]).await {
+            Ok(rows) => rows,
+            // A number of the future: the server has been replaced by a copy that never saw it.
+            Err(error) if error.code() == Some(&SqlState::INVALID_PARAMETER_VALUE) => return Ok(Some(false)),
+            Err(error) => return Err(super::connect::causes(&error)),
+        };
+        match rows.first().and_then(|row| row.get::<_, Option<&str>>(0)) {
+            Some("committed") => Ok(Some(true)),
+            Some("aborted") => Ok(Some(false)),
+            Some(_) => Ok(None),
+            None => Err("the database no longer knows".to_owned()),
+        }
+    }
+}
+
+/// Troubles that pass: deadlocks, lost connections, a server that stops, starts or has no room for one more.
+pub(super) fn may_pass(code: &SqlState) -> bool {
+    let class = code.code().get(..2).unwrap_or_default();
+    matches!(class, "08" | "40" | "53" | "57" | "25" | "55")
+        // A pooler lost a prepared statement: the next connection has its own.
+        || *code == SqlState::INVALID_SQL_STATEMENT_NAME
+        || *code == SqlState::DUPLICATE_PSTATEMENT
+}

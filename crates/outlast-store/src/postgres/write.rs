@@ -1,0 +1,268 @@
+//! What a transaction will write: jobs are loaded, decided on in memory, and at the end everything that changed is sent in
+//! a few statements, each for all jobs at once, in one flight with COMMIT.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use outlast_core::gate::{Hold, hold_without};
+use outlast_core::{Command, Effect, Entropy, Event, Queue, QueueId, Refusal, State, Status, Timestamp, Update};
+
+use super::batch::Batch;
+use super::marks::Rank;
+use super::rows::Record;
+use super::session::Session;
+use crate::error::Error;
+use crate::history;
+use crate::ids::Ids;
+use crate::step::{Step, labels, step};
+
+/// Events that take more room than this in the hot row move to the history table.
+const HISTORY_BYTES_MAX: usize = 1000;
+
+/// Where a job stands in the tables that are kept in order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Place {
+    pub(super) queue: QueueId,
+    pub(super) status: Status,
+    pub(super) priority: i8,
+    /// Of queued jobs only.
+    pub(super) ready_at: Timestamp,
+    pub(super) wake_at: Option<Timestamp>,
+}
+
+impl Place {
+    pub(super) fn of(record: &Record) -> Place {
+        let ready_at = match &record.job.state {
+            State::Queued { ready_at } => *ready_at,
+            _ => Timestamp::EPOCH,
+        };
+        Place {
+            queue: record.job.queue,
+            status: record.job.status(),
+            priority: record.job.spec.priority,
+            ready_at,
+            wake_at: record.wake_at,
+        }
+    }
+}
+
+/// A job in the hands of a transaction.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) record: Record,
+    /// Where it stood when it was loaded; `None` for a new one.
+    pub(super) before: Option<Place>,
+    pub(super) fate: Fate,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Untouched,
+    /// Only its alarm moves.
+    Rearmed,
+    Changed,
+    Deleted,
+}
+
+/// What a command did to a job.
+#[derive(Debug)]
+pub(super) enum Transition {
+    Refused(Refusal),
+    Unchanged,
+    Changed { frees: bool },
+    Deleted,
+}
+
+/// What a decision takes from outside.
+pub(super) struct Around<'e> {
+    pub(super) now: Timestamp,
+    pub(super) ids: Ids,
+    pub(super) entropy: &'e mut dyn Entropy,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Writes {
+    entries: BTreeMap<i64, Entry>,
+    queues: HashMap<QueueId, Arc<Queue>>,
+    pub(super) holds: BTreeMap<QueueId, Option<Hold>>,
+    pub(super) payloads: BTreeMap<i64, Arc<str>>,
+    pub(super) results: BTreeMap<i64, Option<Arc<str>>>,
+    pub(super) history: Vec<(i64, i64, Vec<u8>)>,
+    pub(super) labels: Vec<(i64, i64)>,
+    pub(super) labels_gone: Vec<(i64, i64)>,
+    /// Keys that another job took over, and keys whose job is deleted.
+    pub(super) keys: Vec<(i64, i64)>,
+    pub(super) keys_gone: Vec<(i64, i64)>,
+    /// The first place in each line that a job came to.
+    lined_up: BTreeMap<QueueId, Rank>,
+    /// Rows that cannot be read: they leave the line and lose their alarm.
+    pub(super) set_aside: Vec<i64>,
+}
+
+impl Writes {
+    /// The queues that the jobs of this transaction belong to, as they are now.
+    pub(super) fn know_queue(&mut self, queue: Arc<Queue>) {
+        self.queues.insert(queue.id, queue);
+    }
+
+    pub(super) fn queue(&self, id: QueueId) -> Option<&Arc<Queue>> {
+        self.queues.get(&id)
+    }
+
+    /// A job that was read under a lock.
+    pub(super) fn load(&mut self, record: Record) {
+        let before = Some(Place::of(&record));
+        self.entries.insert(record.seq, Entry { record, before, fate: Fate::Untouched });
+    }
+
+    pub(super) fn get(&self, seq: i64) -> Option<&Record> {
+        self.entries.get(&seq).filter(|entry| entry.fate != Fate::Deleted).map(|entry| &entry.record)
+    }
+
+    /// A new job.
+    pub(super) fn insert(&mut self, record: Record, queue: &Queue, ids: Ids) {
+        let hashes = labels(&record.job, queue.namespace).into_iter().map(|label| ids.label_hash(&label));
+        self.labels.extend(hashes.map(|hash| (hash, record.seq)));
+        self.payloads.insert(record.seq, Arc::clone(&record.job.spec.payload));
+        self.entries.insert(record.seq, Entry { record, before: None, fate: Fate::Changed });
+    }
+
+    /// Runs one command on a loaded job. `None` when it is not here.
+    pub(super) fn transition(
+        &mut self,
+        seq: i64,
+        command: Command,
+        around: Around<'_>,
+    ) -> Result<Option<Transition>, Error> {
+        let Some(entry) = self.entries.get_mut(&seq).filter(|entry| entry.fate != Fate::Deleted) else {
+            return Ok(None);
+        };
+        let Some(queue) = self.queues.get(&entry.record.job.queue).cloned() else {
+            return Err(Error::Corrupt(format!("a job of queue {} which does not exist", entry.record.job.queue.0)));
+        };
+        Ok(Some(match step(&entry.record.job, &queue, command, around.now, around.entropy) {
+            Err(refusal) => Transition::Refused(refusal),
+            Ok(Step::Nothing) => Transition::Unchanged,
+            Ok(Step::Rearm { wake_at }) => {
+                if entry.record.wake_at != wake_at {
+                    entry.record.wake_at = wake_at;
+                    entry.fate = if entry.fate == Fate::Untouched { Fate::Rearmed } else { entry.fate };
+                }
+                Transition::Unchanged
+            }
+            Ok(Step::Delete) => {
+                self.delete(seq, around.ids);
+                Transition::Deleted
+            }
+            Ok(Step::Update { update, wake_at, frees }) => {
+                self.update(seq, &queue, *update, wake_at)?;
+                Transition::Changed { frees }
+            }
+        }))
+    }
+
+    fn update(&mut self, seq: i64, queue: &Queue, update: Update, wake_at: Option<Timestamp>) -> Result<(), Error> {
+        let Some(entry) = self.entries.get_mut(&seq) else {
+            return Ok(());
+        };
+        let record = &mut entry.record;
+        if let Some(moved) = append_history(record, &update.events)? {
+            self.history.push(moved);
+        }
+        if !Arc::ptr_eq(&record.job.spec, &update.job.spec) {
+            self.payloads.insert(seq, Arc::clone(&update.job.spec.payload));
+        }
+        record.job = update.job;
+        record.wake_at = wake_at;
+        entry.fate = Fate::Changed;
+        for effect in update.effects {
+            match effect {
+                Effect::KeepResult(body) => {
+                    self.results.insert(seq, Some(body));
+                }
+                Effect::DropResult => {
+                    self.results.insert(seq, None);
+                }
+                Effect::SetHold(hold) => self.set_hold(queue.id, hold),
+                // Checkpoints come with the issue that stores them; there is nothing to drop yet.
+                Effect::DropCheckpoints => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a job and all that belongs to it.
+    pub(super) fn delete(&mut self, seq: i64, ids: Ids) {
+        let Some(entry) = self.entries.get_mut(&seq) else {
+            return;
+        };
+        entry.fate = Fate::Deleted;
+        let job = entry.record.job.clone();
+        let Some(queue) = self.queues.get(&job.queue).cloned() else {
+            return;
+        };
+        let hashes = labels(&job, queue.namespace).into_iter().map(|label| ids.label_hash(&label));
+        self.labels_gone.extend(hashes.map(|hash| (hash, seq)));
+        if let Some(key) = &job.spec.idempotency_key {
+            self.keys_gone.push((ids.key_hash(queue.id, key), seq));
+        }
+        if let Some(hold) = hold_without(&queue, job.id) {
+            self.set_hold(queue.id, Some(hold));
+        }
+    }
+
+    fn set_hold(&mut self, queue: QueueId, hold: Option<Hold>) {
+        self.holds.insert(queue, hold);
+        if let Some(present) = self.queues.get(&queue) {
+            let held = Arc::new(Queue { hold, ..Queue::clone(present) });
+            self.queues.insert(queue, held);
+        }
+    }
+
+    /// Did a job come to its end in this transaction?
+    pub(super) fn has_finished(&self) -> bool {
+        self.entries.values().any(|entry| entry.fate == Fate::Changed && entry.record.job.status().is_terminal())
+    }
+
+    /// The first place in each line that this transaction puts a job to.
+    pub(super) fn lined_up(&self) -> BTreeMap<QueueId, Rank> {
+        let mut firsts = self.lined_up.clone();
+        for entry in self.entries.values().filter(|entry| entry.fate == Fate::Changed) {
+            let place = Place::of(&entry.record);
+            if place.status == Status::Queued && entry.before != Some(place) {
+                let rank = Rank::of(&place, entry.record.seq);
+                firsts.entry(place.queue).and_modify(|first| *first = rank.min(*first)).or_insert(rank);
+            }
+        }
+        firsts
+    }
+
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    /// Sends what has come together so far, in the middle of a transaction, and forgets it.
+    pub(super) async fn flush(&mut self, session: &Session, slot: i16) -> Result<(), tokio_postgres::Error> {
+        let done = std::mem::take(self);
+        self.queues.clone_from(&done.queues);
+        self.lined_up = done.lined_up();
+        let batch = Batch::of(&done, slot);
+        batch.ready(session).await?;
+        batch.send(session).await
+    }
+}
+
+/// Adds events to the hot row; when it has grown too long, what was there moves out first.
+fn append_history(record: &mut Record, events: &[Event]) -> Result<Option<(i64, i64, Vec<u8>)>, Error> {
+    let created_at = record.job.created_at;
+    let mut moved = None;
+    if record.history.len() > HISTORY_BYTES_MAX {
+        let inline = history::read(&record.history, created_at, 1)?.len();
+        let first = record.job.events.cast_signed() - i64::try_from(inline).unwrap_or(i64::MAX) + 1;
+        moved = Some((record.seq, first, std::mem::take(&mut record.history)));
+    }
+    for event in events {
+        history::append(&mut record.history, created_at, event);
+    }
+    Ok(moved)
+}

@@ -1,0 +1,78 @@
+//! What the server stands on: the store, the clock it goes by, and the link to other nodes, as the configuration asks.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use outlast_core::{Clock, Entropy};
+use outlast_engine::ports::{SystemClock, SystemEntropy};
+use outlast_store::JobStore;
+use outlast_store::live::redis::Options as LinkOptions;
+use outlast_store::live::{Alone, Live, RedisLive};
+use outlast_store::sqlite::{self, SqliteStore};
+
+use super::database;
+use crate::config::{Config, Secret};
+
+pub(super) struct Backing {
+    pub store: Arc<dyn JobStore>,
+    pub live: Arc<dyn Live>,
+    pub clock: Arc<dyn Clock>,
+    /// The same store, where it is one that can fail for good.
+    embedded: Option<Arc<SqliteStore>>,
+}
+
+impl Backing {
+    pub(super) async fn open(config: &Config) -> anyhow::Result<Backing> {
+        match &config.external.database_url {
+            Some(url) => Backing::shared(config, url).await,
+            None => Backing::embedded(config),
+        }
+    }
+
+    /// Blocks this thread, which has nothing else to do yet.
+    fn embedded(config: &Config) -> anyhow::Result<Backing> {
+        let clock = Arc::new(SystemClock::start());
+        let store = Arc::new(SqliteStore::open(store_options(config, &clock)?)?);
+        let live = Arc::new(Alone::embedded());
+        Ok(Backing { store: Arc::clone(&store) as _, live, clock, embedded: Some(store) })
+    }
+
+    async fn shared(config: &Config, url: &Secret) -> anyhow::Result<Backing> {
+        let opened = database::open(config, url).await?;
+        let live = link(config, opened.identity)?;
+        Ok(Backing { store: opened.store, live, clock: opened.clock, embedded: None })
+    }
+
+    /// Why the store has failed for good. A database that is away is not that: it may come back, so this never ends.
+    pub(super) async fn failed(&self) -> String {
+        match &self.embedded {
+            Some(store) => store.failed().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    pub(super) async fn close(&self) {
+        self.live.close().await;
+        self.store.close().await;
+    }
+}
+
+fn store_options(config: &Config, clock: &Arc<SystemClock>) -> anyhow::Result<sqlite::Options> {
+    let mut options = sqlite::Options::new(&config.data, Arc::clone(clock) as _, Box::new(SystemEntropy::seed()?));
+    options.page_cache_bytes = config.store.page_cache_bytes;
+    options.job_cache_bytes = config.store.job_cache_bytes;
+    options.waiting_writes_max = config.store.waiting_writes;
+    options.reserve_bytes = config.store.reserve_bytes;
+    options.namespace_waiting_max = u64::try_from(config.limits.namespace_queued)?;
+    Ok(options)
+}
+
+/// A Redis that is away does not keep a node from starting; a URL that makes no sense does.
+fn link(config: &Config, store: u64) -> anyhow::Result<Arc<dyn Live>> {
+    let Some(url) = &config.external.redis_url else {
+        return Ok(Arc::new(Alone::unlinked()));
+    };
+    let node = SystemEntropy::seed()?.next_u64();
+    let options = LinkOptions { url: url.expose().to_owned(), store, node };
+    Ok(Arc::new(RedisLive::start(options).context("cannot use redis_url")?))
+}

@@ -1,0 +1,13 @@
+//! What only the embedded engine has: a data directory with its lock, its files and a disk below that fails, runs full or
+//! loses power. A run on another engine leaves this module out by name (`--skip embedded::`).
+
+mod answer_first;
+mod power;
+
+mod disk;
+mod sync_error;
+
+mod lock;
+
+mod doctor;
+mod first_key;
