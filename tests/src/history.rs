@@ -173,6 +173,25 @@ pub fn check(operations: &[Operation], snapshot: &Snapshot) -> Vec<Violation> {
     violations
 }
 
+/// Every operation that names this job, in order, with its answer: what a person needs to believe a violation.
+pub fn about(operations: &[Operation], job: &str) -> String {
+    let mut concerned: Vec<&Operation> = operations.iter().filter(|operation| operation.names(job)).collect();
+    concerned.sort_by_key(|operation| operation.started);
+    let mut text = String::new();
+    for Operation { started, ended, action, answer } in concerned {
+        let answer = match answer {
+            Answer::Received(claims) => format!("{:?}", claims.iter().find(|claim| claim.job == job)),
+            other => format!("{other:?}"),
+        };
+        let action = match action {
+            Action::Publish { marker, .. } => format!("publish {marker}"),
+            other => format!("{other:?}"),
+        };
+        text += &format!("  {started}..{ended} {action} -> {answer}\n");
+    }
+    text
+}
+
 /// How many operations of each kind were acknowledged. A receive counts when it brought something.
 pub fn acknowledged(operations: &[Operation]) -> BTreeMap<&'static str, usize> {
     let mut counts = BTreeMap::new();
@@ -204,9 +223,30 @@ impl Operation {
         }
     }
 
+    fn names(&self, job: &str) -> bool {
+        let by_action = match &self.action {
+            Action::Settle { job: named, .. } | Action::Cancel { job: named } | Action::Replay { job: named } => {
+                named == job
+            }
+            Action::Publish { .. } | Action::Receive | Action::ChangeQueue { .. } => false,
+        };
+        by_action
+            || match &self.answer {
+                Answer::Published { job: named } => named == job,
+                Answer::Received(claims) => claims.iter().any(|claim| claim.job == job),
+                _ => false,
+            }
+    }
+
     /// Acknowledged or of unknown ending: it may have had an effect.
     fn may_have_happened(&self) -> bool {
         !matches!(self.answer, Answer::Refused { .. })
+    }
+
+    /// The last moment at which it may take effect. A call whose answer was lost may lie in front of a node that stands
+    /// still, and be carried out long after its client has given up.
+    fn effective_until(&self) -> u64 {
+        if matches!(self.answer, Answer::Unknown(_)) { u64::MAX } else { self.ended }
     }
 
     fn is_before(&self, other: &Operation) -> bool {

@@ -20,6 +20,7 @@ const PACKAGE: &str = "postgresql";
 const USER: &str = "postgres";
 /// Of the instance that speaks TLS and asks for it.
 const PASSWORD: &str = "correct-horse";
+const ROOT: &str = "root.crt";
 
 /// Room for a few clusters of three nodes at once, in little memory.
 const SETTINGS: &str = "
@@ -66,7 +67,7 @@ impl Postgres {
         Postgres::start_in(folder, settings, false)
     }
 
-    /// One that takes only TLS connections with a password. Its certificate signs itself, for 127.0.0.1.
+    /// One that takes only TLS connections with a password. Its certificate is for 127.0.0.1, by a root of its own.
     pub fn start_encrypted() -> Postgres {
         let folder = Folder::not_of_root("outlast-postgres-", USER);
         initialise(&folder, "scram-sha-256");
@@ -94,9 +95,9 @@ impl Postgres {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// The certificate of an encrypted one, which is its own root.
-    pub fn certificate(&self) -> PathBuf {
-        self.folder.path().join("server.crt")
+    /// Who signed the certificate of an encrypted one.
+    pub fn root_certificate(&self) -> PathBuf {
+        self.folder.path().join(ROOT)
     }
 
     /// Makes a database that goes with the value.
@@ -200,15 +201,25 @@ fn start_on(folder: &Folder, port: u16) -> Option<Daemon> {
     is_up.then_some(daemon)
 }
 
+/// A root that signs, and a certificate for this host that is signed by it: a root may not stand for a host itself.
 fn make_certificate(folder: &Folder) -> (PathBuf, PathBuf) {
-    let (key, certificate) = (folder.path().join("server.key"), folder.path().join("server.crt"));
-    let mut command = Command::new(find_program("openssl", &[], "openssl"));
-    command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]);
-    command.args(["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"]);
-    run_to_the_end(command.arg("-keyout").arg(&key).arg("-out").arg(&certificate));
-    folder.hand_over(&key);
-    folder.hand_over(&certificate);
-    (key, certificate)
+    let file = |name: &str| folder.path().join(name);
+    let openssl = |words: &[&str]| {
+        let mut command = Command::new(find_program("openssl", &[], "openssl"));
+        run_to_the_end(command.current_dir(folder.path()).args(words));
+    };
+    let new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout"];
+    fs::write(file("names"), "subjectAltName = IP:127.0.0.1, DNS:localhost\n").expect("the folder can be written to");
+    openssl(
+        &[&["req", "-x509", "-days", "2", "-subj", "/CN=root", "-out", ROOT], &new_key[..], &["root.key"]].concat(),
+    );
+    openssl(&[&["req", "-subj", "/CN=localhost", "-out", "request"], &new_key[..], &["server.key"]].concat());
+    let sign =
+        ["x509", "-req", "-days", "2", "-CA", ROOT, "-CAkey", "root.key", "-CAcreateserial", "-extfile", "names"];
+    openssl(&[&sign[..], &["-in", "request", "-out", "server.crt"]].concat());
+    folder.hand_over(&file("server.key"));
+    folder.hand_over(&file("server.crt"));
+    (file("server.key"), file("server.crt"))
 }
 
 fn data(folder: &Folder) -> PathBuf {

@@ -18,6 +18,7 @@ mod marks;
 mod write;
 mod batch;
 mod lane;
+mod writer;
 mod publish;
 mod claim;
 mod apply;

@@ -41,7 +41,7 @@ async fn a_node_cut_off_from_the_database_says_so_and_heals() {
         .await;
 
     assert!(proxy.connections_cut() > 0 && proxy.refused() > 0, "the cut was felt");
-    accounting.assert_nothing_lost("cut off").await;
+    accounting.assert_sound("cut off").await;
 }
 
 // F15: the same when nothing is closed and nothing comes through. What was held arrives late, and must not do harm then.
@@ -66,7 +66,7 @@ async fn a_node_that_hears_nothing_from_the_database_answers_all_the_same_and_he
         .await;
 
     assert!(proxy.pieces_held() > 0, "the silence was felt");
-    accounting.assert_nothing_lost("silence").await;
+    accounting.assert_sound("silence").await;
 }
 
 // F19: connections that break after any number of bytes, in the middle of whatever is being said.
@@ -88,7 +88,7 @@ async fn no_acknowledged_operation_is_lost_when_connections_break_in_the_middle(
 
     println!("broken: {} connections", proxy.connections_cut());
     assert!(proxy.connections_cut() >= 20, "only {} connections broke", proxy.connections_cut());
-    accounting.assert_nothing_lost("broken").await;
+    accounting.assert_sound("broken").await;
 }
 
 async fn break_connections(proxy: &FaultProxy, server: &Server, chance: &mut Chance) {

@@ -31,3 +31,23 @@ async fn a_database_that_wants_tls_gets_it() {
     assert_eq!(blocking(|| launch.database().expect("there is one").psql(open)), "0|t");
     assert!(!server.log().contains("correct-horse"), "the password is in the log");
 }
+
+// The name and the signer of the certificate count where the operator asks for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_of_somebody_else_is_refused_where_it_is_checked() {
+    let (postgres, stranger) = blocking(|| (Postgres::start_encrypted(), Postgres::start_encrypted()));
+    let database = blocking(|| postgres.database());
+    let url = database.url.clone();
+    let launch = Launch::on_database(database, None, 1);
+    let trusting = |root: &Postgres| {
+        let url = format!("{url}?sslmode=verify-full&sslrootcert={}", root.root_certificate().display());
+        launch.clone().with_env("OUTLAST_DATABASE_URL", &url)
+    };
+
+    let refused = trusting(&stranger).try_start().await.err().expect("another root");
+    assert!(!refused.log.contains("correct-horse"), "the password is in the log");
+
+    let server = trusting(&postgres).start().await;
+    make_queue(&server.client(), "work", json!({})).await;
+    publish(&server.client(), "work", json!(1)).await;
+}

@@ -95,7 +95,7 @@ async fn a_node_paused_in_the_middle_of_a_transaction_does_not_hold_up_the_other
         })
         .await;
 
-    accounting.assert_nothing_lost("paused").await;
+    accounting.assert_sound("paused").await;
 }
 
 /// Freezes the node at random moments until the database shows a transaction that stands still.

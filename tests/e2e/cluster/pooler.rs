@@ -38,6 +38,6 @@ async fn everything_works_through_a_transaction_pooler() {
     println!("pooler: {clients} clients on {connected} connections");
     assert!(connected.parse::<usize>().unwrap() <= POOL, "{connected} connections");
     assert!(clients > POOL, "only {clients} clients: nobody had to share");
-    accounting.assert_nothing_lost("pooler").await;
+    accounting.assert_sound("pooler").await;
     assert_eq!(history::server_errors(&accounting.history()), Vec::<&str>::new());
 }

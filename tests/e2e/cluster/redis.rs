@@ -50,7 +50,7 @@ async fn everything_goes_on_while_redis_is_killed_emptied_and_stopped() {
         })
         .await;
 
-    accounting.assert_nothing_lost("redis").await;
+    accounting.assert_sound("redis").await;
 }
 
 // F20: a waiting receive is woken by the poll while Redis is away, and by Redis again when it is back.

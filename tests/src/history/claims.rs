@@ -82,7 +82,8 @@ fn refused_holder(view: &JobView<'_>) -> Option<Violation> {
 /// The last claim, if nothing may have ended it, still stands.
 fn forgotten_claim(view: &JobView<'_>) -> Option<Violation> {
     let (receive, claim) = view.claims.last()?;
-    let replayed = view.replays.iter().any(|replay| replay.may_have_happened() && replay.ended > receive.started);
+    let replayed =
+        view.replays.iter().any(|replay| replay.may_have_happened() && replay.effective_until() > receive.started);
     if replayed || view.may_have_ended(&claim.lease, u64::MAX, None) {
         return None;
     }

@@ -21,7 +21,10 @@ fn forgotten_ending(view: &JobView<'_>) -> Option<Violation> {
         let Answer::Changed { status, version } = &operation.answer else {
             continue;
         };
-        let replayed = view.replays.iter().any(|replay| replay.may_have_happened() && replay.ended > operation.started);
+        let replayed = view
+            .replays
+            .iter()
+            .any(|replay| replay.may_have_happened() && replay.effective_until() > operation.started);
         let found = view.seen.status.as_str();
         let kept = match status.as_str() {
             "succeeded" => found == "succeeded" || found == "expired",

@@ -161,6 +161,13 @@ fn operations_of_unknown_ending_may_be_either_way() {
 }
 
 #[test]
+fn a_publish_that_is_answered_at_its_second_try_may_have_happened_at_its_first() {
+    let story =
+        Story::new().publish_as("a", unknown()).claim("l1", 1, 1).settle("l1", Outcome::Ack, told("succeeded", 3));
+    sound(&story.publish("a").finds(seen("succeeded", 3)));
+}
+
+#[test]
 fn a_lost_publish_is_found() {
     breaks(&Story::new().publish("a"), Rule::PublishLost);
 }

@@ -52,7 +52,18 @@ impl<'a> JobView<'a> {
         for operation in in_order {
             place(operation, &mut views);
         }
-        views.into_values().collect()
+        let mut tries: BTreeMap<&str, usize> = BTreeMap::new();
+        for operation in operations.iter().filter(|operation| operation.may_have_happened()) {
+            if let Action::Publish { marker, .. } = &operation.action {
+                *tries.entry(marker).or_default() += 1;
+            }
+        }
+        let mut views: Vec<JobView<'a>> = views.into_values().collect();
+        for view in &mut views {
+            // Of several tries any may be the one that made the job, long before the one that was answered.
+            view.published = view.published.filter(|_| tries.get(view.seen.marker.as_str()) == Some(&1));
+        }
+        views
     }
 
     /// Endings of this outcome by distinct lease: a retry with the same lease is the same ending.
@@ -69,7 +80,7 @@ impl<'a> JobView<'a> {
     }
 
     /// Whether some operation other than `except` may have ended this lease before `moment`. A cancel counts if it
-    /// was not over when the lease was given out. An operation has no effect after its end.
+    /// was not over when the lease was given out.
     pub(super) fn may_have_ended(&self, lease: &str, moment: u64, except: Option<&Operation>) -> bool {
         let counts = |operation: &Operation| {
             let same = except.is_some_and(|except| std::ptr::eq(except, operation));
@@ -78,7 +89,7 @@ impl<'a> JobView<'a> {
         let granted = self.claims.iter().find(|(_, claim)| claim.lease == lease);
         let granted_after = granted.map_or(0, |(receive, _)| receive.started);
         let settled = self.settles.iter().any(|settle| settle.lease == lease && counts(settle.operation));
-        settled || self.cancels.iter().any(|cancel| cancel.ended > granted_after && counts(cancel))
+        settled || self.cancels.iter().any(|cancel| cancel.effective_until() > granted_after && counts(cancel))
     }
 }
 

@@ -4,23 +4,23 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use futures_util::future::join;
 use outlast_core::{Command, Evidence, Outcome, Timestamp};
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::claim::lease_of;
-use super::lane::Trade;
+use super::lane::Group;
 use super::registry::queue_columns;
 use super::rows::{job_columns, record};
-use super::session::Sql;
+use super::session::{Parameter, Session, Sql};
 use super::shared::Shared;
-use super::transact::{Fault, Opening, Tx};
+use super::transact::{Fault, Tx};
 use super::write::Transition;
+use super::writer::{Ask, Writer};
 use crate::error::Error;
+use crate::ids::Ids;
 use crate::jobs::{Applied, Claimed, Declined, Due, Order, Reach};
-
-pub(super) struct Apply;
 
 pub(super) static LOCK: Sql = Sql {
     text: concat!(
@@ -59,40 +59,53 @@ pub(super) static DUE: Sql = Sql {
     types: &[Type::INT8],
 };
 
-#[async_trait]
-impl Trade for Apply {
-    type Ask = Vec<Order>;
-    type Answer = Vec<Result<Applied, Declined>>;
-    const MOOT_WITHOUT_RECEIVER: bool = false;
+/// The commands of a group.
+pub(super) struct Part<'g> {
+    asks: Vec<&'g Vec<Order>>,
+    seqs: Vec<i64>,
+}
 
-    fn weight(ask: &Vec<Order>) -> usize {
-        ask.len()
+/// What the first flight found.
+#[derive(Default)]
+pub(super) struct Looked {
+    jobs: Vec<Row>,
+    queues: Vec<Row>,
+}
+
+impl<'g> Part<'g> {
+    pub(super) fn new(asks: Vec<&'g Vec<Order>>, ids: Ids) -> Part<'g> {
+        let seqs: BTreeSet<i64> = asks.iter().copied().flatten().map(|order| ids.seq(order.id)).collect();
+        Part { asks, seqs: seqs.into_iter().collect() }
     }
 
-    async fn run(asks: &[Vec<Order>], tx: &mut Tx<'_>) -> Result<Vec<Vec<Result<Applied, Declined>>>, Fault> {
-        let ids = tx.shared.ids;
-        let seqs: BTreeSet<i64> = asks.iter().flatten().map(|order| ids.seq(order.id)).collect();
-        let seqs: Vec<i64> = seqs.into_iter().collect();
-        load(&seqs, tx).await?;
-        lock_queues(asks, tx).await?;
-        let mut answers = Vec::with_capacity(asks.len());
-        for ask in asks {
+    pub(super) async fn ready(&self, session: &Session) -> Result<(), tokio_postgres::Error> {
+        if self.seqs.is_empty() { Ok(()) } else { session.ready(&[&LOCK, &QUEUES]).await }
+    }
+
+    /// Locks the jobs and reads their queues, in the first flight.
+    pub(super) async fn look(&self, session: &Session) -> Result<Looked, tokio_postgres::Error> {
+        if self.seqs.is_empty() {
+            return Ok(Looked::default());
+        }
+        let parameters: [Parameter<'_>; 1] = [&self.seqs];
+        let (jobs, queues) = join(session.query(&LOCK, &parameters), session.query(&QUEUES, &parameters)).await;
+        Ok(Looked { jobs: jobs?, queues: queues? })
+    }
+
+    /// One answer per ask, in order.
+    pub(super) async fn finish(
+        self,
+        looked: Looked,
+        tx: &mut Tx<'_>,
+    ) -> Result<Vec<Vec<Result<Applied, Declined>>>, Fault> {
+        take_in(&looked.jobs, &looked.queues, tx)?;
+        lock_queues(&self.asks, tx).await?;
+        let mut answers = Vec::with_capacity(self.asks.len());
+        for ask in self.asks {
             answers.push(ask.iter().map(|order| apply_one(order, tx)).collect::<Result<_, Error>>()?);
         }
         Ok(answers)
     }
-}
-
-/// Begins, locks the jobs, and reads their queues, in one flight.
-async fn load(seqs: &[i64], tx: &mut Tx<'_>) -> Result<(), Fault> {
-    let session = tx.session;
-    session.ready(&[&LOCK, &QUEUES]).await?;
-    let flight = async {
-        let (jobs, queues) = join(session.query(&LOCK, &[&seqs]), session.query(&QUEUES, &[&seqs])).await;
-        Ok((jobs?, queues?))
-    };
-    let (jobs, queues) = tx.begin(Opening::default(), flight).await?.rest;
-    take_in(&jobs, &queues, tx)
 }
 
 /// Locks more jobs inside a transaction that has begun.
@@ -102,7 +115,7 @@ pub(super) async fn load_more(seqs: &[i64], tx: &mut Tx<'_>) -> Result<(), Fault
     take_in(&jobs, &queues, tx)
 }
 
-fn take_in(jobs: &[tokio_postgres::Row], queues: &[tokio_postgres::Row], tx: &mut Tx<'_>) -> Result<(), Fault> {
+fn take_in(jobs: &[Row], queues: &[Row], tx: &mut Tx<'_>) -> Result<(), Fault> {
     for row in queues {
         tx.number = tx.number.take().or(row.get(10));
         let queue = tx.shared.registry.queue(row, 0)?;
@@ -122,9 +135,9 @@ fn take_in(jobs: &[tokio_postgres::Row], queues: &[tokio_postgres::Row], tx: &mu
 }
 
 /// A queue's hold is decided on alone. Locked are the queues that have one and those that may get one.
-async fn lock_queues(asks: &[Vec<Order>], tx: &mut Tx<'_>) -> Result<(), Fault> {
+async fn lock_queues(asks: &[&Vec<Order>], tx: &mut Tx<'_>) -> Result<(), Fault> {
     let mut queues: BTreeSet<i32> = BTreeSet::new();
-    for order in asks.iter().flatten() {
+    for order in asks.iter().copied().flatten() {
         let defers = matches!(order.command, Command::Report { outcome: Outcome::Defer { .. }, .. });
         let queue = tx.writes.get(tx.shared.ids.seq(order.id)).and_then(|record| tx.writes.queue(record.job.queue));
         if let Some(queue) = queue.filter(|queue| defers || queue.hold.is_some()) {
@@ -220,7 +233,6 @@ pub(super) fn release(shared: &Arc<Shared>, claimed: Option<Claimed>) {
     }
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
-        let asks = [orders];
-        let _ = shared.transact(&mut super::lane::Group::<Apply>(&asks)).await;
+        let _ = shared.transact(&mut Group::<Writer>(&[Ask::Apply(orders)])).await;
     });
 }

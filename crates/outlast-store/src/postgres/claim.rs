@@ -5,26 +5,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures_util::future::{join, join_all};
 use outlast_core::gate::{Gate, gate};
 use outlast_core::{Command, NamespaceId, Queue, State, Status};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::apply::release;
-use super::lane::Trade;
 use super::marks::{Look, Marks, Rank};
 use super::registry::queue_columns;
 use super::rows::{job_columns, record};
-use super::session::{Parameter, Sql};
+use super::session::{Parameter, Session, Sql};
 use super::shared::Shared;
-use super::transact::{Fault, Opening, Tx};
+use super::transact::{Fault, Tx};
 use super::write::{Place, Transition};
 use crate::error::Error;
 use crate::jobs::{Claim, Claimed};
-
-pub(super) struct HandOut;
 
 /// The row of the job is what is locked and passed over when somebody else has it: all who move a job hold it. A row of
 /// `ready` that was there when the statement began may be outdated, so the status is asked again under the lock.
@@ -74,44 +69,109 @@ static RUNNING: Sql =
 
 type Name = (NamespaceId, Arc<str>);
 
-#[async_trait]
-impl Trade for HandOut {
-    type Ask = Claim;
-    type Answer = Option<Claimed>;
-    const MOOT_WITHOUT_RECEIVER: bool = true;
+/// The claims of a group.
+pub(super) struct Part<'g> {
+    asks: Vec<&'g Claim>,
+    by_queue: BTreeMap<Name, Vec<usize>>,
+    /// Of the queues that looked open when they were last seen.
+    takings: BTreeMap<Name, Taking>,
+    namespaces: Vec<i32>,
+    names: Vec<Arc<str>>,
+}
 
-    fn weight(ask: &Claim) -> usize {
-        ask.limit.max(1)
-    }
+/// What the first flight found.
+#[derive(Default)]
+pub(super) struct Looked {
+    taken: Vec<Vec<Row>>,
+    queues: Vec<Row>,
+}
 
-    async fn run(asks: &[Claim], tx: &mut Tx<'_>) -> Result<Vec<Option<Claimed>>, Fault> {
+impl<'g> Part<'g> {
+    pub(super) fn new(asks: Vec<&'g Claim>, shared: &Shared) -> Part<'g> {
         let mut by_queue: BTreeMap<Name, Vec<usize>> = BTreeMap::new();
         for (at, ask) in asks.iter().enumerate() {
             by_queue.entry((ask.namespace, Arc::clone(&ask.queue))).or_default().push(at);
         }
-        let mut answers: Vec<Option<Claimed>> = asks.iter().map(|_| None).collect();
-        let taken = open(&by_queue, asks, tx).await?;
-        let mut narrow = Vec::new();
+        let mut takings = BTreeMap::new();
         for (name, places) in &by_queue {
-            match taken.get(name) {
+            if let Some(hint) = shared.registry.hint(name.0, &name.1).filter(|hint| is_promising(hint)) {
+                takings.insert(name.clone(), Taking::new(&hint, total(places, &asks), &shared.marks));
+            }
+        }
+        let namespaces = by_queue.keys().map(|(namespace, _)| namespace.0.cast_signed()).collect();
+        let names = by_queue.keys().map(|(_, name)| Arc::clone(name)).collect();
+        Part { asks, by_queue, takings, namespaces, names }
+    }
+
+    pub(super) async fn ready(&self, session: &Session) -> Result<(), tokio_postgres::Error> {
+        if self.asks.is_empty() { Ok(()) } else { session.ready(&[&TAKE, &QUEUES]).await }
+    }
+
+    /// Takes jobs and reads the queues, in the first flight.
+    pub(super) async fn look(&self, session: &Session) -> Result<Looked, tokio_postgres::Error> {
+        if self.asks.is_empty() {
+            return Ok(Looked::default());
+        }
+        let parameters: Vec<_> = self.takings.values().map(Taking::parameters).collect();
+        let taking = join_all(parameters.iter().map(|parameters| session.query(&TAKE, parameters)));
+        let names: Vec<&str> = self.names.iter().map(|name| &**name).collect();
+        let wanted: [Parameter<'_>; 2] = [&self.namespaces, &names];
+        let (taken, queues) = join(taking, session.query(&QUEUES, &wanted)).await;
+        Ok(Looked { taken: taken.into_iter().collect::<Result<Vec<_>, _>>()?, queues: queues? })
+    }
+
+    /// One answer per claim, in order.
+    pub(super) async fn finish(mut self, looked: Looked, tx: &mut Tx<'_>) -> Result<Vec<Option<Claimed>>, Fault> {
+        let mut answers: Vec<Option<Claimed>> = self.asks.iter().map(|_| None).collect();
+        let found = self.sort(looked, tx).await?;
+        let mut narrow = Vec::new();
+        for (name, places) in &self.by_queue {
+            match found.get(name) {
                 Some(found) if is_wide(&found.queue) => {
                     tx.writes.know_queue(Arc::clone(&found.queue));
-                    hand_out_wide(found, places, asks, tx, &mut answers).await?;
+                    hand_out_wide(found, places, &self.asks, tx, &mut answers).await?;
                 }
                 Some(_) => narrow.push((name, places)),
                 None => tx.shared.registry.forget(name.0, &name.1),
             }
         }
         for (name, places) in narrow {
-            hand_out_narrow(name, places, asks, tx, &mut answers).await?;
+            hand_out_narrow(name, places, &self.asks, tx, &mut answers).await?;
         }
         Ok(answers)
     }
 
-    /// What a vanished receiver would have got goes back at once, free.
-    fn undelivered(shared: &Arc<Shared>, claimed: Option<Claimed>) {
-        release(shared, claimed);
+    /// Which rows belong to which queue. A queue that looked shut, or was not known here, is looked at now.
+    async fn sort(&mut self, looked: Looked, tx: &mut Tx<'_>) -> Result<BTreeMap<Name, Found>, Fault> {
+        let mut taken: BTreeMap<Name, (Taking, Vec<Row>)> = BTreeMap::new();
+        for ((name, taking), rows) in std::mem::take(&mut self.takings).into_iter().zip(looked.taken) {
+            taken.insert(name, (taking, rows));
+        }
+        let mut found = BTreeMap::new();
+        for row in &looked.queues {
+            let queue = tx.shared.registry.queue(row, 0)?;
+            tx.number = tx.number.take().or(row.get(10));
+            let name: Name = (queue.namespace, Arc::from(queue.name.as_str()));
+            let entry = match taken.remove(&name) {
+                Some((taking, rows)) if taking.queue == queue.id.0.cast_signed() => {
+                    Found { queue, rows, look: taking.look }
+                }
+                _ if is_promising(&queue) => {
+                    let limit = self.by_queue.get(&name).map_or(0, |places| total(places, &self.asks));
+                    let (rows, look) = take(&queue, limit, tx).await?;
+                    Found { queue, rows, look }
+                }
+                _ => Found { look: tx.shared.marks.look(queue.id), queue, rows: Vec::new() },
+            };
+            found.insert(name, entry);
+        }
+        Ok(found)
     }
+}
+
+/// Will this claim be served without waiting for others, as far as this node knows?
+pub(super) fn looks_wide(claim: &Claim, shared: &Shared) -> bool {
+    shared.registry.hint(claim.namespace, &claim.queue).is_some_and(|hint| is_promising(&hint))
 }
 
 /// Nothing but the jobs themselves decides how many go out, so claimers need not wait for each other.
@@ -131,58 +191,7 @@ struct Found {
     look: Look,
 }
 
-/// Begins, looks at all queues, and takes jobs of those that looked open when they were last seen.
-async fn open(
-    by_queue: &BTreeMap<Name, Vec<usize>>,
-    asks: &[Claim],
-    tx: &mut Tx<'_>,
-) -> Result<BTreeMap<Name, Found>, Fault> {
-    let namespaces: Vec<i32> = by_queue.keys().map(|(namespace, _)| namespace.0.cast_signed()).collect();
-    let names: Vec<&str> = by_queue.keys().map(|(_, name)| &**name).collect();
-    let hints = by_queue.keys().map(|name| tx.shared.registry.hint(name.0, &name.1).filter(|hint| is_promising(hint)));
-    let looks: Vec<Option<Taking>> = hints
-        .zip(by_queue.values())
-        .map(|(hint, places)| hint.map(|hint| Taking::new(&hint, total(places, asks), &tx.shared.marks)))
-        .collect();
-    let session = tx.session;
-    session.ready(&[&TAKE, &QUEUES]).await?;
-    let parameters: Vec<_> = looks.iter().flatten().map(Taking::parameters).collect();
-    let taking = join_all(parameters.iter().map(|parameters| session.query(&TAKE, parameters)));
-    let flight = async {
-        let (taken, queues) = join(taking, session.query(&QUEUES, &[&namespaces, &names])).await;
-        Ok((taken.into_iter().collect::<Result<Vec<_>, _>>()?, queues?))
-    };
-    let (taken, queues) = tx.begin(Opening::default(), flight).await?.rest;
-    let mut taken = taken.into_iter();
-    let mut looked: BTreeMap<&Name, (Taking, Vec<Row>)> = BTreeMap::new();
-    for (name, taking) in by_queue.keys().zip(looks) {
-        if let Some(taking) = taking {
-            looked.insert(name, (taking, taken.next().unwrap_or_default()));
-        }
-    }
-    let mut found = BTreeMap::new();
-    for row in &queues {
-        let queue = tx.shared.registry.queue(row, 0)?;
-        tx.number = tx.number.take().or(row.get(10));
-        let name: Name = (queue.namespace, Arc::from(queue.name.as_str()));
-        let entry = match looked.remove(&name) {
-            Some((taking, rows)) if taking.queue == queue.id.0.cast_signed() => {
-                Found { queue, rows, look: taking.look }
-            }
-            // It looked shut, or was not known here.
-            _ if is_promising(&queue) => {
-                let limit = by_queue.get(&name).map_or(0, |places| total(places, asks));
-                let (rows, look) = take(&queue, limit, tx).await?;
-                Found { queue, rows, look }
-            }
-            _ => Found { look: tx.shared.marks.look(queue.id), queue, rows: Vec::new() },
-        };
-        found.insert(name, entry);
-    }
-    Ok(found)
-}
-
-fn total(places: &[usize], asks: &[Claim]) -> usize {
+fn total(places: &[usize], asks: &[&Claim]) -> usize {
     places.iter().filter_map(|at| asks.get(*at)).map(|ask| ask.limit).sum()
 }
 
@@ -221,7 +230,7 @@ static NUMBER: Sql = Sql { text: "SELECT pg_current_xact_id()::text", types: &[]
 async fn hand_out_wide(
     found: &Found,
     places: &[usize],
-    asks: &[Claim],
+    asks: &[&Claim],
     tx: &mut Tx<'_>,
     answers: &mut [Option<Claimed>],
 ) -> Result<(), Fault> {
@@ -277,7 +286,7 @@ fn line_up(
 async fn hand_out_narrow(
     name: &Name,
     places: &[usize],
-    asks: &[Claim],
+    asks: &[&Claim],
     tx: &mut Tx<'_>,
     answers: &mut [Option<Claimed>],
 ) -> Result<(), Fault> {
@@ -366,6 +375,10 @@ fn load(rows: &[Row], tx: &mut Tx<'_>) -> std::vec::IntoIter<i64> {
 }
 
 fn hand_out(seq: i64, ask: &Claim, claimed: &mut Claimed, tx: &mut Tx<'_>) -> Result<(), Fault> {
+    // Another call of this very group may have moved it.
+    if tx.writes.get(seq).is_none_or(|record| record.job.status() != Status::Queued) {
+        return Ok(());
+    }
     let command = Command::Claim { phase: ask.phase, visibility: ask.visibility, worker: ask.worker.clone() };
     let done = tx.transition(seq, command)?;
     if let Some(Transition::Refused(refusal)) = done {

@@ -1,4 +1,4 @@
-//! A lane gathers calls of one kind and runs them together: while some transactions are under way, the calls that come in
+//! A lane gathers calls and runs them together: while some transactions are under way, the calls that come in
 //! meanwhile make up the next one. No timer and no artificial delay.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,8 +27,8 @@ pub(super) trait Trade: Send + Sync + 'static {
     /// How much a call weighs, where a whole group weighs at most [`GROUP_WEIGHT_MAX`].
     fn weight(ask: &Self::Ask) -> usize;
 
-    /// Nobody waits for the answer any more and the effect would only harm.
-    const MOOT_WITHOUT_RECEIVER: bool;
+    /// Would the effect only harm once nobody waits for the answer?
+    fn is_moot_unheard(ask: &Self::Ask) -> bool;
 
     /// One answer per call, in order. May run more than once; only the last run counts.
     async fn run(asks: &[Self::Ask], tx: &mut Tx<'_>) -> Result<Vec<Self::Answer>, Fault>;
@@ -104,7 +104,7 @@ async fn gather<T: Trade>(calls: &AsyncMutex<Calls<T>>) -> Option<Vec<Call<T>>> 
 }
 
 async fn serve_group<T: Trade>(shared: Arc<Shared>, group: Vec<Call<T>>) {
-    let live = group.into_iter().filter(|call| !T::MOOT_WITHOUT_RECEIVER || !call.reply.is_closed());
+    let live = group.into_iter().filter(|call| !(call.reply.is_closed() && T::is_moot_unheard(&call.ask)));
     let (asks, replies): (Vec<_>, Vec<_>) = live.map(|call| (call.ask, call.reply)).unzip();
     if asks.is_empty() {
         return;

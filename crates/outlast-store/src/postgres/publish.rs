@@ -3,22 +3,19 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use outlast_core::alarm::alarm;
 use outlast_core::dedupe::holds_key;
 use outlast_core::{Job, NamespaceId, Queue, Spec};
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::lane::Trade;
 use super::registry::queue_columns;
 use super::rows::{Record, job_columns, record};
-use super::session::Sql;
-use super::transact::{Fault, Opening, Tx};
+use super::session::{Session, Sql};
+use super::transact::{Fault, Tx};
 use crate::history;
 use crate::jobs::{NewJob, Published};
 use crate::step::{birth, dedupe_key, same_json};
-
-pub(super) struct Publish;
 
 /// Locked against deletion, and against nothing else.
 static QUEUES: Sql = Sql {
@@ -68,31 +65,58 @@ static WAITING: Sql = Sql {
     types: &[Type::INT4_ARRAY],
 };
 
-#[async_trait]
-impl Trade for Publish {
-    type Ask = Vec<NewJob>;
-    type Answer = Vec<Published>;
-    const MOOT_WITHOUT_RECEIVER: bool = false;
+/// The publishes of a group.
+pub(super) struct Part<'g> {
+    jobs: Vec<&'g NewJob>,
+    namespaces: Vec<i32>,
+    names: Vec<&'g str>,
+}
 
-    fn weight(ask: &Vec<NewJob>) -> usize {
-        ask.len()
+impl<'g> Part<'g> {
+    pub(super) fn new(jobs: Vec<&'g NewJob>) -> Part<'g> {
+        let mut queues: Vec<(i32, &str)> =
+            jobs.iter().map(|job| (job.namespace.0.cast_signed(), &*job.queue)).collect();
+        queues.sort_unstable();
+        queues.dedup();
+        let (namespaces, names) = queues.into_iter().unzip();
+        Part { jobs, namespaces, names }
     }
 
-    async fn run(asks: &[Vec<NewJob>], tx: &mut Tx<'_>) -> Result<Vec<Vec<Published>>, Fault> {
-        let jobs: Vec<&NewJob> = asks.iter().flatten().collect();
-        let mut desk = Desk::open(&jobs, tx).await?;
-        let mut drafts: Vec<Draft<'_>> = Vec::with_capacity(jobs.len());
-        for new in jobs {
+    /// How many numbers it needs.
+    pub(super) fn len(&self) -> usize {
+        self.jobs.len()
+    }
+
+    pub(super) async fn ready(&self, session: &Session) -> Result<(), tokio_postgres::Error> {
+        if self.jobs.is_empty() { Ok(()) } else { session.ready(&[&QUEUES]).await }
+    }
+
+    /// What can be asked in the first flight.
+    pub(super) async fn look(&self, session: &Session) -> Result<Vec<Row>, tokio_postgres::Error> {
+        if self.jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        session.query(&QUEUES, &[&self.namespaces, &self.names]).await
+    }
+
+    /// One answer per job, in order.
+    pub(super) async fn finish(
+        self,
+        queues: Vec<Row>,
+        seqs: Vec<i64>,
+        tx: &mut Tx<'_>,
+    ) -> Result<Vec<Published>, Fault> {
+        if self.jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut desk = Desk::open(&queues, seqs, tx)?;
+        let mut drafts: Vec<Draft<'_>> = Vec::with_capacity(self.jobs.len());
+        for new in self.jobs {
             drafts.push(desk.draft(new, tx));
         }
         desk.take_keys(&drafts, tx).await?;
         desk.count_waiting(tx).await?;
-        let mut published = Vec::with_capacity(drafts.len());
-        for draft in drafts {
-            published.push(desk.publish(draft, tx));
-        }
-        let mut published = published.into_iter();
-        Ok(asks.iter().map(|ask| published.by_ref().take(ask.len()).collect()).collect())
+        Ok(drafts.into_iter().map(|draft| desk.publish(draft, tx)).collect())
     }
 }
 
@@ -122,25 +146,14 @@ enum Holder {
 }
 
 impl Desk {
-    async fn open(jobs: &[&NewJob], tx: &mut Tx<'_>) -> Result<Desk, Fault> {
-        let mut names: Vec<(NamespaceId, Arc<str>)> =
-            jobs.iter().map(|job| (job.namespace, Arc::clone(&job.queue))).collect();
-        names.sort();
-        names.dedup();
-        let namespaces: Vec<i32> = names.iter().map(|(namespace, _)| namespace.0.cast_signed()).collect();
-        let texts: Vec<&str> = names.iter().map(|(_, name)| &**name).collect();
-        let session = tx.session;
-        session.ready(&[&QUEUES]).await?;
-        let opening = Opening { numbered: true, seqs: jobs.len() };
-        let opened = tx.begin(opening, session.query(&QUEUES, &[&namespaces, &texts])).await?;
+    fn open(rows: &[Row], seqs: Vec<i64>, tx: &mut Tx<'_>) -> Result<Desk, Fault> {
         let mut queues = HashMap::new();
-        for row in &opened.rest {
+        for row in rows {
             let queue = tx.shared.registry.queue(row, 0)?;
             tx.writes.know_queue(Arc::clone(&queue));
             queues.insert((queue.namespace, Arc::from(queue.name.as_str())), queue);
         }
-        let seqs = opened.seqs.into_iter();
-        Ok(Desk { queues, seqs, holders: HashMap::new(), waiting: HashMap::new() })
+        Ok(Desk { queues, seqs: seqs.into_iter(), holders: HashMap::new(), waiting: HashMap::new() })
     }
 
     fn draft<'g>(&mut self, new: &'g NewJob, tx: &Tx<'_>) -> Draft<'g> {

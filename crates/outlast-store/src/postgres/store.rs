@@ -10,17 +10,17 @@ use tokio::sync::oneshot;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use super::apply::{Apply, due, release};
-use super::claim::HandOut;
+use super::apply::{due, release};
+use super::claim::looks_wide;
 use super::clock::DatabaseClock;
 use super::connect::Target;
 use super::findings::Findings;
 use super::lane::Lane;
 use super::options::{CONNECTIONS_MIN, OpenError, Options, Prepared};
-use super::publish::Publish;
 use super::session::Sql;
 use super::shared::{Setup, Shared};
 use super::transact::{Once, Running, Tx, begin_text, startup_options};
+use super::writer::{Answer, Ask, Writer};
 use super::{keys, migrate, operations, queues, read, verify};
 use crate::error::Error;
 use crate::ids::Ids;
@@ -31,18 +31,17 @@ use crate::keys::{KeyId, KeyRecord, NewKey};
 use crate::operations::{NewOperation, Operation, OperationId};
 use crate::queues::{Counts, DeleteRefusal, Expect, SaveRefusal, Saved};
 
-/// Transactions of one kind under way at once: one executes while another waits for its sync.
-const PUBLISHERS: usize = 2;
-const CLAIMERS: usize = 2;
-const APPLIERS: usize = 2;
+/// Transactions under way at once: one executes while another waits for its sync. More would make smaller groups.
+const WRITERS: usize = 2;
+/// Claims of queues that count what runs wait for each other; they must not hold up the rest.
+const WAITERS: usize = 2;
 
 pub struct PostgresStore {
     shared: Arc<Shared>,
     findings: Findings,
     identity: u64,
-    publishes: Lane<Publish>,
-    hand_outs: Lane<HandOut>,
-    applies: Lane<Apply>,
+    writers: Lane<Writer>,
+    waiters: Lane<Writer>,
 }
 
 impl PostgresStore {
@@ -73,9 +72,8 @@ impl PostgresStore {
         }));
         let waiting_max = options.waiting_writes_max;
         Ok(PostgresStore {
-            publishes: Lane::start(&shared, PUBLISHERS, waiting_max),
-            hand_outs: Lane::start(&shared, CLAIMERS, waiting_max),
-            applies: Lane::start(&shared, APPLIERS, waiting_max),
+            writers: Lane::start(&shared, WRITERS, waiting_max),
+            waiters: Lane::start(&shared, WAITERS, waiting_max),
             identity: secret.cast_unsigned(),
             findings,
             shared,
@@ -135,13 +133,13 @@ async fn secret(client: &Client, drawn: i64) -> Result<i64, OpenError> {
 /// A wait for a hand-out. If it is dropped with the answer already inside, the jobs go back at once.
 struct Awaited<'a> {
     store: &'a PostgresStore,
-    answer: oneshot::Receiver<Result<Option<Claimed>, Error>>,
+    answer: oneshot::Receiver<Result<Answer, Error>>,
 }
 
 impl Drop for Awaited<'_> {
     fn drop(&mut self) {
         self.answer.close();
-        if let Ok(Ok(claimed)) = self.answer.try_recv() {
+        if let Ok(Ok(Answer::Claimed(claimed))) = self.answer.try_recv() {
             release(&self.store.shared, claimed);
         }
     }
@@ -153,16 +151,26 @@ const PING_MAX: Duration = Duration::from_secs(2);
 #[async_trait]
 impl JobStore for PostgresStore {
     async fn publish(&self, jobs: Vec<NewJob>) -> Result<Vec<Published>, Error> {
-        self.publishes.call(jobs).await
+        match self.writers.call(Ask::Publish(jobs)).await? {
+            Answer::Published(published) => Ok(published),
+            Answer::Claimed(_) | Answer::Applied(_) => Err(Error::Indeterminate),
+        }
     }
 
     async fn claim(&self, want: Claim) -> Result<Option<Claimed>, Error> {
-        let mut awaited = Awaited { store: self, answer: self.hand_outs.send(want)? };
-        (&mut awaited.answer).await.map_err(|_| Error::Indeterminate)?
+        let lane = if looks_wide(&want, &self.shared) { &self.writers } else { &self.waiters };
+        let mut awaited = Awaited { store: self, answer: lane.send(Ask::Claim(want))? };
+        match (&mut awaited.answer).await.map_err(|_| Error::Indeterminate)?? {
+            Answer::Claimed(claimed) => Ok(claimed),
+            Answer::Published(_) | Answer::Applied(_) => Err(Error::Indeterminate),
+        }
     }
 
     async fn apply(&self, orders: Vec<Order>) -> Result<Vec<Result<Applied, Declined>>, Error> {
-        self.applies.call(orders).await
+        match self.writers.call(Ask::Apply(orders)).await? {
+            Answer::Applied(applied) => Ok(applied),
+            Answer::Published(_) | Answer::Claimed(_) => Err(Error::Indeterminate),
+        }
     }
 
     async fn due(&self, limit: usize) -> Result<Due, Error> {
@@ -302,9 +310,8 @@ impl JobStore for PostgresStore {
 
     async fn close(&self) {
         self.shared.close();
-        self.publishes.close().await;
-        self.hand_outs.close().await;
-        self.applies.close().await;
+        self.writers.close().await;
+        self.waiters.close().await;
         self.shared.pool.close();
     }
 }

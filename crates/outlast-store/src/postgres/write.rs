@@ -102,7 +102,10 @@ pub(super) struct Writes {
 impl Writes {
     /// The queues that the jobs of this transaction belong to, as they are now.
     pub(super) fn know_queue(&mut self, queue: Arc<Queue>) {
-        self.queues.insert(queue.id, queue);
+        // A hold that this transaction has set or lifted is newer than any reading.
+        if !self.holds.contains_key(&queue.id) {
+            self.queues.insert(queue.id, queue);
+        }
     }
 
     pub(super) fn queue(&self, id: QueueId) -> Option<&Arc<Queue>> {
@@ -112,7 +115,8 @@ impl Writes {
     /// A job that was read under a lock.
     pub(super) fn load(&mut self, record: Record) {
         let before = Some(Place::of(&record));
-        self.entries.insert(record.seq, Entry { record, before, fate: Fate::Untouched });
+        // One that is here already may have been changed since.
+        self.entries.entry(record.seq).or_insert(Entry { record, before, fate: Fate::Untouched });
     }
 
     pub(super) fn get(&self, seq: i64) -> Option<&Record> {
