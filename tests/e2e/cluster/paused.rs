@@ -8,6 +8,7 @@ use outlast_tests::chance::{Chance, seed};
 use outlast_tests::http::Client;
 use outlast_tests::postgres::Database;
 use outlast_tests::server::Server;
+use outlast_tests::wait;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -84,6 +85,7 @@ async fn a_node_paused_in_the_middle_of_a_transaction_does_not_hold_up_the_other
     make_queue(&accounting.server().client(), "side", json!({"visibilityTimeout": 600})).await;
     accounting
         .during(async |server, chance| {
+            until_under_way(&server.client()).await;
             let pauses = pause_in_a_transaction(server, database, chance).await;
             server.leave_out(PAUSED);
             let slowest = slowest_round_trip(&clients(server)[1..]).await;
@@ -96,6 +98,16 @@ async fn a_node_paused_in_the_middle_of_a_transaction_does_not_hold_up_the_other
         .await;
 
     accounting.assert_sound("paused").await;
+}
+
+/// Every publisher of the load has published by then.
+async fn until_under_way(client: &Client) {
+    wait::until("the load to be under way", RECOVERY_DEADLINE, async || {
+        let queue = client.get("/v1/queues/work").await.unwrap().expect(200);
+        let jobs: u64 = queue["counts"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
+        (jobs > 300).then_some(())
+    })
+    .await;
 }
 
 /// Freezes the node at random moments until the database shows a transaction that stands still.
@@ -124,7 +136,7 @@ async fn slowest_round_trip(others: &[Client]) -> Duration {
     while begun.elapsed() < Duration::from_secs(10) {
         for client in others {
             let started = Instant::now();
-            // The load published this one first of all, so this is a duplicate and changes nothing.
+            // The load has published this one, so this is a duplicate and changes nothing.
             client.post("/v1/queues/work/jobs", json!({"idempotencyKey": "p0-1"})).await.unwrap().expect(200);
             slowest = slowest.max(started.elapsed());
 

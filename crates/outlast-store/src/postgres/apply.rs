@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use futures_util::future::join;
 use outlast_core::{Command, Evidence, Outcome, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -13,7 +12,7 @@ use super::claim::lease_of;
 use super::lane::Group;
 use super::registry::queue_columns;
 use super::rows::{job_columns, record};
-use super::session::{Parameter, Session, Sql};
+use super::session::{Session, Sql};
 use super::shared::Shared;
 use super::transact::{Fault, Tx};
 use super::write::Transition;
@@ -30,17 +29,6 @@ pub(super) static LOCK: Sql = Sql {
     ),
     types: &[Type::INT8_ARRAY],
 };
-/// Read after the jobs are locked, so that a hold that names one of them is seen.
-static QUEUES: Sql = Sql {
-    text: concat!(
-        "SELECT ",
-        queue_columns!(),
-        ", pg_current_xact_id_if_assigned()::text
-          FROM queue
-          WHERE queue.id IN (SELECT job.queue FROM job WHERE job.seq = ANY ($1))"
-    ),
-    types: &[Type::INT8_ARRAY],
-};
 static LOCK_QUEUES: Sql = Sql {
     text: concat!(
         "SELECT ",
@@ -51,10 +39,11 @@ static LOCK_QUEUES: Sql = Sql {
 };
 pub(super) static DUE: Sql = Sql {
     text: "
-        SELECT alarm.wake_at, alarm.seq, job.created_at
-        FROM alarm
-        JOIN job ON job.seq = alarm.seq
-        ORDER BY alarm.wake_at, alarm.seq
+        SELECT turn.at, turn.seq, job.created_at
+        FROM turn
+        JOIN job ON job.seq = turn.seq
+        WHERE turn.queue = 0
+        ORDER BY turn.place, turn.at, turn.seq
         LIMIT $1",
     types: &[Type::INT8],
 };
@@ -65,13 +54,6 @@ pub(super) struct Part<'g> {
     seqs: Vec<i64>,
 }
 
-/// What the first flight found.
-#[derive(Default)]
-pub(super) struct Looked {
-    jobs: Vec<Row>,
-    queues: Vec<Row>,
-}
-
 impl<'g> Part<'g> {
     pub(super) fn new(asks: Vec<&'g Vec<Order>>, ids: Ids) -> Part<'g> {
         let seqs: BTreeSet<i64> = asks.iter().copied().flatten().map(|order| ids.seq(order.id)).collect();
@@ -79,26 +61,28 @@ impl<'g> Part<'g> {
     }
 
     pub(super) async fn ready(&self, session: &Session) -> Result<(), tokio_postgres::Error> {
-        if self.seqs.is_empty() { Ok(()) } else { session.ready(&[&LOCK, &QUEUES]).await }
+        if self.seqs.is_empty() { Ok(()) } else { session.ready(&[&LOCK]).await }
     }
 
-    /// Locks the jobs and reads their queues, in the first flight.
-    pub(super) async fn look(&self, session: &Session) -> Result<Looked, tokio_postgres::Error> {
-        if self.seqs.is_empty() {
-            return Ok(Looked::default());
+    pub(super) fn seqs(&self) -> &[i64] {
+        &self.seqs
+    }
+
+    /// Locks the jobs, in the first flight.
+    pub(super) async fn look(&self, session: &Session) -> Result<Vec<Row>, tokio_postgres::Error> {
+        match self.seqs.is_empty() {
+            true => Ok(Vec::new()),
+            false => session.query(&LOCK, &[&self.seqs]).await,
         }
-        let parameters: [Parameter<'_>; 1] = [&self.seqs];
-        let (jobs, queues) = join(session.query(&LOCK, &parameters), session.query(&QUEUES, &parameters)).await;
-        Ok(Looked { jobs: jobs?, queues: queues? })
     }
 
     /// One answer per ask, in order.
     pub(super) async fn finish(
         self,
-        looked: Looked,
+        jobs: Vec<Row>,
         tx: &mut Tx<'_>,
     ) -> Result<Vec<Vec<Result<Applied, Declined>>>, Fault> {
-        take_in(&looked.jobs, &looked.queues, tx)?;
+        take_in(&jobs, tx);
         lock_queues(&self.asks, tx).await?;
         let mut answers = Vec::with_capacity(self.asks.len());
         for ask in self.asks {
@@ -108,19 +92,14 @@ impl<'g> Part<'g> {
     }
 }
 
-/// Locks more jobs inside a transaction that has begun.
+/// Locks more jobs inside a transaction that has begun and knows their queue.
 pub(super) async fn load_more(seqs: &[i64], tx: &mut Tx<'_>) -> Result<(), Fault> {
     let jobs = tx.session.query(&LOCK, &[&seqs]).await?;
-    let queues = tx.session.query(&QUEUES, &[&seqs]).await?;
-    take_in(&jobs, &queues, tx)
+    take_in(&jobs, tx);
+    Ok(())
 }
 
-fn take_in(jobs: &[Row], queues: &[Row], tx: &mut Tx<'_>) -> Result<(), Fault> {
-    for row in queues {
-        tx.number = tx.number.take().or(row.get(10));
-        let queue = tx.shared.registry.queue(row, 0)?;
-        tx.writes.know_queue(queue);
-    }
+fn take_in(jobs: &[Row], tx: &mut Tx<'_>) {
     for row in jobs {
         match record(row, tx.shared.ids) {
             Ok(record) => tx.writes.load(record),
@@ -131,7 +110,6 @@ fn take_in(jobs: &[Row], queues: &[Row], tx: &mut Tx<'_>) -> Result<(), Fault> {
             }
         }
     }
-    Ok(())
 }
 
 /// A queue's hold is decided on alone. Locked are the queues that have one and those that may get one.

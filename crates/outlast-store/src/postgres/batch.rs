@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use futures_util::future::{BoxFuture, join_all};
-use outlast_core::Status;
+use outlast_core::{Status, Timestamp};
 use tokio_postgres::Error;
 use tokio_postgres::types::Type;
 
+use super::marks::Rank;
 use super::packed::pack;
 use super::rows::{Record, spec_json};
 use super::session::{Parameter, Session, Sql};
@@ -19,14 +20,12 @@ pub(super) struct Batch<'w> {
     specs: Vec<Option<String>>,
     changed: Jobs,
     deleted: Vec<i64>,
-    ready: Line,
-    ready_gone: Line,
-    alarms: Pairs,
-    alarms_gone: Pairs,
-    dead: Line,
-    dead_gone: Line,
+    turns: Turns,
+    turns_gone: Turns,
+    dead: Turns,
+    dead_gone: Turns,
+    born_payloads: Vec<&'w str>,
     payloads: (Vec<i64>, Vec<&'w str>),
-    new_payloads: (Vec<i64>, Vec<&'w str>),
     results: (Vec<i64>, Vec<&'w str>),
     results_gone: Vec<i64>,
     history: (Vec<i64>, Vec<i64>, Vec<&'w [u8]>),
@@ -44,12 +43,12 @@ pub(super) struct Batch<'w> {
 type Holds = (Vec<i32>, Vec<Option<i64>>, Vec<Option<Vec<u8>>>);
 type Pairs = (Vec<i64>, Vec<i64>);
 
-/// Rows of `ready`, and of `dead`, which has only the first and the last column.
+/// Rows of `turn`, and of `dead`, which has only the first and the last column.
 #[derive(Default)]
-struct Line {
+struct Turns {
     queue: Vec<i32>,
     place: Vec<i16>,
-    ready_at: Vec<i64>,
+    at: Vec<i64>,
     seq: Vec<i64>,
 }
 
@@ -78,14 +77,28 @@ fn status_slot(status: Status) -> usize {
     Status::ALL.iter().position(|one| *one == status).unwrap_or(0)
 }
 
-impl Line {
+impl Turns {
+    /// In the line of its queue.
     fn push(&mut self, place: Place, seq: i64) {
-        self.queue.push(place.queue.0.cast_signed());
-        self.place.push(100 - i16::from(place.priority));
-        self.ready_at.push(place.ready_at.as_millis());
+        let rank = Rank::of(&place, seq);
+        self.push_row(place.queue.0.cast_signed(), rank.place, rank.ready_at, seq);
+    }
+
+    /// An alarm.
+    fn push_alarm(&mut self, at: Timestamp, seq: i64) {
+        self.push_row(ALARMS, 0, at.as_millis(), seq);
+    }
+
+    fn push_row(&mut self, queue: i32, place: i16, at: i64, seq: i64) {
+        self.queue.push(queue);
+        self.place.push(place);
+        self.at.push(at);
         self.seq.push(seq);
     }
 }
+
+/// Stands in `turn.queue` for the clock. Queues are numbered from 1.
+pub(super) const ALARMS: i32 = 0;
 
 fn push(pairs: &mut Pairs, pair: (i64, i64)) {
     pairs.0.push(pair.0);
@@ -99,10 +112,8 @@ impl<'w> Batch<'w> {
             batch.add(entry);
         }
         for (seq, body) in &writes.payloads {
-            let born = batch.born.seq.binary_search(seq).is_ok();
-            let payloads = if born { &mut batch.new_payloads } else { &mut batch.payloads };
-            payloads.0.push(*seq);
-            payloads.1.push(body);
+            batch.payloads.0.push(*seq);
+            batch.payloads.1.push(body);
         }
         for (seq, body) in &writes.results {
             match body {
@@ -143,6 +154,7 @@ impl<'w> Batch<'w> {
             Fate::Changed if entry.before.is_none() => {
                 self.born.push(record);
                 self.specs.push(spec_json(&record.job.spec));
+                self.born_payloads.push(&record.job.spec.payload);
             }
             Fate::Changed | Fate::Rearmed => self.changed.push(record),
             Fate::Deleted => self.deleted.push(seq),
@@ -164,8 +176,8 @@ impl<'w> Batch<'w> {
         let of = |status: Status, place: Option<Place>| place.filter(|place| place.status == status);
         let (from, to) = (of(Status::Queued, before), of(Status::Queued, after));
         if from.map(|place| place.ready_at) != to.map(|place| place.ready_at) {
-            from.into_iter().for_each(|place| self.ready_gone.push(place, seq));
-            to.into_iter().for_each(|place| self.ready.push(place, seq));
+            from.into_iter().for_each(|place| self.turns_gone.push(place, seq));
+            to.into_iter().for_each(|place| self.turns.push(place, seq));
         }
         let (from, to) = (of(Status::Failed, before), of(Status::Failed, after));
         if from.is_some() != to.is_some() {
@@ -177,8 +189,8 @@ impl<'w> Batch<'w> {
     fn move_alarm(&mut self, before: Option<Place>, after: Option<Place>, seq: i64) {
         let (from, to) = (before.and_then(|place| place.wake_at), after.and_then(|place| place.wake_at));
         if from != to {
-            from.into_iter().for_each(|at| push(&mut self.alarms_gone, (at.as_millis(), seq)));
-            to.into_iter().for_each(|at| push(&mut self.alarms, (at.as_millis(), seq)));
+            from.into_iter().for_each(|at| self.turns_gone.push_alarm(at, seq));
+            to.into_iter().for_each(|at| self.turns.push_alarm(at, seq));
         }
     }
 
@@ -226,21 +238,17 @@ impl<'w> Batch<'w> {
         };
         let (born, changed) = (&self.born, &self.changed);
         let insert: Vec<Parameter<'b>> =
-            vec![&born.seq, &born.created_at, &born.queue, &born.status, &born.state, &self.specs];
+            vec![&born.seq, &born.created_at, &born.queue, &born.status, &born.state, &self.specs, &self.born_payloads];
         add(&INSERT_JOB, born.seq.len(), insert);
-        add(&INSERT_PAYLOAD, self.new_payloads.0.len(), vec![&self.new_payloads.0, &self.new_payloads.1]);
         add(&UPDATE_JOB, changed.seq.len(), vec![&changed.seq, &changed.status, &changed.state]);
         add(&UPDATE_PAYLOAD, self.payloads.0.len(), vec![&self.payloads.0, &self.payloads.1]);
         add(&DELETE_JOBS, self.deleted.len(), vec![&self.deleted]);
-        let line = |line: &'_ Line| line.seq.len();
-        let gone = &self.ready_gone;
-        add(&DELETE_READY, line(gone), vec![&gone.queue, &gone.place, &gone.ready_at, &gone.seq]);
-        let ready = &self.ready;
-        add(&INSERT_READY, line(ready), vec![&ready.queue, &ready.place, &ready.ready_at, &ready.seq]);
-        add(&DELETE_ALARMS, self.alarms_gone.0.len(), vec![&self.alarms_gone.0, &self.alarms_gone.1]);
-        add(&INSERT_ALARMS, self.alarms.0.len(), vec![&self.alarms.0, &self.alarms.1]);
-        add(&DELETE_DEAD, line(&self.dead_gone), vec![&self.dead_gone.queue, &self.dead_gone.seq]);
-        add(&INSERT_DEAD, line(&self.dead), vec![&self.dead.queue, &self.dead.seq]);
+        let gone = &self.turns_gone;
+        add(&DELETE_TURNS, gone.seq.len(), vec![&gone.queue, &gone.place, &gone.at, &gone.seq]);
+        let turns = &self.turns;
+        add(&INSERT_TURNS, turns.seq.len(), vec![&turns.queue, &turns.place, &turns.at, &turns.seq]);
+        add(&DELETE_DEAD, self.dead_gone.seq.len(), vec![&self.dead_gone.queue, &self.dead_gone.seq]);
+        add(&INSERT_DEAD, self.dead.seq.len(), vec![&self.dead.queue, &self.dead.seq]);
         add(&KEEP_RESULTS, self.results.0.len(), vec![&self.results.0, &self.results.1]);
         add(&DELETE_RESULTS, self.results_gone.len(), vec![&self.results_gone]);
         add(&INSERT_HISTORY, self.history.0.len(), vec![&self.history.0, &self.history.1, &self.history.2]);
@@ -250,8 +258,7 @@ impl<'w> Batch<'w> {
         add(&DROP_KEYS, self.keys_gone.0.len(), vec![&self.keys_gone.0, &self.keys_gone.1]);
         add(&DELETE_KEYS, self.keys_gone.0.len(), vec![&self.keys_gone.0]);
         add(&UPDATE_HOLDS, self.holds.0.len(), vec![&self.holds.0, &self.holds.1, &self.holds.2]);
-        add(&SET_ASIDE_READY, self.set_aside.len(), vec![&self.set_aside]);
-        add(&SET_ASIDE_ALARM, self.set_aside.len(), vec![&self.set_aside]);
+        add(&SET_ASIDE, self.set_aside.len(), vec![&self.set_aside]);
         let (queue, slot, [pending, queued, running, succeeded, failed, cancelled, expired]) = &self.tally_columns;
         let tally: Vec<Parameter<'_>> =
             vec![queue, slot, pending, queued, running, succeeded, failed, cancelled, expired];
@@ -268,9 +275,9 @@ const TEXT: Type = Type::TEXT_ARRAY;
 
 pub(super) static INSERT_JOB: Sql = Sql {
     text: "
-        INSERT INTO job (seq, created_at, queue, status, state, spec)
-        SELECT * FROM unnest($1, $2, $3, $4, $5, $6)",
-    types: &[I8, I8, I4, I2, BYTES, TEXT],
+        INSERT INTO job (seq, created_at, queue, status, state, spec, payload)
+        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7)",
+    types: &[I8, I8, I4, I2, BYTES, TEXT, TEXT],
 };
 pub(super) static UPDATE_JOB: Sql = Sql {
     text: "
@@ -280,42 +287,29 @@ pub(super) static UPDATE_JOB: Sql = Sql {
         WHERE job.seq = new.seq",
     types: &[I8, I2, BYTES],
 };
-static INSERT_PAYLOAD: Sql =
-    Sql { text: "INSERT INTO payload (seq, body) SELECT * FROM unnest($1, $2)", types: &[I8, TEXT] };
 static UPDATE_PAYLOAD: Sql = Sql {
-    text: "UPDATE payload SET body = new.body FROM unnest($1, $2) AS new (seq, body) WHERE payload.seq = new.seq",
+    text: "UPDATE job SET payload = new.payload FROM unnest($1, $2) AS new (seq, payload) WHERE job.seq = new.seq",
     types: &[I8, TEXT],
 };
 /// One statement for all tables that have rows of a job by its number alone.
 static DELETE_JOBS: Sql = Sql {
     text: "
-        WITH payloads AS (DELETE FROM payload WHERE seq = ANY ($1)),
-             results AS (DELETE FROM result WHERE seq = ANY ($1)),
+        WITH results AS (DELETE FROM result WHERE seq = ANY ($1)),
              histories AS (DELETE FROM history WHERE job = ANY ($1))
         DELETE FROM job WHERE seq = ANY ($1)",
     types: &[I8],
 };
-pub(super) static DELETE_READY: Sql = Sql {
+pub(super) static DELETE_TURNS: Sql = Sql {
     text: "
-        DELETE FROM ready
-        USING unnest($1, $2, $3, $4) AS gone (queue, place, ready_at, seq)
-        WHERE ready.queue = gone.queue AND ready.place = gone.place AND ready.ready_at = gone.ready_at
-            AND ready.seq = gone.seq",
+        DELETE FROM turn
+        USING unnest($1, $2, $3, $4) AS gone (queue, place, at, seq)
+        WHERE turn.queue = gone.queue AND turn.place = gone.place AND turn.at = gone.at AND turn.seq = gone.seq",
     types: &[I4, I2, I8, I8],
 };
-static INSERT_READY: Sql = Sql {
-    text: "INSERT INTO ready (queue, place, ready_at, seq) SELECT * FROM unnest($1, $2, $3, $4)",
+pub(super) static INSERT_TURNS: Sql = Sql {
+    text: "INSERT INTO turn (queue, place, at, seq) SELECT * FROM unnest($1, $2, $3, $4)",
     types: &[I4, I2, I8, I8],
 };
-pub(super) static DELETE_ALARMS: Sql = Sql {
-    text: "
-        DELETE FROM alarm
-        USING unnest($1, $2) AS gone (wake_at, seq)
-        WHERE alarm.wake_at = gone.wake_at AND alarm.seq = gone.seq",
-    types: &[I8, I8],
-};
-static INSERT_ALARMS: Sql =
-    Sql { text: "INSERT INTO alarm (wake_at, seq) SELECT * FROM unnest($1, $2)", types: &[I8, I8] };
 static DELETE_DEAD: Sql = Sql {
     text: "DELETE FROM dead USING unnest($1, $2) AS gone (queue, seq) WHERE dead.queue = gone.queue AND dead.seq = gone.seq",
     types: &[I4, I8],
@@ -366,11 +360,7 @@ static UPDATE_HOLDS: Sql = Sql {
         WHERE queue.id = new.id",
     types: &[I4, I8, BYTES],
 };
-static SET_ASIDE_READY: Sql = Sql {
-    text: "DELETE FROM ready USING job WHERE job.seq = ANY ($1) AND ready.queue = job.queue AND ready.seq = job.seq",
-    types: &[I8],
-};
-static SET_ASIDE_ALARM: Sql = Sql { text: "DELETE FROM alarm WHERE seq = ANY ($1)", types: &[I8] };
+static SET_ASIDE: Sql = Sql { text: "DELETE FROM turn WHERE seq = ANY ($1)", types: &[I8] };
 pub(super) static COUNT: Sql = Sql {
     text: "
         INSERT INTO tally AS known (queue, slot, pending, queued, running, succeeded, failed, cancelled, expired)

@@ -1,11 +1,11 @@
 //! Handing out: a few claimers per node take jobs for all consumers that ask at the same time. The order comes from the
-//! table `ready`, the lock from the job's row, the effect from `decide`.
+//! table `turn`, the lock from the job's row, the effect from `decide`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{join, join_all};
+use futures_util::future::join_all;
 use outlast_core::gate::{Gate, gate};
 use outlast_core::{Command, NamespaceId, Queue, State, Status};
 use tokio_postgres::Row;
@@ -16,40 +16,26 @@ use super::registry::queue_columns;
 use super::rows::{job_columns, record};
 use super::session::{Parameter, Session, Sql};
 use super::shared::Shared;
-use super::transact::{Fault, Tx};
+use super::transact::{Fault, Name, Queues, Tx};
 use super::write::{Place, Transition};
 use crate::error::Error;
 use crate::jobs::{Claim, Claimed};
 
 /// The row of the job is what is locked and passed over when somebody else has it: all who move a job hold it. A row of
-/// `ready` that was there when the statement began may be outdated, so the status is asked again under the lock.
+/// `turn` that was there when the statement began may be outdated, so the status is asked again under the lock.
 pub(super) static TAKE: Sql = Sql {
     text: concat!(
         "SELECT ",
         job_columns!(),
-        ", payload.body
-          FROM ready
-          JOIN job ON job.seq = ready.seq
-          JOIN payload ON payload.seq = ready.seq
-          WHERE ready.queue = $1 AND (ready.place, ready.ready_at, ready.seq) >= ($3, $4, $5) AND job.status = 1
-          ORDER BY ready.place, ready.ready_at, ready.seq
+        ", job.payload
+          FROM turn
+          JOIN job ON job.seq = turn.seq
+          WHERE turn.queue = $1 AND (turn.place, turn.at, turn.seq) >= ($3, $4, $5) AND job.status = 1
+          ORDER BY turn.place, turn.at, turn.seq
           LIMIT $2
           FOR UPDATE OF job SKIP LOCKED"
     ),
     types: &[Type::INT4, Type::INT8, Type::INT2, Type::INT8, Type::INT8],
-};
-
-/// With the number of the transaction, which it has once it has locked a row.
-static QUEUES: Sql = Sql {
-    text: concat!(
-        "SELECT ",
-        queue_columns!(),
-        ", pg_current_xact_id_if_assigned()::text
-          FROM queue
-          JOIN unnest($1, $2) AS wanted (namespace, name)
-              ON queue.namespace = wanted.namespace AND queue.name = wanted.name"
-    ),
-    types: &[Type::INT4_ARRAY, Type::TEXT_ARRAY],
 };
 
 /// For queues that count what runs or wait for a probe: one claimer at a time.
@@ -67,23 +53,12 @@ static LOCK_QUEUE: Sql = Sql {
 static RUNNING: Sql =
     Sql { text: "SELECT coalesce(sum(running), 0)::bigint FROM tally WHERE queue = $1", types: &[Type::INT4] };
 
-type Name = (NamespaceId, Arc<str>);
-
 /// The claims of a group.
 pub(super) struct Part<'g> {
     asks: Vec<&'g Claim>,
     by_queue: BTreeMap<Name, Vec<usize>>,
     /// Of the queues that looked open when they were last seen.
     takings: BTreeMap<Name, Taking>,
-    namespaces: Vec<i32>,
-    names: Vec<Arc<str>>,
-}
-
-/// What the first flight found.
-#[derive(Default)]
-pub(super) struct Looked {
-    taken: Vec<Vec<Row>>,
-    queues: Vec<Row>,
 }
 
 impl<'g> Part<'g> {
@@ -98,32 +73,34 @@ impl<'g> Part<'g> {
                 takings.insert(name.clone(), Taking::new(&hint, total(places, &asks), &shared.marks));
             }
         }
-        let namespaces = by_queue.keys().map(|(namespace, _)| namespace.0.cast_signed()).collect();
-        let names = by_queue.keys().map(|(_, name)| Arc::clone(name)).collect();
-        Part { asks, by_queue, takings, namespaces, names }
+        Part { asks, by_queue, takings }
     }
 
     pub(super) async fn ready(&self, session: &Session) -> Result<(), tokio_postgres::Error> {
-        if self.asks.is_empty() { Ok(()) } else { session.ready(&[&TAKE, &QUEUES]).await }
+        if self.asks.is_empty() { Ok(()) } else { session.ready(&[&TAKE]).await }
     }
 
-    /// Takes jobs and reads the queues, in the first flight.
-    pub(super) async fn look(&self, session: &Session) -> Result<Looked, tokio_postgres::Error> {
-        if self.asks.is_empty() {
-            return Ok(Looked::default());
-        }
+    /// The queues it is about.
+    pub(super) fn queues(&self) -> impl Iterator<Item = (NamespaceId, &str)> {
+        self.by_queue.keys().map(|(namespace, name)| (*namespace, &**name))
+    }
+
+    /// Takes jobs, in the first flight.
+    pub(super) async fn look(&self, session: &Session) -> Result<Vec<Vec<Row>>, tokio_postgres::Error> {
         let parameters: Vec<_> = self.takings.values().map(Taking::parameters).collect();
-        let taking = join_all(parameters.iter().map(|parameters| session.query(&TAKE, parameters)));
-        let names: Vec<&str> = self.names.iter().map(|name| &**name).collect();
-        let wanted: [Parameter<'_>; 2] = [&self.namespaces, &names];
-        let (taken, queues) = join(taking, session.query(&QUEUES, &wanted)).await;
-        Ok(Looked { taken: taken.into_iter().collect::<Result<Vec<_>, _>>()?, queues: queues? })
+        let taken = join_all(parameters.iter().map(|parameters| session.query(&TAKE, parameters))).await;
+        taken.into_iter().collect()
     }
 
     /// One answer per claim, in order.
-    pub(super) async fn finish(mut self, looked: Looked, tx: &mut Tx<'_>) -> Result<Vec<Option<Claimed>>, Fault> {
+    pub(super) async fn finish(
+        mut self,
+        taken: Vec<Vec<Row>>,
+        queues: &Queues,
+        tx: &mut Tx<'_>,
+    ) -> Result<Vec<Option<Claimed>>, Fault> {
         let mut answers: Vec<Option<Claimed>> = self.asks.iter().map(|_| None).collect();
-        let found = self.sort(looked, tx).await?;
+        let found = self.sort(taken, queues, tx).await?;
         let mut narrow = Vec::new();
         for (name, places) in &self.by_queue {
             match found.get(name) {
@@ -142,28 +119,34 @@ impl<'g> Part<'g> {
     }
 
     /// Which rows belong to which queue. A queue that looked shut, or was not known here, is looked at now.
-    async fn sort(&mut self, looked: Looked, tx: &mut Tx<'_>) -> Result<BTreeMap<Name, Found>, Fault> {
-        let mut taken: BTreeMap<Name, (Taking, Vec<Row>)> = BTreeMap::new();
-        for ((name, taking), rows) in std::mem::take(&mut self.takings).into_iter().zip(looked.taken) {
-            taken.insert(name, (taking, rows));
-        }
+    async fn sort(
+        &mut self,
+        taken: Vec<Vec<Row>>,
+        queues: &Queues,
+        tx: &mut Tx<'_>,
+    ) -> Result<BTreeMap<Name, Found>, Fault> {
+        let mut taken: BTreeMap<Name, (Taking, Vec<Row>)> = std::mem::take(&mut self.takings)
+            .into_iter()
+            .zip(taken)
+            .map(|((name, taking), rows)| (name, (taking, rows)))
+            .collect();
         let mut found = BTreeMap::new();
-        for row in &looked.queues {
-            let queue = tx.shared.registry.queue(row, 0)?;
-            tx.number = tx.number.take().or(row.get(10));
-            let name: Name = (queue.namespace, Arc::from(queue.name.as_str()));
-            let entry = match taken.remove(&name) {
+        for name in self.by_queue.keys() {
+            let Some(queue) = queues.get(name).cloned() else {
+                continue;
+            };
+            let entry = match taken.remove(name) {
                 Some((taking, rows)) if taking.queue == queue.id.0.cast_signed() => {
                     Found { queue, rows, look: taking.look }
                 }
                 _ if is_promising(&queue) => {
-                    let limit = self.by_queue.get(&name).map_or(0, |places| total(places, &self.asks));
+                    let limit = self.by_queue.get(name).map_or(0, |places| total(places, &self.asks));
                     let (rows, look) = take(&queue, limit, tx).await?;
                     Found { queue, rows, look }
                 }
                 _ => Found { look: tx.shared.marks.look(queue.id), queue, rows: Vec::new() },
             };
-            found.insert(name, entry);
+            found.insert(name.clone(), entry);
         }
         Ok(found)
     }

@@ -1,7 +1,6 @@
 //! Operations: each step changes some jobs and the position in one transaction. The operation's row is the lock: of
 //! several nodes that try at once, one goes on and the others leave it alone.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use outlast_core::{NamespaceId, Queue, QueueId, Timestamp};
@@ -173,10 +172,8 @@ async fn remove_if_empty(queue: &Queue, tx: &mut Tx<'_>) -> Result<bool, Fault> 
 async fn walk(operation: &mut Operation, queue: &Queue, limit: usize, tx: &mut Tx<'_>) -> Result<bool, Fault> {
     let rows = candidates(operation, LOOK_MAX, tx).await?;
     load_more(&rows, tx).await?;
-    let holds = BTreeSet::from([queue.id.0.cast_signed()]);
-    if tx.writes.queue(queue.id).is_some_and(|queue| queue.hold.is_some()) {
-        lock_holds(&holds.into_iter().collect::<Vec<_>>(), tx).await?;
-    }
+    // Read again under a lock: the hold may name one of these jobs by now.
+    lock_holds(&[queue.id.0.cast_signed()], tx).await?;
     let mut done = 0;
     for seq in &rows {
         if done >= limit || operation.limit.is_some_and(|limit| operation.processed >= limit) {

@@ -6,30 +6,14 @@ use std::sync::Arc;
 use outlast_core::alarm::alarm;
 use outlast_core::dedupe::holds_key;
 use outlast_core::{Job, NamespaceId, Queue, Spec};
-use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::registry::queue_columns;
 use super::rows::{Record, job_columns, record};
-use super::session::{Session, Sql};
-use super::transact::{Fault, Tx};
+use super::session::Sql;
+use super::transact::{Fault, Queues, Tx};
 use crate::history;
 use crate::jobs::{NewJob, Published};
 use crate::step::{birth, dedupe_key, same_json};
-
-/// Locked against deletion, and against nothing else.
-static QUEUES: Sql = Sql {
-    text: concat!(
-        "SELECT ",
-        queue_columns!(),
-        " FROM queue
-          JOIN unnest($1, $2) AS wanted (namespace, name)
-              ON queue.namespace = wanted.namespace AND queue.name = wanted.name
-          ORDER BY queue.id
-          FOR KEY SHARE OF queue"
-    ),
-    types: &[Type::INT4_ARRAY, Type::TEXT_ARRAY],
-};
 
 /// Takes the keys that nobody has. Racing publishers of one key wait here for each other.
 pub(super) static TAKE_NEW_KEYS: Sql = Sql {
@@ -45,14 +29,7 @@ static KEYS_HELD: Sql = Sql {
     types: &[Type::INT8_ARRAY],
 };
 static HOLDERS: Sql = Sql {
-    text: concat!(
-        "SELECT ",
-        job_columns!(),
-        ", payload.body
-          FROM job
-          JOIN payload ON payload.seq = job.seq
-          WHERE job.seq = ANY ($1)"
-    ),
+    text: concat!("SELECT ", job_columns!(), ", job.payload FROM job WHERE job.seq = ANY ($1)"),
     types: &[Type::INT8_ARRAY],
 };
 static WAITING: Sql = Sql {
@@ -68,18 +45,11 @@ static WAITING: Sql = Sql {
 /// The publishes of a group.
 pub(super) struct Part<'g> {
     jobs: Vec<&'g NewJob>,
-    namespaces: Vec<i32>,
-    names: Vec<&'g str>,
 }
 
 impl<'g> Part<'g> {
     pub(super) fn new(jobs: Vec<&'g NewJob>) -> Part<'g> {
-        let mut queues: Vec<(i32, &str)> =
-            jobs.iter().map(|job| (job.namespace.0.cast_signed(), &*job.queue)).collect();
-        queues.sort_unstable();
-        queues.dedup();
-        let (namespaces, names) = queues.into_iter().unzip();
-        Part { jobs, namespaces, names }
+        Part { jobs }
     }
 
     /// How many numbers it needs.
@@ -87,29 +57,23 @@ impl<'g> Part<'g> {
         self.jobs.len()
     }
 
-    pub(super) async fn ready(&self, session: &Session) -> Result<(), tokio_postgres::Error> {
-        if self.jobs.is_empty() { Ok(()) } else { session.ready(&[&QUEUES]).await }
-    }
-
-    /// What can be asked in the first flight.
-    pub(super) async fn look(&self, session: &Session) -> Result<Vec<Row>, tokio_postgres::Error> {
-        if self.jobs.is_empty() {
-            return Ok(Vec::new());
-        }
-        session.query(&QUEUES, &[&self.namespaces, &self.names]).await
+    /// The queues it is about.
+    pub(super) fn queues(&self) -> impl Iterator<Item = (NamespaceId, &str)> {
+        self.jobs.iter().map(|job| (job.namespace, &*job.queue))
     }
 
     /// One answer per job, in order.
     pub(super) async fn finish(
         self,
-        queues: Vec<Row>,
+        queues: &Queues,
         seqs: Vec<i64>,
         tx: &mut Tx<'_>,
     ) -> Result<Vec<Published>, Fault> {
         if self.jobs.is_empty() {
             return Ok(Vec::new());
         }
-        let mut desk = Desk::open(&queues, seqs, tx)?;
+        let seqs = seqs.into_iter();
+        let mut desk = Desk { queues, seqs, holders: HashMap::new(), waiting: HashMap::new() };
         let mut drafts: Vec<Draft<'_>> = Vec::with_capacity(self.jobs.len());
         for new in self.jobs {
             drafts.push(desk.draft(new, tx));
@@ -131,8 +95,8 @@ struct Draft<'g> {
 }
 
 /// What the publishes of a group share.
-struct Desk {
-    queues: HashMap<(NamespaceId, Arc<str>), Arc<Queue>>,
+struct Desk<'q> {
+    queues: &'q Queues,
     seqs: std::vec::IntoIter<i64>,
     /// By hash: the jobs made with this key, newest first. A key that was free has only the number that took it.
     holders: HashMap<i64, Vec<Holder>>,
@@ -145,17 +109,7 @@ enum Holder {
     Job(Box<Job>),
 }
 
-impl Desk {
-    fn open(rows: &[Row], seqs: Vec<i64>, tx: &mut Tx<'_>) -> Result<Desk, Fault> {
-        let mut queues = HashMap::new();
-        for row in rows {
-            let queue = tx.shared.registry.queue(row, 0)?;
-            tx.writes.know_queue(Arc::clone(&queue));
-            queues.insert((queue.namespace, Arc::from(queue.name.as_str())), queue);
-        }
-        Ok(Desk { queues, seqs: seqs.into_iter(), holders: HashMap::new(), waiting: HashMap::new() })
-    }
-
+impl Desk<'_> {
     fn draft<'g>(&mut self, new: &'g NewJob, tx: &Tx<'_>) -> Draft<'g> {
         let queue = self.queues.get(&(new.namespace, Arc::clone(&new.queue))).cloned();
         let key = queue.as_ref().and_then(|queue| {

@@ -29,10 +29,9 @@ pub(super) static JOB: Sql = Sql {
     text: concat!(
         "SELECT ",
         job_columns!(),
-        ", payload.body, ",
+        ", job.payload, ",
         queue_columns!(),
         " FROM job
-          JOIN payload ON payload.seq = job.seq
           JOIN queue ON queue.id = job.queue
           WHERE job.seq = $1"
     ),
@@ -42,10 +41,9 @@ static JOBS: Sql = Sql {
     text: concat!(
         "SELECT ",
         job_columns!(),
-        ", payload.body, ",
+        ", job.payload, ",
         queue_columns!(),
         " FROM job
-          JOIN payload ON payload.seq = job.seq
           JOIN queue ON queue.id = job.queue
           WHERE job.seq = ANY ($1)
           ORDER BY job.seq DESC"

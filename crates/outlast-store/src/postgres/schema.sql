@@ -30,40 +30,34 @@ CREATE SEQUENCE job_seq;
 -- The hot row. No column that changes stands in an index, so that every change is written on the row's own page without
 -- touching an index; the fillfactor leaves room for it. Times are milliseconds since 1970. status is the place in
 -- pending, queued, running, succeeded, failed, cancelled, expired, from 0. state is everything else that changes, packed.
--- spec is the JSON of what was asked for besides payload and priority, NULL when nothing was.
+-- spec is the JSON of what was asked for besides payload and priority, NULL when nothing was. A long payload moves out of
+-- the row, so that changes do not copy it.
 CREATE TABLE job (
     seq        bigint PRIMARY KEY,
     created_at bigint NOT NULL,
     queue      integer NOT NULL,
     status     smallint NOT NULL CHECK (status BETWEEN 0 AND 6),
     state      bytea NOT NULL,
-    spec       text
-) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
+    spec       text,
+    payload    text NOT NULL
+) WITH (
+    fillfactor = 60, toast_tuple_target = 1024, autovacuum_vacuum_scale_factor = 0.05,
+    autovacuum_analyze_scale_factor = 0.05
+);
 
 -- Lists of one queue, and walks over it.
 CREATE INDEX job_queue ON job (queue, seq);
 
--- The JSON text of each payload: written once, read at a hand-out.
-CREATE TABLE payload (
-    seq  bigint PRIMARY KEY,
-    body text NOT NULL
-);
-
--- Queued jobs in the order they go out, and nothing else: what a claim looks at. place is 100 - priority.
-CREATE TABLE ready (
-    queue    integer NOT NULL,
-    place    smallint NOT NULL,
-    ready_at bigint NOT NULL,
-    seq      bigint NOT NULL,
-    PRIMARY KEY (queue, place, ready_at, seq)
-) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
-
--- The one alarm of each job that has one: a copy of job.wake_at, in order.
-CREATE TABLE alarm (
-    wake_at bigint NOT NULL,
-    seq     bigint NOT NULL,
-    PRIMARY KEY (wake_at, seq)
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+-- Whose turn it is. Of a queue: its queued jobs in the order they go out; place is 100 - priority, at the time they
+-- became eligible. Of queue 0: the one alarm of each job that has one; at is when it rings. Nothing else is here, so what
+-- claims and alarms look at stays small however many jobs there are.
+CREATE TABLE turn (
+    queue integer NOT NULL,
+    place smallint NOT NULL,
+    at    bigint NOT NULL,
+    seq   bigint NOT NULL,
+    PRIMARY KEY (queue, place, at, seq)
+) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
 -- Dead letters.
 CREATE TABLE dead (

@@ -1,19 +1,21 @@
 //! One transaction from BEGIN to a certain end. Whatever fails before COMMIT was sent did not happen and is tried again; a
 //! COMMIT whose answer was lost is looked up by the number of its transaction, never guessed.
 
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::{join, join3};
-use outlast_core::{Command, Timestamp};
+use outlast_core::{Command, NamespaceId, Queue, Timestamp};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use super::batch::Batch;
-use super::session::{Session, Sql};
+use super::registry::queue_columns;
+use super::session::{Parameter, Session, Sql};
 use super::shared::Shared;
 use super::write::{Around, Transition, Writes};
 use crate::error::Error;
@@ -31,13 +33,14 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
 /// A node that stops in the middle is cut off by the database and holds no lock for long. The planner is kept to the
 /// indexes: its statistics are always behind on tables that fill and empty this fast.
-const SETTINGS: [(&str, &str); 7] = [
+const SETTINGS: [(&str, &str); 8] = [
     ("idle_in_transaction_session_timeout", "8s"),
     ("lock_timeout", "4s"),
     ("jit", "off"),
     ("enable_seqscan", "off"),
     ("enable_hashjoin", "off"),
     ("enable_mergejoin", "off"),
+    ("enable_bitmapscan", "off"),
     ("plan_cache_mode", "force_generic_plan"),
 ];
 
@@ -58,14 +61,41 @@ pub(super) fn begin_text(own_connection: bool, synchronous_commit: bool) -> Stri
     text
 }
 
-/// The time; the number of the transaction, if it is wanted already; numbers for new jobs.
-const OPENING: Sql = Sql {
-    text: "
-        SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
-               CASE WHEN $1 THEN pg_current_xact_id()::text END,
-               ARRAY(SELECT nextval('job_seq') FROM generate_series(1, $2))",
-    types: &[Type::BOOL, Type::INT4],
-};
+/// The time; the number of the transaction, if it has one or is to have one; numbers for new jobs; and the queues that it
+/// is about, by name or through their jobs. Sent after the statements that lock jobs: a hold that names one of them is
+/// seen.
+macro_rules! opening {
+    ($lock:literal) => {
+        concat!(
+            "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+                    CASE WHEN $1 THEN pg_current_xact_id() ELSE pg_current_xact_id_if_assigned() END::text,
+                    ARRAY(SELECT nextval('job_seq') FROM generate_series(1, $2)),
+                    queue.*
+             FROM (VALUES (1)) AS one
+             LEFT JOIN LATERAL (
+                 SELECT ",
+            queue_columns!(),
+            "    FROM queue
+                 WHERE queue.id = ANY (
+                     ARRAY(
+                         SELECT job.queue FROM job WHERE job.seq = ANY ($3)
+                         UNION
+                         SELECT named.id
+                         FROM unnest($4, $5) AS wanted (namespace, name)
+                         JOIN queue AS named ON named.namespace = wanted.namespace AND named.name = wanted.name
+                     )
+                 ) ",
+            $lock,
+            ") AS queue ON true"
+        )
+    };
+}
+const OPENING_TYPES: &[Type] = &[Type::BOOL, Type::INT4, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::TEXT_ARRAY];
+static OPENING: Sql = Sql { text: opening!(""), types: OPENING_TYPES };
+/// A queue must not go while jobs are put into it.
+static OPENING_TO_PUBLISH: Sql = Sql { text: opening!("FOR KEY SHARE"), types: OPENING_TYPES };
+/// First column of a queue in an opening.
+const QUEUE: usize = 3;
 const LOOK_UP: Sql = Sql { text: "SELECT pg_xact_status($1::text::xid8)", types: &[Type::TEXT] };
 
 /// Why a transaction could not do its work.
@@ -102,39 +132,60 @@ pub(super) struct Tx<'a> {
     pub(super) writes: Writes,
 }
 
+/// A queue is called by namespace and name.
+pub(super) type Name = (NamespaceId, Arc<str>);
+pub(super) type Queues = HashMap<Name, Arc<Queue>>;
+
 /// What an opening gives besides the time.
 pub(super) struct Opened<T> {
     pub(super) seqs: Vec<i64>,
+    pub(super) queues: Queues,
     pub(super) rest: T,
 }
 
 /// What a transaction begins with.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Opening {
+#[derive(Debug, Default)]
+pub(super) struct Opening<'o> {
     /// It will surely write.
     pub(super) numbered: bool,
+    /// Numbers for so many new jobs.
     pub(super) seqs: usize,
+    /// Jobs whose queues are wanted, and queues by name.
+    pub(super) jobs: &'o [i64],
+    pub(super) queues: Vec<(NamespaceId, &'o str)>,
 }
 
 impl Tx<'_> {
     /// Begins, together with the first statements, which are sent in the same flight.
     pub(super) async fn begin<T>(
         &mut self,
-        opening: Opening,
-        rest: impl Future<Output = Result<T, tokio_postgres::Error>>,
+        opening: Opening<'_>,
+        first: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<Opened<T>, Fault> {
         let session = self.session;
-        session.ready(&[&OPENING]).await?;
+        let sql = if opening.seqs > 0 { &OPENING_TO_PUBLISH } else { &OPENING };
+        session.ready(&[sql]).await?;
         let seqs = i32::try_from(opening.seqs).unwrap_or(i32::MAX);
+        let mut queues = opening.queues;
+        queues.sort_unstable();
+        queues.dedup();
+        let (namespaces, names): (Vec<i32>, Vec<&str>) =
+            queues.into_iter().map(|(namespace, name)| (namespace.0.cast_signed(), name)).unzip();
+        let parameters: [Parameter<'_>; 5] = [&opening.numbered, &seqs, &opening.jobs, &namespaces, &names];
         let begin = session.send(self.shared.begin());
-        let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&opening.numbered, &seqs];
-        let (begun, opened, rest) = join3(begin, session.query(&OPENING, &parameters), rest).await;
+        let (begun, first, opened) = join3(begin, first, session.query(sql, &parameters)).await;
         begun?;
-        let opened = opened?;
+        let (first, opened) = (first?, opened?);
         let row = opened.first().ok_or(Fault::Silent)?;
         self.now = self.shared.learn_time(Timestamp::from_millis(row.get(0)));
         self.number = row.get(1);
-        Ok(Opened { seqs: row.get(2), rest: rest? })
+        let mut queues = Queues::new();
+        for row in opened.iter().filter(|row| row.get::<_, Option<i32>>(QUEUE).is_some()) {
+            let queue = self.shared.registry.queue(row, QUEUE)?;
+            self.writes.know_queue(Arc::clone(&queue));
+            queues.insert((queue.namespace, Arc::from(queue.name.as_str())), queue);
+        }
+        Ok(Opened { seqs: row.get(2), queues, rest: first })
     }
 
     /// Runs one command on a job that this transaction holds. `None` when it does not.
@@ -146,7 +197,7 @@ impl Tx<'_> {
 
     /// Begins a transaction that will write, with nothing else in the flight.
     pub(super) async fn begin_write(&mut self) -> Result<(), Fault> {
-        self.begin(Opening { numbered: true, seqs: 0 }, async { Ok(()) }).await.map(|_| ())
+        self.begin(Opening { numbered: true, ..Opening::default() }, async { Ok(()) }).await.map(|_| ())
     }
 }
 

@@ -9,7 +9,7 @@ use outlast_core::Status;
 use tokio_postgres::types::Type;
 
 use super::apply::{DUE, LOCK};
-use super::batch::{COUNT, DELETE_ALARMS, DELETE_READY, INSERT_JOB, UPDATE_JOB};
+use super::batch::{ALARMS, COUNT, DELETE_TURNS, INSERT_JOB, INSERT_TURNS, UPDATE_JOB};
 use super::claim::TAKE;
 use super::publish::TAKE_NEW_KEYS;
 use super::queues::census;
@@ -23,16 +23,11 @@ use crate::error::Error;
 use crate::queues::Counts;
 
 static JOBS: Sql = Sql { text: concat!("SELECT ", job_columns!(), ", NULL::text FROM job"), types: &[] };
-static READY: Sql = Sql { text: "SELECT queue, place, ready_at, seq FROM ready", types: &[] };
-static ALARMS: Sql = Sql { text: "SELECT wake_at, seq FROM alarm", types: &[] };
+static TURNS: Sql = Sql { text: "SELECT queue, place, at, seq FROM turn", types: &[] };
 static DEAD: Sql = Sql { text: "SELECT queue, seq FROM dead", types: &[] };
 /// Rows that belong to no job, or jobs that lack a row, per table.
 static ORPHANS: Sql = Sql {
     text: "
-        SELECT 'a job without payload' FROM job WHERE NOT EXISTS (SELECT FROM payload WHERE payload.seq = job.seq)
-        UNION ALL
-        SELECT 'a payload without job' FROM payload WHERE NOT EXISTS (SELECT FROM job WHERE job.seq = payload.seq)
-        UNION ALL
         SELECT 'a label without job' FROM label WHERE NOT EXISTS (SELECT FROM job WHERE job.seq = label.seq)
         UNION ALL
         SELECT 'a result without job' FROM result WHERE NOT EXISTS (SELECT FROM job WHERE job.seq = result.seq)
@@ -50,8 +45,7 @@ static ORPHANS: Sql = Sql {
 /// Tables as sorted rows of numbers.
 #[derive(Debug, Default, PartialEq)]
 struct Tables {
-    ready: BTreeSet<(i32, i16, i64, i64)>,
-    alarms: BTreeSet<(i64, i64)>,
+    turns: BTreeSet<(i32, i16, i64, i64)>,
     dead: BTreeSet<(i32, i64)>,
     counts: BTreeMap<i32, Counts>,
 }
@@ -74,9 +68,9 @@ async fn wanted(shared: &Arc<Shared>) -> Result<Tables, Error> {
         let (place, seq) = (Place::of(&record), record.seq);
         let queue = place.queue.0.cast_signed();
         tables.counts.entry(queue).or_default().add(place.status);
-        tables.alarms.extend(place.wake_at.map(|at| (at.as_millis(), seq)));
+        tables.turns.extend(place.wake_at.map(|at| (ALARMS, 0, at.as_millis(), seq)));
         if place.status == Status::Queued {
-            tables.ready.insert((queue, 100 - i16::from(place.priority), place.ready_at.as_millis(), seq));
+            tables.turns.insert((queue, 100 - i16::from(place.priority), place.ready_at.as_millis(), seq));
         }
         if place.status == Status::Failed {
             tables.dead.insert((queue, seq));
@@ -87,10 +81,9 @@ async fn wanted(shared: &Arc<Shared>) -> Result<Tables, Error> {
 
 async fn found(shared: &Arc<Shared>) -> Result<Tables, Error> {
     let mut tables = Tables::default();
-    for row in &shared.read(&READY, &[]).await? {
-        tables.ready.insert((row.get(0), row.get(1), row.get(2), row.get(3)));
+    for row in &shared.read(&TURNS, &[]).await? {
+        tables.turns.insert((row.get(0), row.get(1), row.get(2), row.get(3)));
     }
-    tables.alarms.extend(shared.read(&ALARMS, &[]).await?.iter().map(|row| (row.get(0), row.get(1))));
     tables.dead.extend(shared.read(&DEAD, &[]).await?.iter().map(|row| (row.get(0), row.get(1))));
     for (queue, counts) in census(shared).await? {
         if counts.total() > 0 {
@@ -107,8 +100,8 @@ static HOT: [(&str, &Sql); 10] = [
     ("take the next jobs", &TAKE),
     ("lock jobs", &LOCK),
     ("update jobs", &UPDATE_JOB),
-    ("leave the line", &DELETE_READY),
-    ("move an alarm", &DELETE_ALARMS),
+    ("give up a turn", &DELETE_TURNS),
+    ("take a turn", &INSERT_TURNS),
     ("count", &COUNT),
     ("alarms that have rung", &DUE),
     ("read a job", &JOB),

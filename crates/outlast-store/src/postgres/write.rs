@@ -127,7 +127,6 @@ impl Writes {
     pub(super) fn insert(&mut self, record: Record, queue: &Queue, ids: Ids) {
         let hashes = labels(&record.job, queue.namespace).into_iter().map(|label| ids.label_hash(&label));
         self.labels.extend(hashes.map(|hash| (hash, record.seq)));
-        self.payloads.insert(record.seq, Arc::clone(&record.job.spec.payload));
         self.entries.insert(record.seq, Entry { record, before: None, fate: Fate::Changed });
     }
 
@@ -173,7 +172,7 @@ impl Writes {
         if let Some(moved) = append_history(record, &update.events)? {
             self.history.push(moved);
         }
-        if !Arc::ptr_eq(&record.job.spec, &update.job.spec) {
+        if entry.before.is_some() && !Arc::ptr_eq(&record.job.spec, &update.job.spec) {
             self.payloads.insert(seq, Arc::clone(&update.job.spec.payload));
         }
         record.job = update.job;

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use futures_util::future::join3;
+use futures_util::future::join;
 
 use super::apply::release;
 use super::lane::Trade;
 use super::shared::Shared;
-use super::transact::{Fault, Opening, Tx};
+use super::transact::{Fault, Opened, Opening, Tx};
 use super::{apply, claim, publish};
 use crate::jobs::{Applied, Claim, Claimed, Declined, NewJob, Order, Published};
 
@@ -60,18 +60,20 @@ impl Trade for Writer {
         let publishes = publish::Part::new(jobs);
         applies.ready(session).await?;
         claims.ready(session).await?;
-        publishes.ready(session).await?;
         let flight = async {
-            let (jobs, taken, queues) =
-                join3(applies.look(session), claims.look(session), publishes.look(session)).await;
-            Ok((jobs?, taken?, queues?))
+            let (jobs, taken) = join(applies.look(session), claims.look(session)).await;
+            Ok((jobs?, taken?))
         };
-        let opening = Opening { numbered: publishes.len() > 0, seqs: publishes.len() };
-        let opened = tx.begin(opening, flight).await?;
-        let (locked, taken, queues) = opened.rest;
+        let opening = Opening {
+            numbered: publishes.len() > 0,
+            seqs: publishes.len(),
+            jobs: applies.seqs(),
+            queues: publishes.queues().chain(claims.queues()).collect(),
+        };
+        let Opened { seqs, queues, rest: (locked, taken) } = tx.begin(opening, flight).await?;
         let applied = applies.finish(locked, tx).await?;
-        let published = publishes.finish(queues, opened.seqs, tx).await?;
-        let claimed = claims.finish(taken, tx).await?;
+        let published = publishes.finish(&queues, seqs, tx).await?;
+        let claimed = claims.finish(taken, &queues, tx).await?;
         Ok(in_order(asks, published, claimed, applied))
     }
 
