@@ -19,9 +19,6 @@ use crate::settings::{Scenario, Settings};
 use crate::throughput::{CONNECTIONS, report_ratio};
 use crate::work::Work;
 
-/// In batches fewer connections are enough to keep the server busy.
-const BATCH_CONNECTIONS: usize = 16;
-
 pub(crate) async fn run(settings: &Settings, report: &mut Report) -> Result<()> {
     let postgres = Postgres::start(&settings.dir).await?;
     report.note("PostgreSQL", postgres.describe().await?);
@@ -44,7 +41,6 @@ struct Comparison {
     scenario: Scenario,
     name: &'static str,
     work: Work,
-    connections: usize,
     plain_work: PlainWork,
     limit: f64,
 }
@@ -54,7 +50,6 @@ const COMPARISONS: [Comparison; 3] = [
         scenario: Scenario::PgPublish,
         name: "PostgreSQL: publish / plain table",
         work: Work::Publish,
-        connections: CONNECTIONS,
         plain_work: PlainWork::Insert,
         limit: 1.5,
     },
@@ -62,7 +57,6 @@ const COMPARISONS: [Comparison; 3] = [
         scenario: Scenario::PgLifecycle,
         name: "PostgreSQL: lifecycle / plain table",
         work: Work::Lifecycle,
-        connections: CONNECTIONS,
         plain_work: PlainWork::Lifecycle,
         limit: 3.0,
     },
@@ -70,19 +64,18 @@ const COMPARISONS: [Comparison; 3] = [
         scenario: Scenario::PgLifecycleBatch,
         name: "PostgreSQL: lifecycle in batches / plain table",
         work: Work::BatchLifecycle,
-        connections: BATCH_CONNECTIONS,
         plain_work: PlainWork::BatchLifecycle,
         limit: 2.0,
     },
 ];
 
 async fn compare(comparison: &Comparison, postgres: &Postgres, settings: &Settings, report: &mut Report) -> Result<()> {
-    let Comparison { name, work, connections, limit, .. } = *comparison;
-    let (plain, choice) = Plain::at_its_best(postgres, comparison.plain_work).await?;
-    report.note("plain table at its best", choice);
+    let Comparison { name, work, limit, .. } = *comparison;
+    let mut plain = Plain::new(postgres, comparison.plain_work, CONNECTIONS).await?;
+    report.note("plain table with fewer connections", plain.trials().await?);
     let before = plain.rate(settings.postgres_span).await?;
     report.note("plain table", before.describe());
-    let phase = NodesPhase { postgres, redis: None, nodes: 1, work, connections };
+    let phase = NodesPhase { postgres, redis: None, nodes: 1, work, connections: CONNECTIONS };
     let rate = phase.rate(settings).await?;
     report.note(name, rate.describe());
     let after = plain.rate(settings.postgres_span).await?;

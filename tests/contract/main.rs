@@ -11,6 +11,7 @@ mod cases;
 mod diff;
 mod damage;
 mod live;
+mod plans;
 
 contract!(model, crate::backend::Model);
 contract!(sqlite, crate::backend::Sqlite, diff);

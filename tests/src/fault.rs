@@ -16,6 +16,9 @@ use answers::Commits;
 
 mod answers;
 
+/// As it stands in the messages of the protocol, be it a query of its own or a statement to be prepared.
+const COMMIT: &[u8] = b"COMMIT\0";
+
 pub struct FaultProxy {
     pub address: String,
     plan: watch::Sender<Plan>,
@@ -30,6 +33,8 @@ struct Plan {
     generation: u64,
     refuses: bool,
     holds: bool,
+    /// Only what carries a COMMIT to the server is held.
+    holds_commits: bool,
     delay: Duration,
     /// Bytes that a connection may send to the server from the moment this is set.
     request_bytes_max: Option<u64>,
@@ -46,6 +51,7 @@ struct Counts {
     refused: AtomicU64,
     cut: AtomicU64,
     held: AtomicU64,
+    commits_held: AtomicU64,
     commits: AtomicU64,
     commits_lost: AtomicU64,
 }
@@ -59,6 +65,7 @@ impl FaultProxy {
             generation: 0,
             refuses: false,
             holds: false,
+            holds_commits: false,
             delay: Duration::ZERO,
             request_bytes_max: None,
             lost_commit_in: 0,
@@ -89,6 +96,11 @@ impl FaultProxy {
         self.plan.send_modify(|plan| plan.holds = true);
     }
 
+    /// Holds every COMMIT on its way to the server, together with what is sent with it, until it is healed or cut.
+    pub fn hold_commits(&self) {
+        self.plan.send_modify(|plan| plan.holds_commits = true);
+    }
+
     /// Every piece waits this long, in each direction.
     pub fn delay(&self, delay: Duration) {
         self.plan.send_modify(|plan| plan.delay = delay);
@@ -117,6 +129,7 @@ impl FaultProxy {
                 generation: plan.generation,
                 refuses: false,
                 holds: false,
+                holds_commits: false,
                 delay: Duration::ZERO,
                 request_bytes_max: None,
                 lost_commit_in: 0,
@@ -145,6 +158,11 @@ impl FaultProxy {
     /// Pieces that were held back.
     pub fn pieces_held(&self) -> u64 {
         self.counts.held.load(Ordering::SeqCst)
+    }
+
+    /// COMMITs that were held back on their way to the server.
+    pub fn commits_held(&self) -> u64 {
+        self.counts.commits_held.load(Ordering::SeqCst)
     }
 
     pub fn commits(&self) -> u64 {
@@ -211,6 +229,10 @@ async fn pass_requests(
     let mut sent = 0;
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
         wait_as_planned(&mut plan, counts).await;
+        if plan.borrow().holds_commits && buffer[..read].windows(COMMIT.len()).any(|window| window == COMMIT) {
+            counts.commits_held.fetch_add(1, Ordering::SeqCst);
+            let _ = plan.wait_for(|plan| !plan.holds_commits).await;
+        }
         let left = match plan.borrow().request_bytes_max {
             None => {
                 sent = 0;

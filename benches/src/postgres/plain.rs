@@ -1,5 +1,6 @@
 //! The peer: a plain table used as a queue the usual way, one row per transaction or one batch per transaction, with
-//! prepared statements on direct connections. It is as lean as such a table gets: no leases, no history, no keys.
+//! prepared statements on direct connections. It has what no such table can do without, queues, order, a lease that can be
+//! found when it has run out, and nothing else: no history, no keys, no results, no HTTP.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -13,61 +14,66 @@ use crate::postgres::database::{Postgres, Session};
 use crate::request;
 use crate::work::BATCH;
 
-/// The partial index is what keeps claims fast: it holds the queued rows only.
+/// Both indexes are partial: they hold the queued and the running rows only.
 const CREATE: &str = "
     DROP TABLE IF EXISTS job;
     CREATE TABLE job (
-        id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-        status     text NOT NULL DEFAULT 'queued',
-        priority   integer NOT NULL DEFAULT 0,
-        payload    text NOT NULL,
-        created_at timestamptz NOT NULL DEFAULT now()
+        id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        queue       text NOT NULL,
+        status      text NOT NULL DEFAULT 'queued',
+        priority    integer NOT NULL DEFAULT 0,
+        attempts    integer NOT NULL DEFAULT 0,
+        run_at      timestamptz NOT NULL DEFAULT now(),
+        lease_until timestamptz,
+        finished_at timestamptz,
+        payload     text NOT NULL
     );
-    CREATE INDEX job_queued ON job (priority DESC, id) WHERE status = 'queued'";
+    CREATE INDEX job_queued ON job (queue, priority DESC, run_at, id) WHERE status = 'queued';
+    CREATE INDEX job_leased ON job (lease_until) WHERE status = 'running'";
 
 /// A thousand finished rows and their statistics, so that the planner does not prepare for an empty table.
 const SEED: [&str; 4] = [
-    "INSERT INTO job (payload) SELECT repeat('x', 256) FROM generate_series(1, 1000)",
+    "INSERT INTO job (queue, payload) SELECT 'bench', repeat('x', 256) FROM generate_series(1, 1000)",
     "ANALYZE job",
     "UPDATE job SET status = 'done'",
     "VACUUM job",
 ];
 
-const INSERT: &str = "INSERT INTO job (payload) VALUES ($1)";
+const INSERT: &str = "INSERT INTO job (queue, payload) VALUES ('bench', $1)";
 
 const CLAIM: &str = "
     UPDATE job
-    SET status = 'running'
+    SET status = 'running', attempts = attempts + 1, lease_until = now() + interval '30 s'
     WHERE id = (
         SELECT id
         FROM job
-        WHERE status = 'queued'
-        ORDER BY priority DESC, id
+        WHERE queue = 'bench' AND status = 'queued' AND run_at <= now()
+        ORDER BY priority DESC, run_at, id
         FOR UPDATE SKIP LOCKED
         LIMIT 1)
     RETURNING id, payload";
 
-const FINISH: &str = "UPDATE job SET status = 'done' WHERE id = $1";
+const FINISH: &str = "UPDATE job SET status = 'done', finished_at = now() WHERE id = $1";
 
-const INSERT_BATCH: &str = "INSERT INTO job (payload) SELECT unnest($1::text[])";
+const INSERT_BATCH: &str = "INSERT INTO job (queue, payload) SELECT 'bench', unnest($1::text[])";
 
 /// As an array, so that the planner cannot run the subquery more than once.
 const CLAIM_BATCH: &str = "
     UPDATE job
-    SET status = 'running'
+    SET status = 'running', attempts = attempts + 1, lease_until = now() + interval '30 s'
     WHERE id = ANY (ARRAY(
         SELECT id
         FROM job
-        WHERE status = 'queued'
-        ORDER BY priority DESC, id
+        WHERE queue = 'bench' AND status = 'queued' AND run_at <= now()
+        ORDER BY priority DESC, run_at, id
         FOR UPDATE SKIP LOCKED
         LIMIT $1))
     RETURNING id, payload";
 
-const FINISH_BATCH: &str = "UPDATE job SET status = 'done' WHERE id = ANY ($1)";
+const FINISH_BATCH: &str = "UPDATE job SET status = 'done', finished_at = now() WHERE id = ANY ($1)";
 
-/// The numbers of connections of which the peer gets the one that suits it best.
-const CONNECTIONS: [usize; 4] = [8, 16, 32, 64];
+/// What the peer does with fewer connections is told as well; with more it only gets slower.
+const FEWER_CONNECTIONS: [usize; 3] = [8, 16, 32];
 const TRIAL: Span = Span { warm_up: Duration::from_millis(500), measured: Duration::from_secs(2) };
 
 #[derive(Clone, Copy)]
@@ -86,22 +92,21 @@ pub(crate) struct Plain<'a> {
 }
 
 impl<'a> Plain<'a> {
-    /// Finds the number of connections at which the peer is fastest; its notes are the rates.
-    pub(crate) async fn at_its_best(postgres: &'a Postgres, work: PlainWork) -> Result<(Self, String)> {
+    pub(crate) async fn new(postgres: &'a Postgres, work: PlainWork, connections: usize) -> Result<Self> {
         let url = postgres.new_database("plain").await?;
-        let mut plain = Self { postgres, url, work, connections: 0 };
+        Ok(Self { postgres, url, work, connections })
+    }
+
+    /// Short trials with fewer connections.
+    pub(crate) async fn trials(&mut self) -> Result<String> {
+        let connections = self.connections;
         let mut trials = Vec::new();
-        let mut best = (0, 0.0);
-        for connections in CONNECTIONS {
-            plain.connections = connections;
-            let rate = plain.rate(TRIAL).await?.per_second;
-            trials.push(format!("{rate:.0}/s on {connections}"));
-            if rate > best.1 {
-                best = (connections, rate);
-            }
+        for fewer in FEWER_CONNECTIONS {
+            self.connections = fewer;
+            trials.push(format!("{:.0}/s on {fewer}", self.rate(TRIAL).await?.per_second));
         }
-        plain.connections = best.0;
-        Ok((plain, format!("{} connections ({})", best.0, trials.join(", "))))
+        self.connections = connections;
+        Ok(trials.join(", "))
     }
 
     /// One phase on a new table.

@@ -3,15 +3,20 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use outlast_tests::http::Client;
 use outlast_tests::server::Launch;
+use outlast_tests::wait;
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::api::{make_queue, receive_one, settle, text};
 use crate::raw::exchange;
 use crate::scene::Scene;
+
+/// The last line may be written after the answer it is about.
+const LOG_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A text that a test plants where secrets go, to be searched for afterwards.
 const CANARY: &str = "canary4fbc8a1e";
@@ -67,9 +72,11 @@ async fn the_log_at_trace_level_has_no_secrets_and_no_payloads() {
 
     exchange(&client.base, format!("GET {CANARY}\r\nauthorization: Bearer {key}\r\n\r\n")).await;
 
-    let log = scene.server.log();
+    let log = wait::until_now("what is said at the level of debugging", LOG_DEADLINE, || {
+        Some(scene.server.log()).filter(|log| log.contains("a connection ended early"))
+    })
+    .await;
 
-    assert!(log.contains("a connection ended early"), "what is said at the level of debugging is in the log");
     for secret in [CANARY, &key[16..], &client.key[16..], lease.as_str(), scene.things.lease.as_str()] {
         assert!(!log.contains(secret), "{secret} is in the log");
     }

@@ -7,18 +7,21 @@ use std::time::Duration;
 use outlast_tests::chance::{seed, volume};
 use outlast_tests::fault::FaultProxy;
 use outlast_tests::http::Client;
-use outlast_tests::postgres::Postgres;
+use outlast_tests::postgres::{Database, Postgres};
 use outlast_tests::redis::Redis;
 use outlast_tests::server::{CLUSTER_NODES, Launch};
+use outlast_tests::wait;
 use outlast_tests::workload::snapshot::listed;
 use serde_json::json;
 
 use crate::accounting::Accounting;
 use crate::api::{job, make_queue, receive_one, text};
-use crate::cluster::clients;
+use crate::cluster::{blocking, clients, until_it_publishes};
 
 /// Answers to COMMITs lost under load; each node loses some.
 const LOST_MIN: u64 = 20;
+/// From the return of the database to an acknowledged publish.
+const RECOVERY_DEADLINE: Duration = Duration::from_secs(30);
 const LOAD_DEADLINE: Duration = Duration::from_secs(40);
 /// Publishes and acks whose COMMIT loses its answer, one by one.
 const ONE_BY_ONE: usize = 20;
@@ -71,6 +74,54 @@ async fn what_was_committed_is_acknowledged_once() {
     assert_eq!((acknowledged.len(), &jobs), (ONE_BY_ONE, &acknowledged), "each publish made one job");
 }
 
+// F16, F17: a database that crashes gives the numbers of transactions out again that it had not yet written down. Who looks
+// for his own by its number alone finds somebody else's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_number_that_a_crash_gives_out_again_is_not_mistaken_for_the_lost_commit() {
+    // What nobody waits for is not written down by accident.
+    let mut postgres = blocking(|| Postgres::start_with("wal_writer_delay = 10s\n"));
+    let (proxy, launch) = behind_a_proxy(blocking(|| postgres.database()), 1).await;
+    let mut accounting = Accounting::open_to_go_on(launch.clone(), seed("numbers")).await;
+    let database = launch.database().expect("a node has a database");
+    blocking(|| database.psql("CREATE TABLE noise (n bigint)"));
+    let mut given_out_again = 0;
+    accounting
+        .during(async |server, chance| {
+            for _ in 0..volume(6, 200) {
+                until_it_publishes(&server.nodes[0].client(), "probe", RECOVERY_DEADLINE).await;
+                tokio::time::sleep(Duration::from_millis(chance.between(50, 150))).await;
+                let held = proxy.commits_held();
+                proxy.hold_commits();
+                wait::until_now("a COMMIT on its way", RECOVERY_DEADLINE, || {
+                    (proxy.commits_held() > held).then_some(())
+                })
+                .await;
+                let before = blocking(|| next_number(database));
+                blocking(|| postgres.stop_immediate());
+                blocking(|| postgres.start_again());
+                given_out_again += before.saturating_sub(blocking(|| next_number(database)));
+                blocking(|| use_up_numbers(database));
+                proxy.cut();
+                proxy.heal();
+            }
+        })
+        .await;
+
+    println!("numbers: {given_out_again} were given out again");
+    assert!(given_out_again > 0, "the database forgot no number");
+    accounting.assert_sound("numbers").await;
+}
+
+/// The number of a transaction that is begun here and that nobody waits for.
+fn next_number(database: &Database) -> u64 {
+    database.psql("SELECT pg_current_xact_id()").parse().expect("a number")
+}
+
+/// Transactions of somebody else, all of them committed.
+fn use_up_numbers(database: &Database) {
+    database.psql("DO 'BEGIN FOR n IN 1..200 LOOP INSERT INTO noise VALUES (n); COMMIT; END LOOP; END'");
+}
+
 async fn ack_with_a_lost_commit(client: &Client, proxy: &FaultProxy) {
     let held = receive_one(client, "work").await;
     let path = format!("/v1/jobs/{}/ack", text(&held["id"]));
@@ -84,7 +135,10 @@ async fn ack_with_a_lost_commit(client: &Client, proxy: &FaultProxy) {
 }
 
 async fn all_behind_a_proxy(nodes: usize) -> (FaultProxy, Launch) {
-    let database = Postgres::shared().database();
+    behind_a_proxy(Postgres::shared().database(), nodes).await
+}
+
+async fn behind_a_proxy(database: Database, nodes: usize) -> (FaultProxy, Launch) {
     let proxy = FaultProxy::before(&database.address()).await;
     let url = database.url_through(&proxy.address);
     let launch = Launch::on_database(database, Some(Redis::shared()), nodes);

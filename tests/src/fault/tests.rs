@@ -83,3 +83,20 @@ async fn a_connection_is_reset_after_k_more_bytes() {
     assert!(cut.is_err());
     assert_eq!(proxy.connections_cut(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_held_commit_is_not_carried_out() {
+    let database = Postgres::shared().database();
+    let proxy = FaultProxy::before(&database.address()).await;
+    database.psql("CREATE TABLE kept (n int)");
+    let client = connect(&database, &proxy).await.unwrap();
+    client.batch_execute("BEGIN").await.unwrap();
+    client.batch_execute("INSERT INTO kept VALUES (1)").await.unwrap();
+
+    proxy.hold_commits();
+    let committing = tokio::time::timeout(Duration::from_millis(100), client.batch_execute("COMMIT")).await;
+    assert!(committing.is_err() && proxy.commits_held() == 1);
+    proxy.cut();
+
+    assert_eq!(database.psql("SELECT count(*) FROM kept"), "0");
+}

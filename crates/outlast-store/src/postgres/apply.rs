@@ -37,15 +37,18 @@ static LOCK_QUEUES: Sql = Sql {
     ),
     types: &[Type::INT4_ARRAY],
 };
+/// What has rung, and the first alarm that has not.
 pub(super) static DUE: Sql = Sql {
     text: "
         SELECT turn.at, turn.seq, job.created_at
-        FROM turn
+        FROM (
+            (SELECT at, seq FROM turn WHERE queue = 0 AND place = 0 AND at <= $2 ORDER BY at, seq LIMIT $1)
+            UNION ALL
+            (SELECT at, seq FROM turn WHERE queue = 0 AND place = 0 AND at > $2 ORDER BY at, seq LIMIT 1)
+        ) AS turn
         JOIN job ON job.seq = turn.seq
-        WHERE turn.queue = 0
-        ORDER BY turn.place, turn.at, turn.seq
-        LIMIT $1",
-    types: &[Type::INT8],
+        ORDER BY turn.at, turn.seq",
+    types: &[Type::INT8, Type::INT8],
 };
 
 /// The commands of a group.
@@ -182,7 +185,8 @@ fn apply_one(order: &Order, tx: &mut Tx<'_>) -> Result<Result<Applied, Declined>
 /// Jobs whose alarm has rung by the time this node knows; whether it really has is decided by `apply`.
 pub(super) async fn due(shared: &Arc<Shared>, limit: usize) -> Result<Due, Error> {
     let now = shared.now();
-    let rows = shared.read(&DUE, &[&i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX)]).await?;
+    let limit_and_next = i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX);
+    let rows = shared.read(&DUE, &[&limit_and_next, &now.as_millis()]).await?;
     let mut due = Due::default();
     for row in rows {
         let at = Timestamp::from_millis(row.get(0));

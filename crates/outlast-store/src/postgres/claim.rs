@@ -23,17 +23,24 @@ use crate::jobs::{Claim, Claimed};
 
 /// The row of the job is what is locked and passed over when somebody else has it: all who move a job hold it. A row of
 /// `turn` that was there when the statement began may be outdated, so the status is asked again under the lock.
+///
+/// The lateral join leaves the planner no choice: from the front of the line to the jobs, one by one, until there are
+/// enough. Any other way would lock more than it takes.
 pub(super) static TAKE: Sql = Sql {
     text: concat!(
-        "SELECT ",
+        "SELECT job.*
+          FROM turn
+          CROSS JOIN LATERAL (
+              SELECT ",
         job_columns!(),
         ", job.payload
-          FROM turn
-          JOIN job ON job.seq = turn.seq
-          WHERE turn.queue = $1 AND (turn.place, turn.at, turn.seq) >= ($3, $4, $5) AND job.status = 1
+              FROM job
+              WHERE job.seq = turn.seq AND job.status = 1
+              FOR UPDATE SKIP LOCKED
+          ) AS job
+          WHERE turn.queue = $1 AND (turn.place, turn.at, turn.seq) >= ($3, $4, $5)
           ORDER BY turn.place, turn.at, turn.seq
-          LIMIT $2
-          FOR UPDATE OF job SKIP LOCKED"
+          LIMIT $2"
     ),
     types: &[Type::INT4, Type::INT8, Type::INT2, Type::INT8, Type::INT8],
 };

@@ -32,7 +32,7 @@ pub(super) static JOB: Sql = Sql {
         ", job.payload, ",
         queue_columns!(),
         " FROM job
-          JOIN queue ON queue.id = job.queue
+          CROSS JOIN LATERAL (SELECT * FROM queue WHERE queue.id = job.queue OFFSET 0) AS queue
           WHERE job.seq = $1"
     ),
     types: &[Type::INT8],
@@ -44,7 +44,7 @@ static JOBS: Sql = Sql {
         ", job.payload, ",
         queue_columns!(),
         " FROM job
-          JOIN queue ON queue.id = job.queue
+          CROSS JOIN LATERAL (SELECT * FROM queue WHERE queue.id = job.queue OFFSET 0) AS queue
           WHERE job.seq = ANY ($1)
           ORDER BY job.seq DESC"
     ),
@@ -59,7 +59,7 @@ static EVENTS: Sql = Sql {
         queue_columns!(),
         ", ARRAY(SELECT events FROM history WHERE history.job = job.seq ORDER BY first)
           FROM job
-          JOIN queue ON queue.id = job.queue
+          CROSS JOIN LATERAL (SELECT * FROM queue WHERE queue.id = job.queue OFFSET 0) AS queue
           WHERE job.seq = $1"
     ),
     types: &[Type::INT8],
@@ -72,7 +72,7 @@ static RESULT: Sql = Sql {
         queue_columns!(),
         ", result.body
           FROM job
-          JOIN queue ON queue.id = job.queue
+          CROSS JOIN LATERAL (SELECT * FROM queue WHERE queue.id = job.queue OFFSET 0) AS queue
           LEFT JOIN result ON result.seq = job.seq
           WHERE job.seq = $1"
     ),

@@ -33,7 +33,7 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
 /// A node that stops in the middle is cut off by the database and holds no lock for long. The planner is kept to the
 /// indexes: its statistics are always behind on tables that fill and empty this fast.
-const SETTINGS: [(&str, &str); 8] = [
+const SETTINGS: [(&str, &str); 9] = [
     ("idle_in_transaction_session_timeout", "8s"),
     ("lock_timeout", "4s"),
     ("jit", "off"),
@@ -41,6 +41,7 @@ const SETTINGS: [(&str, &str); 8] = [
     ("enable_hashjoin", "off"),
     ("enable_mergejoin", "off"),
     ("enable_bitmapscan", "off"),
+    ("enable_sort", "off"),
     ("plan_cache_mode", "force_generic_plan"),
 ];
 
@@ -93,7 +94,7 @@ macro_rules! opening {
 const OPENING_TYPES: &[Type] = &[Type::BOOL, Type::INT4, Type::INT8_ARRAY, Type::INT4_ARRAY, Type::TEXT_ARRAY];
 static OPENING: Sql = Sql { text: opening!(""), types: OPENING_TYPES };
 /// A queue must not go while jobs are put into it.
-static OPENING_TO_PUBLISH: Sql = Sql { text: opening!("FOR KEY SHARE"), types: OPENING_TYPES };
+pub(super) static OPENING_TO_PUBLISH: Sql = Sql { text: opening!("FOR KEY SHARE"), types: OPENING_TYPES };
 /// First column of a queue in an opening.
 const QUEUE: usize = 3;
 const LOOK_UP: Sql = Sql { text: "SELECT pg_xact_status($1::text::xid8)", types: &[Type::TEXT] };

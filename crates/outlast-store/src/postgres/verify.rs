@@ -17,7 +17,7 @@ use super::read::JOB;
 use super::rows::{job_columns, record};
 use super::session::Sql;
 use super::shared::Shared;
-use super::transact::{Fault, Tx, Work};
+use super::transact::{Fault, OPENING_TO_PUBLISH, Tx, Work};
 use super::write::Place;
 use crate::error::Error;
 use crate::queues::Counts;
@@ -94,7 +94,8 @@ async fn found(shared: &Arc<Shared>) -> Result<Tables, Error> {
 }
 
 /// The statements of nearly every transaction.
-static HOT: [(&str, &Sql); 10] = [
+static HOT: [(&str, &Sql); 11] = [
+    ("open", &OPENING_TO_PUBLISH),
     ("insert jobs", &INSERT_JOB),
     ("take new keys", &TAKE_NEW_KEYS),
     ("take the next jobs", &TAKE),
