@@ -81,9 +81,12 @@ macro_rules! opening {
                      ARRAY(
                          SELECT job.queue FROM job WHERE job.seq = ANY ($3)
                          UNION
-                         SELECT named.id
+                         SELECT (
+                             SELECT named.id
+                             FROM queue AS named
+                             WHERE named.namespace = wanted.namespace AND named.name = wanted.name
+                         )
                          FROM unnest($4, $5) AS wanted (namespace, name)
-                         JOIN queue AS named ON named.namespace = wanted.namespace AND named.name = wanted.name
                      )
                  ) ",
             $lock,
