@@ -41,6 +41,9 @@ impl Sweep {
     }
 }
 
+/// Longer than it takes to serve an alarm.
+const OTHERS_PAUSE: Duration = Duration::from_millis(20);
+
 impl Engine {
     /// An alarm was set. Wakes the loop if it would sleep past it.
     pub(crate) fn note_alarm(&self, wake_at: Option<Timestamp>) {
@@ -87,8 +90,12 @@ impl Engine {
             }
             let count = due.jobs.len();
             let orders = due.jobs.into_iter().map(|id| Order { id, reach: Reach::Everything, command: Command::Wake });
-            self.apply(orders.collect()).await?;
+            let answers = self.apply(orders.collect()).await?;
             self.shared.meters.woken.add(count);
+            if self.is_shared() && answers.iter().all(Result::is_err) {
+                // Another node is at it.
+                sleep(self.jitter(OTHERS_PAUSE)).await;
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ mod clock;
 mod migrate;
 mod session;
 mod shared;
+mod life;
 mod transact;
 mod packed;
 mod rows;

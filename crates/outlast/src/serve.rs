@@ -44,14 +44,16 @@ pub(crate) async fn run(config: Config, mode: Mode) -> anyhow::Result<()> {
         Some(address) => Some(serve_private(bind(&address.to_string()).await?, &api, &config, stopped.clone())),
         None => None,
     };
+    // Before anybody is told that it runs: from then on it may be asked to stop.
+    let stop_signal = stop_signal()?;
     announce(&listener, mode, &key, &directory)?;
     let serving = listen::serve(listener, api.router(), listen_settings(&config), until_true(stopped));
     let mut serving = std::pin::pin!(serving);
     tokio::select! {
         () = &mut serving => {}
         why = backing.failed() => fail(&why),
-        signal = stop_signal() => {
-            tracing::info!(signal = signal?, "stopping: no new hand-outs, requests in flight may finish");
+        signal = stop_signal => {
+            tracing::info!(signal, "stopping: no new hand-outs, requests in flight may finish");
             engine.drain();
             stop.send_replace(true);
             tokio::select! {
@@ -120,12 +122,15 @@ async fn until_true(mut flag: watch::Receiver<bool>) {
     let _ = flag.wait_for(|stopped| *stopped).await;
 }
 
-async fn stop_signal() -> anyhow::Result<&'static str> {
+/// Takes the signals over; gives the name of the one that comes.
+fn stop_signal() -> anyhow::Result<impl Future<Output = &'static str>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(tokio::select! {
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        }
     })
 }
 

@@ -14,10 +14,18 @@ pub(crate) fn start(log: &Log) -> anyhow::Result<()> {
         LogFormat::Text => false,
         LogFormat::Auto => !io::stderr().is_terminal(),
     };
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::try_new(&log.level)?)
-        .with_writer(io::stderr)
-        .with_ansi(false);
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter(&log.level)?).with_writer(io::stderr).with_ansi(false);
     let started = if is_json { builder.json().flatten_event(true).try_init() } else { builder.try_init() };
     started.map_err(|error| anyhow::anyhow!("cannot start the log: {error}"))
+}
+
+/// The drivers write what they send, payloads and leases included, so they are heard only when something is wrong,
+/// whatever the level.
+fn filter(level: &str) -> anyhow::Result<EnvFilter> {
+    let mut filter = EnvFilter::try_new(level)?;
+    for driver in ["tokio_postgres=warn", "postgres_protocol=warn", "redis=warn"] {
+        filter = filter.add_directive(driver.parse()?);
+    }
+    Ok(filter)
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use futures_util::future::join;
 use outlast_core::{Command, Evidence, Outcome, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -51,20 +52,41 @@ pub(super) static DUE: Sql = Sql {
     types: &[Type::INT8, Type::INT8],
 };
 
+/// For alarms: a job that somebody holds is being moved by him, perhaps by this very alarm on another node.
+static LOCK_FREE: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        job_columns!(),
+        ", NULL::text FROM job WHERE job.seq = ANY ($1) ORDER BY job.seq FOR UPDATE SKIP LOCKED"
+    ),
+    types: &[Type::INT8_ARRAY],
+};
+
 /// The commands of a group.
 pub(super) struct Part<'g> {
     asks: Vec<&'g Vec<Order>>,
     seqs: Vec<i64>,
+    /// Those of them that only alarms ask for.
+    woken: Vec<i64>,
+    wanted: Vec<i64>,
 }
 
 impl<'g> Part<'g> {
     pub(super) fn new(asks: Vec<&'g Vec<Order>>, ids: Ids) -> Part<'g> {
-        let seqs: BTreeSet<i64> = asks.iter().copied().flatten().map(|order| ids.seq(order.id)).collect();
-        Part { asks, seqs: seqs.into_iter().collect() }
+        let (mut seqs, mut wanted) = (BTreeSet::new(), BTreeSet::new());
+        for order in asks.iter().copied().flatten() {
+            let seq = ids.seq(order.id);
+            seqs.insert(seq);
+            if order.command != Command::Wake {
+                wanted.insert(seq);
+            }
+        }
+        let woken = seqs.difference(&wanted).copied().collect();
+        Part { asks, seqs: seqs.into_iter().collect(), woken, wanted: wanted.into_iter().collect() }
     }
 
     pub(super) async fn ready(&self, session: &Session) -> Result<(), tokio_postgres::Error> {
-        if self.seqs.is_empty() { Ok(()) } else { session.ready(&[&LOCK]).await }
+        if self.seqs.is_empty() { Ok(()) } else { session.ready(&[&LOCK, &LOCK_FREE]).await }
     }
 
     pub(super) fn seqs(&self) -> &[i64] {
@@ -73,10 +95,14 @@ impl<'g> Part<'g> {
 
     /// Locks the jobs, in the first flight.
     pub(super) async fn look(&self, session: &Session) -> Result<Vec<Row>, tokio_postgres::Error> {
-        match self.seqs.is_empty() {
+        let look = async |sql: &Sql, seqs: &Vec<i64>| match seqs.is_empty() {
             true => Ok(Vec::new()),
-            false => session.query(&LOCK, &[&self.seqs]).await,
-        }
+            false => session.query(sql, &[seqs]).await,
+        };
+        let (wanted, woken) = join(look(&LOCK, &self.wanted), look(&LOCK_FREE, &self.woken)).await;
+        let mut rows = wanted?;
+        rows.extend(woken?);
+        Ok(rows)
     }
 
     /// One answer per ask, in order.

@@ -57,6 +57,9 @@ static LOCK_QUEUE: Sql = Sql {
     ),
     types: &[Type::INT4, Type::TEXT],
 };
+static IN_LINE: Sql = Sql { text: "SELECT EXISTS (SELECT FROM turn WHERE queue = $1)", types: &[Type::INT4] };
+/// Longer than a transaction takes.
+const HELD_PAUSE: Duration = Duration::from_millis(10);
 static RUNNING: Sql =
     Sql { text: "SELECT coalesce(sum(running), 0)::bigint FROM tally WHERE queue = $1", types: &[Type::INT4] };
 
@@ -249,7 +252,9 @@ async fn hand_out_wide(
                 hand_out(seq, ask, &mut claimed, tx)?;
             }
         }
-        claimed.look_again = look_again.filter(|_| claimed.jobs.is_empty() && limit > 0);
+        if claimed.jobs.is_empty() && limit > 0 {
+            claimed.look_again = if is_held_by_others(queue, tx).await? { Some(HELD_PAUSE) } else { look_again };
+        }
         if let Some(answer) = answers.get_mut(*at) {
             *answer = Some(claimed);
         }
@@ -270,6 +275,13 @@ fn line_up(
         line.as_slice().last().and_then(|seq| tx.writes.get(*seq)).map(|last| Rank::of(&Place::of(last), last.seq));
     let look_again = tx.shared.marks.seen(queue.id, look, last, rows.len() >= limit);
     (line, look_again)
+}
+
+/// Is there a job in line that somebody else has locked at the moment? It may be free again in a moment, and nobody would
+/// tell.
+async fn is_held_by_others(queue: &Queue, tx: &mut Tx<'_>) -> Result<bool, Fault> {
+    let found = tx.session.query(&IN_LINE, &[&queue.id.0.cast_signed()]).await?;
+    Ok(found.first().is_some_and(|row| row.get(0)))
 }
 
 /// One claim after the other, alone with the queue.
@@ -301,7 +313,10 @@ async fn hand_out_narrow(
             let (rows, look) = take(&queue, missing, tx).await?;
             let (more, look_again) = line_up(&queue, &rows, look, missing, tx);
             if rows.is_empty() {
-                claimed.look_again = look_again.filter(|_| claimed.jobs.is_empty());
+                if claimed.jobs.is_empty() {
+                    claimed.look_again =
+                        if is_held_by_others(&queue, tx).await? { Some(HELD_PAUSE) } else { look_again };
+                }
                 break;
             }
             for seq in more {

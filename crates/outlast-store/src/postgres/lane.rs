@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::shared::Shared;
 use super::transact::{Fault, Tx, Work};
@@ -16,6 +17,7 @@ use crate::error::Error;
 pub(super) struct Waiting<Q, A> {
     pub(super) ask: Q,
     pub(super) reply: oneshot::Sender<Result<A, Error>>,
+    since: Instant,
 }
 
 /// What a lane does with a group of calls.
@@ -60,7 +62,7 @@ impl<T: Trade> Lane<T> {
     pub(super) fn send(&self, ask: T::Ask) -> Result<oneshot::Receiver<Result<T::Answer, Error>>, Error> {
         let (reply, answer) = oneshot::channel();
         let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
-        match calls.as_ref().ok_or(Error::Stopped)?.try_send(Waiting { ask, reply }) {
+        match calls.as_ref().ok_or(Error::Stopped)?.try_send(Waiting { ask, reply, since: Instant::now() }) {
             Ok(()) => Ok(answer),
             Err(TrySendError::Full(_)) => Err(Error::Overloaded),
             Err(TrySendError::Closed(_)) => Err(Error::Stopped),
@@ -104,12 +106,13 @@ async fn gather<T: Trade>(calls: &AsyncMutex<Calls<T>>) -> Option<Vec<Call<T>>> 
 }
 
 async fn serve_group<T: Trade>(shared: Arc<Shared>, group: Vec<Call<T>>) {
+    let since = group.iter().map(|call| call.since).min().unwrap_or_else(Instant::now);
     let live = group.into_iter().filter(|call| !(call.reply.is_closed() && T::is_moot_unheard(&call.ask)));
     let (asks, replies): (Vec<_>, Vec<_>) = live.map(|call| (call.ask, call.reply)).unzip();
     if asks.is_empty() {
         return;
     }
-    match shared.transact(&mut Group::<T>(&asks)).await {
+    match shared.transact_since(since, &mut Group::<T>(&asks)).await {
         Ok(answers) => {
             for (reply, answer) in replies.into_iter().zip(answers) {
                 answer_to::<T>(&shared, reply, Ok(answer));

@@ -23,7 +23,7 @@ use crate::step::label;
 const LOOK_MAX: i64 = 5000;
 /// How long a read is tried again while the database cannot be reached.
 const RETRY_MAX: Duration = Duration::from_secs(3);
-const READ_MAX: Duration = Duration::from_secs(15);
+const READ_MAX: Duration = Duration::from_secs(5);
 
 pub(super) static JOB: Sql = Sql {
     text: concat!(

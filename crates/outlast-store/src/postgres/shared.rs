@@ -1,6 +1,6 @@
 //! What all verbs of the store share: the pool, the ids, chance, time, the queues as last seen.
 
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use deadpool_postgres::Pool;
@@ -30,6 +30,7 @@ pub(super) struct Shared {
     named: bool,
     begin: String,
     next_slot: AtomicU16,
+    pub(super) life: AtomicI64,
     closed: AtomicBool,
 }
 
@@ -61,6 +62,7 @@ impl Shared {
             named: setup.named,
             begin: setup.begin,
             next_slot: AtomicU16::new(u16::try_from(first_slot).unwrap_or(0)),
+            life: AtomicI64::new(0),
             closed: AtomicBool::new(false),
         }
     }

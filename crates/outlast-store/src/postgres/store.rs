@@ -70,6 +70,7 @@ impl PostgresStore {
             begin: begin_text(findings.direct, findings.synchronous_commit || options.allow_unsafe),
             namespace_waiting_max: options.namespace_waiting_max,
         }));
+        shared.begin_life().await?;
         let waiting_max = options.waiting_writes_max;
         Ok(PostgresStore {
             writers: Lane::start(&shared, WRITERS, waiting_max),

@@ -20,12 +20,14 @@ use super::shared::Shared;
 use super::write::{Around, Transition, Writes};
 use crate::error::Error;
 
-/// How long a transaction that surely did not happen is tried again.
+/// How long after a call came in its transaction, which surely did not happen, is tried again.
 const RETRY_MAX: Duration = Duration::from_secs(5);
 /// How long a commit is looked for whose answer was lost.
-const LOOK_MAX: Duration = Duration::from_secs(15);
+const LOOK_MAX: Duration = Duration::from_secs(10);
 /// No transaction takes this long on a healthy database: the connection is given up.
-const TRANSACTION_MAX: Duration = Duration::from_secs(20);
+const TRANSACTION_MAX: Duration = Duration::from_secs(6);
+/// What a call that has waited too long already still gets.
+const TRANSACTION_MIN: Duration = Duration::from_secs(2);
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
@@ -246,24 +248,34 @@ enum Try<T> {
 impl Shared {
     /// Runs the work in a transaction and commits it. Not to be dropped in the middle: the caller runs it as a task.
     pub(super) async fn transact<W: Work>(self: &Arc<Self>, work: &mut W) -> Result<W::Answer, Error> {
-        let started = Instant::now();
+        self.transact_since(Instant::now(), work).await
+    }
+
+    /// The same for calls of which the first has waited since then.
+    pub(super) async fn transact_since<W: Work>(
+        self: &Arc<Self>,
+        since: Instant,
+        work: &mut W,
+    ) -> Result<W::Answer, Error> {
         let mut pause = PAUSE_FIRST;
         loop {
-            let outcome = self.attempt(work).await;
+            let life = self.life();
+            let patience = RETRY_MAX.saturating_sub(since.elapsed()).clamp(TRANSACTION_MIN, TRANSACTION_MAX);
+            let outcome = self.attempt(work, patience).await;
             if !matches!(outcome, Try::Done(_)) {
                 self.marks.forget();
             }
             let why = match outcome {
                 Try::Done(answer) => return Ok(answer),
                 Try::Refused(error) => return Err(error),
-                Try::Lost { number, answer } => match self.look_up(&number).await {
+                Try::Lost { number, answer } => match self.look_up(&number, life).await {
                     Some(true) => return Ok(answer),
                     Some(false) => "the connection was lost at the commit, which did not happen".to_owned(),
                     None => return Err(Error::Indeterminate),
                 },
                 Try::Again(why) => why,
             };
-            if started.elapsed() + pause > RETRY_MAX || self.is_closed() {
+            if since.elapsed() + pause > RETRY_MAX || self.is_closed() {
                 tracing::warn!(why, "a transaction was given up; nothing was stored");
                 return Err(Error::Unavailable);
             }
@@ -273,21 +285,24 @@ impl Shared {
         }
     }
 
-    async fn attempt<W: Work>(self: &Arc<Self>, work: &mut W) -> Try<W::Answer> {
-        let session = match self.session().await {
-            Ok(session) => session,
-            Err(why) => return Try::Again(why),
+    async fn attempt<W: Work>(self: &Arc<Self>, work: &mut W, patience: Duration) -> Try<W::Answer> {
+        let session = match timeout(patience, self.session()).await {
+            Ok(Ok(session)) => session,
+            Ok(Err(why)) => return Try::Again(why),
+            Err(_) => return Try::Again("no connection could be had in time".to_owned()),
         };
         let mut tx =
             Tx { session: &session, shared: self, now: Timestamp::EPOCH, number: None, writes: Writes::default() };
-        let ran = match timeout(TRANSACTION_MAX, work.run(&mut tx)).await {
+        let ran = match timeout(patience, work.run(&mut tx)).await {
             Ok(ran) => ran,
             Err(_) => Err(Fault::Silent),
         };
         let (number, writes) = (tx.number.take(), std::mem::take(&mut tx.writes));
         let (outcome, sound) = match ran {
             Ok(answer) => self.finish(&session, number, writes, answer).await,
-            Err(fault) => (self.after(fault), session.send("ROLLBACK").await.is_ok()),
+            // What a silent connection would do with a rollback nobody knows.
+            Err(Fault::Silent) => (self.after(Fault::Silent), false),
+            Err(fault) => (self.after(fault), roll_back(&session).await),
         };
         if !sound {
             session.discard();
@@ -316,8 +331,7 @@ impl Shared {
                 return (Try::Done(answer), true);
             }
             Ok(Err(error)) if error.as_db_error().is_some() => {
-                let sound = session.send("ROLLBACK").await.is_ok();
-                return (self.after(Fault::Postgres(error)), sound);
+                return (self.after(Fault::Postgres(error)), roll_back(session).await);
             }
             Ok(Err(error)) => super::connect::causes(&error),
             Err(_) => "no answer came in time".to_owned(),
@@ -346,17 +360,28 @@ impl Shared {
     }
 
     /// Did the transaction commit? `None` when the database cannot be asked or does not know.
-    async fn look_up(self: &Arc<Self>, number: &str) -> Option<bool> {
+    ///
+    /// A database that crashes gives out again the numbers of transactions that left no trace: "committed" then speaks
+    /// of somebody else's. So it is believed only if the database has not crashed since this transaction began.
+    async fn look_up(self: &Arc<Self>, number: &str, life: i64) -> Option<bool> {
         let started = Instant::now();
         while started.elapsed() < LOOK_MAX {
-            match timeout(TRANSACTION_MAX, self.ask_status(number)).await {
-                Ok(Ok(Some(happened))) => {
-                    tracing::info!(happened, "a commit whose answer was lost was looked up");
-                    return Some(happened);
+            let happened = match timeout(TRANSACTION_MIN, self.ask_status(number)).await {
+                Ok(Ok(happened)) => happened,
+                Ok(Err(error)) => {
+                    tracing::debug!(error, "a lost commit cannot be looked up yet");
+                    None
                 }
-                Ok(Ok(None)) => {}
-                Ok(Err(error)) => tracing::debug!(error, "a lost commit cannot be looked up yet"),
-                Err(_) => return None,
+                Err(_) => None,
+            };
+            let believed = match happened {
+                Some(true) => self.is_alive(life).await.map(|alive| alive.then_some(true)),
+                Some(false) => Some(Some(false)),
+                None => None,
+            };
+            if let Some(verdict) = believed {
+                tracing::info!(happened = verdict, "a commit whose answer was lost was looked up");
+                return verdict;
             }
             sleep(Duration::from_millis(50)).await;
         }
@@ -379,6 +404,11 @@ impl Shared {
             None => Err("the database no longer knows".to_owned()),
         }
     }
+}
+
+/// True when the connection can be used again.
+async fn roll_back(session: &Session) -> bool {
+    matches!(timeout(TRANSACTION_MIN, session.send("ROLLBACK")).await, Ok(Ok(())))
 }
 
 /// Troubles that pass: deadlocks, lost connections, a server that stops, starts or has no room for one more.

@@ -1,11 +1,11 @@
 //! What a transaction will write: jobs are loaded, decided on in memory, and at the end everything that changed is sent in
 //! a few statements, each for all jobs at once, in one flight with COMMIT.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, btree_map};
 use std::sync::Arc;
 
 use outlast_core::gate::{Hold, hold_without};
-use outlast_core::{Command, Effect, Entropy, Event, Queue, QueueId, Refusal, State, Status, Timestamp, Update};
+use outlast_core::{Command, Effect, Entropy, Event, Queue, QueueId, Refusal, Spec, State, Status, Timestamp, Update};
 
 use super::batch::Batch;
 use super::marks::Rank;
@@ -115,8 +115,18 @@ impl Writes {
     /// A job that was read under a lock.
     pub(super) fn load(&mut self, record: Record) {
         let before = Some(Place::of(&record));
-        // One that is here already may have been changed since.
-        self.entries.entry(record.seq).or_insert(Entry { record, before, fate: Fate::Untouched });
+        match self.entries.entry(record.seq) {
+            btree_map::Entry::Vacant(vacant) => {
+                vacant.insert(Entry { record, before, fate: Fate::Untouched });
+            }
+            // It may have been changed since; only the payload is new, if it was read without one before.
+            btree_map::Entry::Occupied(mut known) => {
+                let spec = &mut known.get_mut().record.job.spec;
+                if spec.payload.is_empty() {
+                    *spec = Arc::new(Spec { payload: Arc::clone(&record.job.spec.payload), ..Spec::clone(spec) });
+                }
+            }
+        }
     }
 
     pub(super) fn get(&self, seq: i64) -> Option<&Record> {

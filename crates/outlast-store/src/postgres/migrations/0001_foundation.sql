@@ -4,6 +4,12 @@ CREATE TABLE meta (
     value bigint NOT NULL
 );
 
+-- Emptied by a crash of the database and by nothing else: that is what it is for.
+CREATE UNLOGGED TABLE life (
+    id    bigint PRIMARY KEY,
+    since timestamptz NOT NULL DEFAULT now()
+);
+
 CREATE TABLE namespace (
     id   integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name text NOT NULL UNIQUE
