@@ -18,7 +18,7 @@ use crate::process;
 
 /// Beyond what initdb sets: room for the connections of all phases, a cache larger than the 128 MiB that suit every
 /// machine, and no checkpoint forced by the volume of one phase.
-const SETTINGS: [(&str, &str); 3] = [("max_connections", "200"), ("shared_buffers", "512MB"), ("max_wal_size", "8GB")];
+const SETTINGS: [(&str, &str); 3] = [("max_connections", "400"), ("shared_buffers", "512MB"), ("max_wal_size", "8GB")];
 /// What makes a commit durable. None of it is set here, and a run on a PostgreSQL without it would be worth nothing.
 const DURABLE: [&str; 3] = ["fsync", "full_page_writes", "synchronous_commit"];
 const SUPERUSER: &str = "postgres";

@@ -73,7 +73,7 @@ const CLAIM_BATCH: &str = "
 const FINISH_BATCH: &str = "UPDATE job SET status = 'done', finished_at = now() WHERE id = ANY ($1)";
 
 /// What the peer does with fewer connections is told as well; with more it only gets slower.
-const FEWER_CONNECTIONS: [usize; 3] = [8, 16, 32];
+const FEWER_CONNECTIONS: [usize; 4] = [8, 16, 32, 64];
 const TRIAL: Span = Span { warm_up: Duration::from_millis(500), measured: Duration::from_secs(2) };
 
 #[derive(Clone, Copy)]

@@ -68,13 +68,16 @@ async fn wake_ups_fall_back_to_the_poll_and_come_back() {
         assert!(taken < FLOOR_MAX, "{taken:?}");
     }
     redis.restart();
-    wait::until("Redis to wake again", RECONNECT_DEADLINE, async || (wake(&server).await < WAKE_MAX).then_some(()))
-        .await;
-    let mut quick = 0;
-    for _ in 0..5 {
-        quick += usize::from(wake(&server).await < WAKE_MAX);
-    }
-    assert_eq!(quick, 5, "and stays so");
+    // A single quick one may be the poll's luck.
+    wait::until("Redis to wake again, five times in a row", RECONNECT_DEADLINE, async || {
+        for _ in 0..5 {
+            if wake(&server).await >= WAKE_MAX {
+                return None;
+            }
+        }
+        Some(())
+    })
+    .await;
 }
 
 // F20: a Redis that answers two seconds late costs no request anything.

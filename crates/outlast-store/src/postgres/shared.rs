@@ -15,7 +15,7 @@ use super::session::Session;
 use crate::ids::Ids;
 
 /// Rows a queue's counts are spread over.
-const SLOTS: u16 = 16;
+const SLOTS: u16 = 64;
 
 pub(super) struct Shared {
     pub(super) pool: Pool,
