@@ -241,9 +241,7 @@ impl From<Error> for Problem {
                 Code::Overloaded,
                 "too many writes are waiting for the disk; nothing was stored, try again",
             ),
-            Error::DiskFull => {
-                Problem::new(Code::DiskFull, "the server's disk is full; nothing was stored, outcomes are still taken")
-            }
+            Error::DiskFull => Problem::new(Code::DiskFull, "the server's disk is full; nothing was stored"),
             Error::Unavailable => {
                 Problem::new(Code::StoreUnavailable, "the database cannot be reached; nothing was stored, try again")
             }

@@ -52,7 +52,7 @@ pub(super) static DUE: Sql = Sql {
     types: &[Type::INT8, Type::INT8],
 };
 
-/// For alarms: a job that somebody holds is being moved by him, perhaps by this very alarm on another node.
+/// Passes over jobs that somebody holds.
 static LOCK_FREE: Sql = Sql {
     text: concat!(
         "SELECT ",
@@ -64,25 +64,37 @@ static LOCK_FREE: Sql = Sql {
 
 /// The commands of a group.
 pub(super) struct Part<'g> {
-    asks: Vec<&'g Vec<Order>>,
+    asks: Vec<(&'g [Order], Patience)>,
     seqs: Vec<i64>,
-    /// Those of them that only alarms ask for.
-    woken: Vec<i64>,
-    wanted: Vec<i64>,
+    /// Those of them that are waited for, and those that are passed over when somebody holds them.
+    waited_for: Vec<i64>,
+    passed_over: Vec<i64>,
+}
+
+/// What to do about a job that somebody else holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// Wait for it.
+    Waits,
+    /// Let somebody else wait: the rest of the group must not. Alarms do not wait at all: who holds the job is moving it,
+    /// perhaps for this very alarm on another node.
+    Hurries,
 }
 
 impl<'g> Part<'g> {
-    pub(super) fn new(asks: Vec<&'g Vec<Order>>, ids: Ids) -> Part<'g> {
-        let (mut seqs, mut wanted) = (BTreeSet::new(), BTreeSet::new());
-        for order in asks.iter().copied().flatten() {
-            let seq = ids.seq(order.id);
-            seqs.insert(seq);
-            if order.command != Command::Wake {
-                wanted.insert(seq);
+    pub(super) fn new(asks: Vec<(&'g [Order], Patience)>, ids: Ids) -> Part<'g> {
+        let (mut seqs, mut waited_for) = (BTreeSet::new(), BTreeSet::new());
+        for (orders, patience) in &asks {
+            for order in *orders {
+                let seq = ids.seq(order.id);
+                seqs.insert(seq);
+                if *patience == Patience::Waits && order.command != Command::Wake {
+                    waited_for.insert(seq);
+                }
             }
         }
-        let woken = seqs.difference(&wanted).copied().collect();
-        Part { asks, seqs: seqs.into_iter().collect(), woken, wanted: wanted.into_iter().collect() }
+        let passed_over = seqs.difference(&waited_for).copied().collect();
+        Part { asks, seqs: seqs.into_iter().collect(), waited_for: waited_for.into_iter().collect(), passed_over }
     }
 
     pub(super) async fn ready(&self, session: &Session) -> Result<(), tokio_postgres::Error> {
@@ -99,26 +111,39 @@ impl<'g> Part<'g> {
             true => Ok(Vec::new()),
             false => session.query(sql, &[seqs]).await,
         };
-        let (wanted, woken) = join(look(&LOCK, &self.wanted), look(&LOCK_FREE, &self.woken)).await;
-        let mut rows = wanted?;
-        rows.extend(woken?);
+        let (waited_for, passed_over) = join(look(&LOCK, &self.waited_for), look(&LOCK_FREE, &self.passed_over)).await;
+        let mut rows = waited_for?;
+        rows.extend(passed_over?);
         Ok(rows)
     }
 
-    /// One answer per ask, in order.
-    pub(super) async fn finish(
-        self,
-        jobs: Vec<Row>,
-        tx: &mut Tx<'_>,
-    ) -> Result<Vec<Vec<Result<Applied, Declined>>>, Fault> {
+    /// One answer per ask, in order; `None` where a job is held by somebody else, or is not there at all.
+    pub(super) async fn finish(self, jobs: Vec<Row>, tx: &mut Tx<'_>) -> Result<Vec<Option<Outcomes>>, Fault> {
         take_in(&jobs, tx);
-        lock_queues(&self.asks, tx).await?;
-        let mut answers = Vec::with_capacity(self.asks.len());
-        for ask in self.asks {
-            answers.push(ask.iter().map(|order| apply_one(order, tx)).collect::<Result<_, Error>>()?);
+        let mut asks = self.asks;
+        for (orders, patience) in &mut asks {
+            if *patience == Patience::Hurries && !orders.iter().all(|order| is_here(order, tx)) {
+                *orders = &[];
+                continue;
+            }
+            *patience = Patience::Waits;
+        }
+        lock_queues(&asks, tx).await?;
+        let mut answers = Vec::with_capacity(asks.len());
+        for (orders, patience) in asks {
+            let answer = orders.iter().map(|order| apply_one(order, tx)).collect::<Result<_, Error>>()?;
+            answers.push((patience == Patience::Waits).then_some(answer));
         }
         Ok(answers)
     }
+}
+
+pub(super) type Outcomes = Vec<Result<Applied, Declined>>;
+
+/// Was the job found, or need it not be?
+fn is_here(order: &Order, tx: &Tx<'_>) -> bool {
+    let seq = tx.shared.ids.seq(order.id);
+    order.command == Command::Wake || tx.writes.holds(seq) || tx.writes.set_aside.contains(&seq)
 }
 
 /// Locks more jobs inside a transaction that has begun and knows their queue.
@@ -142,9 +167,9 @@ fn take_in(jobs: &[Row], tx: &mut Tx<'_>) {
 }
 
 /// A queue's hold is decided on alone. Locked are the queues that have one and those that may get one.
-async fn lock_queues(asks: &[&Vec<Order>], tx: &mut Tx<'_>) -> Result<(), Fault> {
+async fn lock_queues(asks: &[(&[Order], Patience)], tx: &mut Tx<'_>) -> Result<(), Fault> {
     let mut queues: BTreeSet<i32> = BTreeSet::new();
-    for order in asks.iter().copied().flatten() {
+    for order in asks.iter().flat_map(|(orders, _)| *orders) {
         let defers = matches!(order.command, Command::Report { outcome: Outcome::Defer { .. }, .. });
         let queue = tx.writes.get(tx.shared.ids.seq(order.id)).and_then(|record| tx.writes.queue(record.job.queue));
         if let Some(queue) = queue.filter(|queue| defers || queue.hold.is_some()) {
@@ -241,6 +266,6 @@ pub(super) fn release(shared: &Arc<Shared>, claimed: Option<Claimed>) {
     }
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
-        let _ = shared.transact(&mut Group::<Writer>::new(&[Ask::Apply(orders)], None)).await;
+        let _ = shared.transact(&mut Group::<Writer>(&[Ask::Apply(orders.into(), Patience::Waits)])).await;
     });
 }

@@ -1,6 +1,7 @@
 //! From a URL to connections: host, TLS as libpq's `sslmode` means it, deadlines, the pool. Must never show a password.
 
 use std::fmt::Write;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,8 +72,8 @@ impl Target {
             .map_err(|error| OpenError::Url(error.to_string()))
     }
 
-    /// One connection outside the pool, with the port it has on this side. `None` where there is no port: a Unix socket.
-    pub(super) async fn connect(&self) -> Result<(Client, Option<u16>), OpenError> {
+    /// One connection outside the pool, with the address it has on this side. `None` where there is none: a Unix socket.
+    pub(super) async fn connect(&self) -> Result<(Client, Option<SocketAddr>), OpenError> {
         let connecting = async {
             match self.config.get_hosts() {
                 [Host::Tcp(host)] => self.connect_tcp(host).await,
@@ -88,7 +89,7 @@ impl Target {
         tokio::time::timeout(CONNECT_MAX, connecting).await.map_err(|_| silent())?.map_err(unreachable)
     }
 
-    async fn connect_tcp(&self, host: &str) -> Result<(Client, Option<u16>), tokio_postgres::Error> {
+    async fn connect_tcp(&self, host: &str) -> Result<(Client, Option<SocketAddr>), tokio_postgres::Error> {
         let port = self.config.get_ports().first().copied().unwrap_or(5432);
         let Ok(stream) = TcpStream::connect((host, port)).await else {
             // Once more the driver's way, which gives the error in its words.
@@ -96,7 +97,7 @@ impl Target {
             tokio::spawn(connection);
             return Ok((client, None));
         };
-        let local = stream.local_addr().ok().map(|address| address.port());
+        let local = stream.local_addr().ok();
         let Ok(tls) = MakeTlsConnect::<TcpStream>::make_tls_connect(&mut self.tls.clone(), host);
         let (client, connection) = self.config.connect_raw(stream, tls).await?;
         tokio::spawn(connection);

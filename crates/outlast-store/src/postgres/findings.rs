@@ -1,6 +1,7 @@
 //! What is found at the other end: version, the settings that durability hangs on, and whether something stands between.
 
 use std::fmt;
+use std::net::SocketAddr;
 
 use outlast_core::Timestamp;
 use tokio_postgres::Client;
@@ -38,14 +39,18 @@ const ASK: &str = "
     SELECT current_setting('server_version'), current_setting('server_version_num'), current_setting('fsync'),
            current_setting('full_page_writes'), current_setting('synchronous_commit'),
            coalesce((SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()), false), inet_client_port(),
-           pg_is_in_recovery(), floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+           host(inet_client_addr()), pg_is_in_recovery(), floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
 impl Findings {
-    pub(super) async fn ask(target: &Target, client: &Client, port: Option<u16>) -> Result<Findings, OpenError> {
+    pub(super) async fn ask(
+        target: &Target,
+        client: &Client,
+        local: Option<SocketAddr>,
+    ) -> Result<Findings, OpenError> {
         let row = client.query_typed(ASK, &[]).await?.pop();
         let row = row.ok_or_else(|| OpenError::Url("the server does not answer a question".to_owned()))?;
         let is_on = |at: usize| row.get::<_, &str>(at) != "off";
-        let seen_port: Option<i32> = row.get(6);
+        let seen: Option<(&str, i32)> = row.get::<_, Option<&str>>(7).zip(row.get::<_, Option<i32>>(6));
         Ok(Findings {
             place: target.place.clone(),
             version: row.get(0),
@@ -54,11 +59,13 @@ impl Findings {
             full_page_writes: is_on(3),
             synchronous_commit: is_on(4),
             encrypted: row.get(5),
-            direct: port.is_some() && port.map(i32::from) == seen_port,
-            read_only: row.get(7),
+            direct: local.zip(seen).is_some_and(|(local, (address, port))| {
+                local.ip().to_canonical().to_string() == address && i32::from(local.port()) == port
+            }),
+            read_only: row.get(8),
             schema: migrate::found(client).await?,
             schema_known: migrate::known(),
-            now: Timestamp::from_millis(row.get(8)),
+            now: Timestamp::from_millis(row.get(9)),
         })
     }
 
@@ -107,6 +114,6 @@ impl fmt::Display for Findings {
 /// Connects, looks, changes nothing.
 pub async fn inspect(url: &str) -> Result<Findings, OpenError> {
     let target = Target::parse(url)?;
-    let (client, port) = target.connect().await?;
-    Findings::ask(&target, &client, port).await
+    let (client, local) = target.connect().await?;
+    Findings::ask(&target, &client, local).await
 }

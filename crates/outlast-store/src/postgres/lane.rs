@@ -1,12 +1,11 @@
-//! A lane gathers calls and runs them together: while one transaction is decided on, the calls that come in meanwhile make
-//! up the next one, which begins when the first one is sent off with its COMMIT. So the database syncs one group while it
-//! looks at the next, and groups stay large. No timer and no artificial delay.
+//! A lane gathers calls and runs them together: while its transactions are under way, the calls that come in meanwhile make
+//! up the next one. No timer and no artificial delay.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, mpsc, oneshot};
+use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -85,19 +84,15 @@ impl<T: Trade> Lane<T> {
 }
 
 async fn serve<T: Trade>(shared: Arc<Shared>, calls: Arc<AsyncMutex<Calls<T>>>) {
-    loop {
-        // Held until this group is decided: nobody else gathers before.
-        let mut turn = Arc::clone(&calls).lock_owned().await;
-        let Some(group) = gather::<T>(&mut turn).await else {
-            return;
-        };
+    while let Some(group) = gather::<T>(&calls).await {
         // As a task of its own: should it panic, those who wait hear that nobody knows, and the lane goes on.
-        let _ = tokio::spawn(serve_group::<T>(Arc::clone(&shared), group, turn)).await;
+        let _ = tokio::spawn(serve_group::<T>(Arc::clone(&shared), group)).await;
     }
 }
 
 /// The next group: whatever waits, up to the greatest weight. `None` when the lane is closed.
-async fn gather<T: Trade>(calls: &mut Calls<T>) -> Option<Vec<Call<T>>> {
+async fn gather<T: Trade>(calls: &AsyncMutex<Calls<T>>) -> Option<Vec<Call<T>>> {
+    let mut calls = calls.lock().await;
     let first = calls.recv().await?;
     let mut weight = T::weight(&first.ask);
     let mut group = vec![first];
@@ -110,14 +105,14 @@ async fn gather<T: Trade>(calls: &mut Calls<T>) -> Option<Vec<Call<T>>> {
     Some(group)
 }
 
-async fn serve_group<T: Trade>(shared: Arc<Shared>, group: Vec<Call<T>>, turn: Turn<T>) {
+async fn serve_group<T: Trade>(shared: Arc<Shared>, group: Vec<Call<T>>) {
     let since = group.iter().map(|call| call.since).min().unwrap_or_else(Instant::now);
     let live = group.into_iter().filter(|call| !(call.reply.is_closed() && T::is_moot_unheard(&call.ask)));
     let (asks, replies): (Vec<_>, Vec<_>) = live.map(|call| (call.ask, call.reply)).unzip();
     if asks.is_empty() {
         return;
     }
-    match shared.transact_since(since, &mut Group::<T>::new(&asks, Some(turn))).await {
+    match shared.transact_since(since, &mut Group::<T>(&asks)).await {
         Ok(answers) => {
             for (reply, answer) in replies.into_iter().zip(answers) {
                 answer_to::<T>(&shared, reply, Ok(answer));
@@ -126,7 +121,7 @@ async fn serve_group<T: Trade>(shared: Arc<Shared>, group: Vec<Call<T>>, turn: T
         // One call that cannot be carried out must not take its neighbours with it.
         Err(Error::Unreadable(_) | Error::Corrupt(_)) if asks.len() > 1 => {
             for (ask, reply) in asks.into_iter().zip(replies) {
-                let alone = shared.transact(&mut Group::<T>::new(&[ask], None)).await;
+                let alone = shared.transact(&mut Group::<T>(&[ask])).await;
                 answer_to::<T>(&shared, reply, alone.and_then(|mut answers| answers.pop().ok_or(Error::Indeterminate)));
             }
         }
@@ -148,30 +143,14 @@ fn answer_to<T: Trade>(
     }
 }
 
-/// The right to gather the next group.
-type Turn<T> = OwnedMutexGuard<Calls<T>>;
-
 /// Calls that share a transaction.
-pub(super) struct Group<'g, T: Trade> {
-    asks: &'g [T::Ask],
-    turn: Option<Turn<T>>,
-}
-
-impl<'g, T: Trade> Group<'g, T> {
-    pub(super) fn new(asks: &'g [T::Ask], turn: Option<Turn<T>>) -> Group<'g, T> {
-        Group { asks, turn }
-    }
-}
+pub(super) struct Group<'g, T: Trade>(pub(super) &'g [T::Ask]);
 
 #[async_trait]
 impl<T: Trade> Work for Group<'_, T> {
     type Answer = Vec<T::Answer>;
 
     async fn run(&mut self, tx: &mut Tx<'_>) -> Result<Vec<T::Answer>, Fault> {
-        T::run(self.asks, tx).await
-    }
-
-    fn decided(&mut self) {
-        self.turn = None;
+        T::run(self.0, tx).await
     }
 }

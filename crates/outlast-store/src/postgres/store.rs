@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use super::apply::{due, release};
+use super::apply::{Patience, due, release};
 use super::claim::looks_wide;
 use super::clock::DatabaseClock;
 use super::connect::Target;
@@ -31,10 +31,11 @@ use crate::keys::{KeyId, KeyRecord, NewKey};
 use crate::operations::{NewOperation, Operation, OperationId};
 use crate::queues::{Counts, DeleteRefusal, Expect, SaveRefusal, Saved};
 
-/// Transactions under way at once: one executes while another waits for its sync. More would make smaller groups.
-const WRITERS: usize = 2;
-/// Claims of queues that count what runs wait for each other; they must not hold up the rest.
-const WAITERS: usize = 2;
+/// Transactions under way at once. A second one would halve the groups and cost more than its overlap gains; the other
+/// nodes overlap anyway.
+const WRITERS: usize = 1;
+/// What has to wait for somebody else, a job that is held or a queue that counts what runs, must not hold up the rest.
+const WAITERS: usize = 3;
 
 pub struct PostgresStore {
     shared: Arc<Shared>,
@@ -48,8 +49,8 @@ impl PostgresStore {
     /// Connects, checks what it finds, migrates and starts the lanes.
     pub async fn open(options: Options) -> Result<PostgresStore, OpenError> {
         let target = Target::parse(&options.url)?;
-        let (mut client, port) = target.connect().await?;
-        let findings = Findings::ask(&target, &client, port).await?;
+        let (mut client, local) = target.connect().await?;
+        let findings = Findings::ask(&target, &client, local).await?;
         findings.check(options.allow_unsafe)?;
         migrate::migrate(&mut client).await?;
         let mut entropy = options.entropy;
@@ -168,10 +169,13 @@ impl JobStore for PostgresStore {
     }
 
     async fn apply(&self, orders: Vec<Order>) -> Result<Vec<Result<Applied, Declined>>, Error> {
-        match self.writers.call(Ask::Apply(orders)).await? {
-            Answer::Applied(applied) => Ok(applied),
-            Answer::Published(_) | Answer::Claimed(_) => Err(Error::Indeterminate),
+        let orders: Arc<[Order]> = orders.into();
+        for (lane, patience) in [(&self.writers, Patience::Hurries), (&self.waiters, Patience::Waits)] {
+            if let Answer::Applied(Some(applied)) = lane.call(Ask::Apply(Arc::clone(&orders), patience)).await? {
+                return Ok(applied);
+            }
         }
+        Err(Error::Indeterminate)
     }
 
     async fn due(&self, limit: usize) -> Result<Due, Error> {

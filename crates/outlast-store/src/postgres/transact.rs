@@ -212,9 +212,6 @@ impl Tx<'_> {
 pub(super) trait Work: Send {
     type Answer: Send;
     async fn run(&mut self, tx: &mut Tx<'_>) -> Result<Self::Answer, Fault>;
-
-    /// Everything is decided and about to be sent with COMMIT.
-    fn decided(&mut self) {}
 }
 
 pub(super) type Running<'t, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 't>>;
@@ -302,10 +299,7 @@ impl Shared {
         };
         let (number, writes) = (tx.number.take(), std::mem::take(&mut tx.writes));
         let (outcome, sound) = match ran {
-            Ok(answer) => {
-                work.decided();
-                self.finish(&session, number, writes, answer).await
-            }
+            Ok(answer) => self.finish(&session, number, writes, answer).await,
             // What a silent connection would do with a rollback nobody knows.
             Err(Fault::Silent) => (self.after(Fault::Silent), false),
             Err(fault) => (self.after(fault), roll_back(&session).await),
@@ -391,6 +385,9 @@ impl Shared {
             }
             sleep(Duration::from_millis(50)).await;
         }
+        tracing::warn!(
+            "a commit whose answer was lost could not be looked up in time; its callers are told that nobody knows"
+        );
         None
     }
 

@@ -129,6 +129,11 @@ impl Writes {
         }
     }
 
+    /// Was the job loaded, whatever has become of it since?
+    pub(super) fn holds(&self, seq: i64) -> bool {
+        self.entries.contains_key(&seq)
+    }
+
     pub(super) fn get(&self, seq: i64) -> Option<&Record> {
         self.entries.get(&seq).filter(|entry| entry.fate != Fate::Deleted).map(|entry| &entry.record)
     }

@@ -6,25 +6,26 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::future::join;
 
-use super::apply::release;
+use super::apply::{Outcomes, Patience, release};
 use super::lane::Trade;
 use super::shared::Shared;
 use super::transact::{Fault, Opened, Opening, Tx};
 use super::{apply, claim, publish};
-use crate::jobs::{Applied, Claim, Claimed, Declined, NewJob, Order, Published};
+use crate::jobs::{Claim, Claimed, NewJob, Order, Published};
 
 pub(super) struct Writer;
 
 pub(super) enum Ask {
     Publish(Vec<NewJob>),
     Claim(Claim),
-    Apply(Vec<Order>),
+    Apply(Arc<[Order]>, Patience),
 }
 
 pub(super) enum Answer {
     Published(Vec<Published>),
     Claimed(Option<Claimed>),
-    Applied(Vec<Result<Applied, Declined>>),
+    /// `None` when a job is held by somebody else or not there: to be asked again with patience.
+    Applied(Option<Outcomes>),
 }
 
 #[async_trait]
@@ -36,7 +37,7 @@ impl Trade for Writer {
         match ask {
             Ask::Publish(jobs) => jobs.len(),
             Ask::Claim(claim) => claim.limit,
-            Ask::Apply(orders) => orders.len(),
+            Ask::Apply(orders, _) => orders.len(),
         }
     }
 
@@ -51,7 +52,7 @@ impl Trade for Writer {
             match ask {
                 Ask::Publish(new) => jobs.extend(new),
                 Ask::Claim(claim) => claims.push(claim),
-                Ask::Apply(list) => orders.push(list),
+                Ask::Apply(list, patience) => orders.push((&**list, *patience)),
             }
         }
         let session = tx.session;
@@ -90,13 +91,13 @@ fn in_order(
     asks: &[Ask],
     published: Vec<Published>,
     claimed: Vec<Option<Claimed>>,
-    applied: Vec<Vec<Result<Applied, Declined>>>,
+    applied: Vec<Option<Outcomes>>,
 ) -> Vec<Answer> {
     let (mut published, mut claimed, mut applied) = (published.into_iter(), claimed.into_iter(), applied.into_iter());
     let answer = |ask: &Ask| match ask {
         Ask::Publish(jobs) => Answer::Published(published.by_ref().take(jobs.len()).collect()),
         Ask::Claim(_) => Answer::Claimed(claimed.next().flatten()),
-        Ask::Apply(_) => Answer::Applied(applied.next().unwrap_or_default()),
+        Ask::Apply(..) => Answer::Applied(applied.next().flatten()),
     };
     asks.iter().map(answer).collect()
 }
