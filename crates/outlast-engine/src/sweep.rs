@@ -92,8 +92,9 @@ impl Engine {
             let orders = due.jobs.into_iter().map(|id| Order { id, reach: Reach::Everything, command: Command::Wake });
             let answers = self.apply(orders.collect()).await?;
             self.shared.meters.woken.add(count);
-            if self.is_shared() && answers.iter().all(Result::is_err) {
-                // Another node is at it.
+            let moved = answers.iter().flatten().any(|applied| applied.changed);
+            if self.is_shared() && !moved {
+                // Another node is at it, or this node's idea of the time is ahead of the database's.
                 sleep(self.jitter(OTHERS_PAUSE)).await;
             }
         }

@@ -195,7 +195,8 @@ fn apply_one(order: &Order, tx: &mut Tx<'_>) -> Result<Result<Applied, Declined>
     let found = tx.writes.get(seq).filter(|record| record.job.id == order.id);
     let queue = found.and_then(|record| tx.writes.queue(record.job.queue)).cloned();
     let Some(queue) = queue.filter(|queue| order.reach.covers(queue)) else {
-        return match tx.writes.set_aside.contains(&seq) {
+        // An alarm of a job that cannot be read is silenced by this transaction.
+        return match order.command != Command::Wake && tx.writes.set_aside.contains(&seq) {
             true => Err(Error::Corrupt(format!("job row {seq}"))),
             false => Ok(Err(Declined::NotFound)),
         };

@@ -150,7 +150,7 @@ impl<'w> Batch<'w> {
     fn add(&mut self, entry: &'w Entry) {
         let (seq, record) = (entry.record.seq, &entry.record);
         match entry.fate {
-            Fate::Untouched => return,
+            Fate::Untouched | Fate::Gone => return,
             Fate::Changed if entry.before.is_none() => {
                 self.born.push(record);
                 self.specs.push(spec_json(&record.job.spec));

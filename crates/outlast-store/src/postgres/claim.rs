@@ -113,13 +113,15 @@ impl<'g> Part<'g> {
         let found = self.sort(taken, queues, tx).await?;
         let mut narrow = Vec::new();
         for (name, places) in &self.by_queue {
-            match found.get(name) {
-                Some(found) if is_wide(&found.queue) => {
-                    tx.writes.know_queue(Arc::clone(&found.queue));
-                    hand_out_wide(found, places, &self.asks, tx, &mut answers).await?;
-                }
-                Some(_) => narrow.push((name, places)),
-                None => tx.shared.registry.forget(name.0, &name.1),
+            let Some(found) = found.get(name) else {
+                tx.shared.registry.forget(name.0, &name.1);
+                continue;
+            };
+            // A command of this very group may have put a hold on it.
+            let queue = tx.writes.queue(found.queue.id).cloned().unwrap_or_else(|| Arc::clone(&found.queue));
+            match is_wide(&queue) {
+                true => hand_out_wide(&queue, found, places, &self.asks, tx, &mut answers).await?,
+                false => narrow.push((name, places)),
             }
         }
         for (name, places) in narrow {
@@ -220,14 +222,15 @@ async fn take(queue: &Queue, limit: usize, tx: &mut Tx<'_>) -> Result<(Vec<Row>,
 static NUMBER: Sql = Sql { text: "SELECT pg_current_xact_id()::text", types: &[] };
 
 /// Jobs that were locked for several claims are given to them in the order they came.
+#[allow(clippy::too_many_arguments, reason = "a step of `finish`, split off for its length")]
 async fn hand_out_wide(
+    queue: &Arc<Queue>,
     found: &Found,
     places: &[usize],
     asks: &[&Claim],
     tx: &mut Tx<'_>,
     answers: &mut [Option<Claimed>],
 ) -> Result<(), Fault> {
-    let queue = &found.queue;
     let (mut line, mut look_again) = line_up(queue, &found.rows, found.look, total(places, asks), tx);
     for at in places {
         let Some(ask) = asks.get(*at) else {

@@ -11,11 +11,11 @@ use tokio_postgres::types::Type;
 use super::session::Sql;
 use super::shared::Shared;
 
-/// How old rows of nodes that are long gone may get.
+/// Rows of nodes that are long gone are cleared away.
 static BEGIN_LIFE: Sql = Sql {
     text: "
         WITH past AS (DELETE FROM life WHERE since < now() - interval '30 days')
-        INSERT INTO life (id) VALUES ($1)",
+        INSERT INTO life (id) VALUES ($1) ON CONFLICT DO NOTHING",
     types: &[Type::INT8],
 };
 static IS_ALIVE: Sql = Sql { text: "SELECT EXISTS (SELECT FROM life WHERE id = $1)", types: &[Type::INT8] };

@@ -32,8 +32,9 @@ impl Rank {
 
 /// A whole look is due at least this often, so this is how long another node's job may stand unseen in front of a mark.
 const WHOLE_EVERY: Duration = Duration::from_millis(50);
-/// Whole looks may take one part in so many of the time.
+/// Whole looks may take one part in so many of the time, as long as they are not put off longer than this.
 const WHOLE_SHARE: u32 = 20;
+const WHOLE_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Own inserts that are remembered while a look is under way.
 const INSERTS_MAX: usize = 64;
 
@@ -53,7 +54,7 @@ struct Mark {
 impl Mark {
     /// How long until a whole look is due.
     fn due_in(&self) -> Duration {
-        let pause = WHOLE_EVERY.max(self.whole_took * WHOLE_SHARE);
+        let pause = (self.whole_took * WHOLE_SHARE).clamp(WHOLE_EVERY, WHOLE_PAUSE_MAX);
         self.whole_at.map_or(Duration::ZERO, |at| pause.saturating_sub(at.elapsed()))
     }
 }

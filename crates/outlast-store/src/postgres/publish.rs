@@ -128,20 +128,21 @@ impl Desk<'_> {
                 taken.entry(*hash).or_insert(draft.seq);
             }
         }
-        if taken.is_empty() {
-            return Ok(());
-        }
-        let (hashes, seqs): (Vec<i64>, Vec<i64>) = taken.iter().unzip();
-        let free = tx.session.query(&TAKE_NEW_KEYS, &[&hashes, &seqs]).await?;
-        for row in &free {
-            let hash: i64 = row.get(0);
-            if let Some(seq) = taken.remove(&hash) {
-                self.holders.insert(hash, vec![Holder::Tentative(seq)]);
+        // Again for keys that were let go between the two statements.
+        while !taken.is_empty() {
+            let (hashes, seqs): (Vec<i64>, Vec<i64>) = taken.iter().unzip();
+            let free = tx.session.query(&TAKE_NEW_KEYS, &[&hashes, &seqs]).await?;
+            for row in &free {
+                let hash: i64 = row.get(0);
+                if let Some(seq) = taken.remove(&hash) {
+                    self.holders.insert(hash, vec![Holder::Tentative(seq)]);
+                }
             }
-        }
-        if !taken.is_empty() {
-            let held: Vec<i64> = taken.into_keys().collect();
-            self.read_holders(&held, tx).await?;
+            if !taken.is_empty() {
+                let held: Vec<i64> = taken.keys().copied().collect();
+                self.read_holders(&held, tx).await?;
+                taken.retain(|hash, _| !self.holders.contains_key(hash));
+            }
         }
         Ok(())
     }

@@ -13,6 +13,11 @@ use super::transact::{Fault, Tx};
 use crate::error::Error;
 use crate::queues::{Counts, DeleteRefusal, Expect, SaveRefusal, Saved};
 
+/// For changes: publishers, who hold the row against deletion, need not be waited for.
+static LOCK_TO_CHANGE: Sql = Sql {
+    text: concat!("SELECT ", queue_columns!(), " FROM queue WHERE namespace = $1 AND name = $2 FOR NO KEY UPDATE"),
+    types: &[Type::INT4, Type::TEXT],
+};
 static LOCK: Sql = Sql {
     text: concat!("SELECT ", queue_columns!(), " FROM queue WHERE namespace = $1 AND name = $2 FOR UPDATE"),
     types: &[Type::INT4, Type::TEXT],
@@ -66,8 +71,8 @@ static PAGE: Sql = Sql {
 };
 static ALL: Sql = Sql { text: counted!("GROUP BY queue.id"), types: &[] };
 
-async fn lock(namespace: NamespaceId, name: &str, tx: &mut Tx<'_>) -> Result<Option<Arc<Queue>>, Fault> {
-    let rows = tx.session.query(&LOCK, &[&namespace.0.cast_signed(), &name]).await?;
+async fn lock(sql: &Sql, namespace: NamespaceId, name: &str, tx: &mut Tx<'_>) -> Result<Option<Arc<Queue>>, Fault> {
+    let rows = tx.session.query(sql, &[&namespace.0.cast_signed(), &name]).await?;
     Ok(rows.first().map(|row| tx.shared.registry.queue(row, 0)).transpose()?)
 }
 
@@ -80,7 +85,7 @@ pub(super) async fn save(
 ) -> Result<Result<Saved, SaveRefusal>, Fault> {
     tx.begin_write().await?;
     loop {
-        let present = lock(namespace, name, tx).await?;
+        let present = lock(&LOCK_TO_CHANGE, namespace, name, tx).await?;
         let refusal = match (expect, &present) {
             (Expect::Absent, Some(_)) => Some(SaveRefusal::Exists),
             (Expect::Version(_), None) => Some(SaveRefusal::NotFound),
@@ -118,7 +123,7 @@ pub(super) async fn set_paused(
     tx: &mut Tx<'_>,
 ) -> Result<Option<Arc<Queue>>, Fault> {
     tx.begin_write().await?;
-    match lock(namespace, name, tx).await? {
+    match lock(&LOCK_TO_CHANGE, namespace, name, tx).await? {
         Some(queue) if queue.paused != paused => Ok(Some(update(&Queue { paused, ..Queue::clone(&queue) }, tx).await?)),
         found => Ok(found),
     }
@@ -131,7 +136,7 @@ pub(super) async fn delete(
 ) -> Result<Result<(), DeleteRefusal>, Fault> {
     tx.begin_write().await?;
     // Publishers hold the row against deletion, so none is half way.
-    let Some(queue) = lock(namespace, name, tx).await? else {
+    let Some(queue) = lock(&LOCK, namespace, name, tx).await? else {
         return Ok(Err(DeleteRefusal::NotFound));
     };
     if has_jobs(&queue, tx).await? {
@@ -154,7 +159,7 @@ pub(super) async fn remove(queue: &Queue, tx: &mut Tx<'_>) -> Result<(), Fault> 
 
 /// Locks a queue by its number and its name, so that nobody publishes to it.
 pub(super) async fn lock_whole(queue: &Queue, tx: &mut Tx<'_>) -> Result<bool, Fault> {
-    let found = lock(queue.namespace, &queue.name, tx).await?;
+    let found = lock(&LOCK, queue.namespace, &queue.name, tx).await?;
     Ok(found.is_some_and(|found| found.id == queue.id))
 }
 

@@ -23,7 +23,7 @@ use crate::step::label;
 const LOOK_MAX: i64 = 5000;
 /// How long a read is tried again while the database cannot be reached.
 const RETRY_MAX: Duration = Duration::from_secs(3);
-const READ_MAX: Duration = Duration::from_secs(5);
+const READ_MAX: Duration = Duration::from_secs(2);
 
 pub(super) static JOB: Sql = Sql {
     text: concat!(
@@ -141,15 +141,17 @@ impl Shared {
 
     async fn read_once(&self, sql: &Sql, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, ReadFault> {
         let session = self.session().await.map_err(ReadFault::Again)?;
+        session.begun();
         match session.query(sql, parameters).await {
-            Ok(rows) => Ok(rows),
+            Ok(rows) => {
+                session.ended();
+                Ok(rows)
+            }
             Err(error) if error.code().is_some_and(|code| !super::transact::may_pass(code)) => {
+                session.ended();
                 Err(ReadFault::Refused(causes(&error)))
             }
-            Err(error) => {
-                session.discard();
-                Err(ReadFault::Again(causes(&error)))
-            }
+            Err(error) => Err(ReadFault::Again(causes(&error))),
         }
     }
 }

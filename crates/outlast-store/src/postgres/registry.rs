@@ -20,9 +20,14 @@ macro_rules! queue_columns {
 }
 pub(super) use queue_columns;
 
+/// A queue and the text of its settings.
+type Seen = (Arc<Queue>, Arc<str>);
+
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    queues: RwLock<HashMap<QueueId, Arc<Queue>>>,
+    /// With the text of the settings: a version alone does not name them, since a transaction that was read from may not
+    /// have been committed.
+    queues: RwLock<HashMap<QueueId, Seen>>,
     names: RwLock<HashMap<(NamespaceId, Arc<str>), QueueId>>,
 }
 
@@ -31,7 +36,7 @@ impl Registry {
     pub(super) fn hint(&self, namespace: NamespaceId, name: &Arc<str>) -> Option<Arc<Queue>> {
         let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
         let id = names.get(&(namespace, Arc::clone(name)))?;
-        self.queues.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+        self.queues.read().unwrap_or_else(PoisonError::into_inner).get(id).map(|(queue, _)| Arc::clone(queue))
     }
 
     /// Reads `queue_columns!` beginning at `at`.
@@ -40,17 +45,19 @@ impl Registry {
         let version = get::<i64>(row, at + 7)?.cast_unsigned();
         let paused: bool = get(row, at + 4)?;
         let hold = hold(row, at)?;
+        let text: &str = get(row, at + 3)?;
         let known = self.queues.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
-        if let Some(known) = &known
+        let known = known.filter(|(_, known)| **known == *text);
+        if let Some((known, _)) = &known
             && known.version == version
             && known.paused == paused
             && known.hold == hold
         {
             return Ok(Arc::clone(known));
         }
-        let settings = match known.filter(|known| known.version == version) {
-            Some(known) => known.settings.clone(),
-            None => settings(get(row, at + 3)?)?,
+        let settings = match known {
+            Some((known, _)) => known.settings.clone(),
+            None => settings(text)?,
         };
         let queue = Arc::new(Queue {
             id,
@@ -63,13 +70,16 @@ impl Registry {
             created_at: Timestamp::from_millis(get(row, at + 8)?),
             updated_at: Timestamp::from_millis(get(row, at + 9)?),
         });
-        self.keep(&queue);
+        self.keep(&queue, text);
         Ok(queue)
     }
 
-    fn keep(&self, queue: &Arc<Queue>) {
+    fn keep(&self, queue: &Arc<Queue>, settings: &str) {
         let name = (queue.namespace, Arc::from(queue.name.as_str()));
-        self.queues.write().unwrap_or_else(PoisonError::into_inner).insert(queue.id, Arc::clone(queue));
+        self.queues
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(queue.id, (Arc::clone(queue), settings.into()));
         self.names.write().unwrap_or_else(PoisonError::into_inner).insert(name, queue.id);
     }
 

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use futures_util::future::{join, join3};
 use outlast_core::{Command, NamespaceId, Queue, Timestamp};
 use tokio::time::{Instant, sleep, timeout};
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::types::Type;
 
 use super::batch::Batch;
@@ -291,6 +291,8 @@ impl Shared {
             Ok(Err(why)) => return Try::Again(why),
             Err(_) => return Try::Again("no connection could be had in time".to_owned()),
         };
+        // Until COMMIT or ROLLBACK is answered; a connection that is dropped before is not used again.
+        session.begun();
         let mut tx =
             Tx { session: &session, shared: self, now: Timestamp::EPOCH, number: None, writes: Writes::default() };
         let ran = match timeout(patience, work.run(&mut tx)).await {
@@ -298,26 +300,25 @@ impl Shared {
             Err(_) => Err(Fault::Silent),
         };
         let (number, writes) = (tx.number.take(), std::mem::take(&mut tx.writes));
-        let (outcome, sound) = match ran {
+        match ran {
             Ok(answer) => self.finish(&session, number, writes, answer).await,
             // What a silent connection would do with a rollback nobody knows.
-            Err(Fault::Silent) => (self.after(Fault::Silent), false),
-            Err(fault) => (self.after(fault), roll_back(&session).await),
-        };
-        if !sound {
-            session.discard();
+            Err(Fault::Silent) => self.after(Fault::Silent),
+            Err(fault) => {
+                roll_back(&session).await;
+                self.after(fault)
+            }
         }
-        outcome
     }
 
-    /// Sends the last writes and COMMIT in one flight. Also says whether the connection can be used again.
+    /// Sends the last writes and COMMIT in one flight.
     async fn finish<T>(
         self: &Arc<Self>,
         session: &Session,
         number: Option<String>,
         writes: Writes,
         answer: T,
-    ) -> (Try<T>, bool) {
+    ) -> Try<T> {
         let batch = Batch::of(&writes, self.slot());
         let committing = async {
             batch.ready(session).await?;
@@ -327,19 +328,21 @@ impl Shared {
         };
         let failed = match timeout(TRANSACTION_MAX, committing).await {
             Ok(Ok(())) => {
+                session.ended();
                 self.marks.inserted(&writes.lined_up());
-                return (Try::Done(answer), true);
+                return Try::Done(answer);
             }
-            Ok(Err(error)) if error.as_db_error().is_some() => {
-                return (self.after(Fault::Postgres(error)), roll_back(session).await);
+            Ok(Err(error)) if error.as_db_error().is_some_and(|refusal| !ends_connection(refusal)) => {
+                roll_back(session).await;
+                return self.after(Fault::Postgres(error));
             }
             Ok(Err(error)) => super::connect::causes(&error),
             Err(_) => "no answer came in time".to_owned(),
         };
         match number {
-            Some(number) => (Try::Lost { number, answer }, false),
+            Some(number) => Try::Lost { number, answer },
             // Only a transaction that wrote nothing has no number.
-            None => (Try::Again(failed), false),
+            None => Try::Again(failed),
         }
     }
 
@@ -409,9 +412,16 @@ impl Shared {
     }
 }
 
-/// True when the connection can be used again.
-async fn roll_back(session: &Session) -> bool {
-    matches!(timeout(TRANSACTION_MIN, session.send("ROLLBACK")).await, Ok(Ok(())))
+async fn roll_back(session: &Session) {
+    if let Ok(Ok(())) = timeout(TRANSACTION_MIN, session.send("ROLLBACK")).await {
+        session.ended();
+    }
+}
+
+/// The way to the database broke, perhaps behind a pooler that says so in the database's stead: not an answer to COMMIT.
+fn ends_connection(refusal: &DbError) -> bool {
+    let class = refusal.code().code().get(..2).unwrap_or_default();
+    matches!(class, "08" | "57") || matches!(refusal.severity(), "FATAL" | "PANIC")
 }
 
 /// Troubles that pass: deadlocks, lost connections, a server that stops, starts or has no room for one more.

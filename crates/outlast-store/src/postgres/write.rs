@@ -1,7 +1,7 @@
 //! What a transaction will write: jobs are loaded, decided on in memory, and at the end everything that changed is sent in
 //! a few statements, each for all jobs at once, in one flight with COMMIT.
 
-use std::collections::{BTreeMap, HashMap, btree_map};
+use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map};
 use std::sync::Arc;
 
 use outlast_core::gate::{Hold, hold_without};
@@ -55,6 +55,19 @@ pub(super) struct Entry {
     pub(super) fate: Fate,
 }
 
+impl Entry {
+    fn is_gone(&self) -> bool {
+        matches!(self.fate, Fate::Deleted | Fate::Gone)
+    }
+
+    /// As it is once the database has been told.
+    fn sent(mut self) -> Entry {
+        self.before = Some(Place::of(&self.record));
+        self.fate = if self.is_gone() { Fate::Gone } else { Fate::Untouched };
+        self
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Untouched,
@@ -62,6 +75,8 @@ pub(super) enum Fate {
     Rearmed,
     Changed,
     Deleted,
+    /// Deleted, and the database knows.
+    Gone,
 }
 
 /// What a command did to a job.
@@ -84,6 +99,8 @@ pub(super) struct Around<'e> {
 pub(super) struct Writes {
     entries: BTreeMap<i64, Entry>,
     queues: HashMap<QueueId, Arc<Queue>>,
+    /// Queues whose hold this transaction has decided on: newer than any reading.
+    decided: BTreeSet<QueueId>,
     pub(super) holds: BTreeMap<QueueId, Option<Hold>>,
     pub(super) payloads: BTreeMap<i64, Arc<str>>,
     pub(super) results: BTreeMap<i64, Option<Arc<str>>>,
@@ -102,8 +119,7 @@ pub(super) struct Writes {
 impl Writes {
     /// The queues that the jobs of this transaction belong to, as they are now.
     pub(super) fn know_queue(&mut self, queue: Arc<Queue>) {
-        // A hold that this transaction has set or lifted is newer than any reading.
-        if !self.holds.contains_key(&queue.id) {
+        if !self.decided.contains(&queue.id) {
             self.queues.insert(queue.id, queue);
         }
     }
@@ -135,7 +151,7 @@ impl Writes {
     }
 
     pub(super) fn get(&self, seq: i64) -> Option<&Record> {
-        self.entries.get(&seq).filter(|entry| entry.fate != Fate::Deleted).map(|entry| &entry.record)
+        self.entries.get(&seq).filter(|entry| !entry.is_gone()).map(|entry| &entry.record)
     }
 
     /// A new job.
@@ -152,7 +168,7 @@ impl Writes {
         command: Command,
         around: Around<'_>,
     ) -> Result<Option<Transition>, Error> {
-        let Some(entry) = self.entries.get_mut(&seq).filter(|entry| entry.fate != Fate::Deleted) else {
+        let Some(entry) = self.entries.get_mut(&seq).filter(|entry| !entry.is_gone()) else {
             return Ok(None);
         };
         let Some(queue) = self.queues.get(&entry.record.job.queue).cloned() else {
@@ -230,6 +246,7 @@ impl Writes {
     }
 
     fn set_hold(&mut self, queue: QueueId, hold: Option<Hold>) {
+        self.decided.insert(queue);
         self.holds.insert(queue, hold);
         if let Some(present) = self.queues.get(&queue) {
             let held = Arc::new(Queue { hold, ..Queue::clone(present) });
@@ -259,14 +276,20 @@ impl Writes {
         self.entries.values()
     }
 
-    /// Sends what has come together so far, in the middle of a transaction, and forgets it.
+    /// Sends what has come together so far, in the middle of a transaction. What is known of jobs and queues stays known:
+    /// rows that were read before this must not be believed again.
     pub(super) async fn flush(&mut self, session: &Session, slot: i16) -> Result<(), tokio_postgres::Error> {
-        let done = std::mem::take(self);
-        self.queues.clone_from(&done.queues);
-        self.lined_up = done.lined_up();
+        let mut done = std::mem::take(self);
         let batch = Batch::of(&done, slot);
         batch.ready(session).await?;
-        batch.send(session).await
+        batch.send(session).await?;
+        drop(batch);
+        self.lined_up = done.lined_up();
+        self.queues = done.queues;
+        self.decided = done.decided;
+        let entries = std::mem::take(&mut done.entries);
+        self.entries = entries.into_iter().map(|(seq, entry)| (seq, entry.sent())).collect();
+        Ok(())
     }
 }
 
