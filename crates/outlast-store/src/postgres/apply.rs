@@ -267,6 +267,6 @@ pub(super) fn release(shared: &Arc<Shared>, claimed: Option<Claimed>) {
     }
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
-        let _ = shared.transact(&mut Group::<Writer>(&[Ask::Apply(orders.into(), Patience::Waits)])).await;
+        let _ = shared.transact(&mut Group::<Writer>::new(&[Ask::Apply(orders.into(), Patience::Waits)], None)).await;
     });
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::shared::Shared;
@@ -47,16 +47,15 @@ type Calls<T> = mpsc::Receiver<Call<T>>;
 
 pub(super) struct Lane<T: Trade> {
     calls: Mutex<Option<mpsc::Sender<Call<T>>>>,
-    seats: Mutex<Vec<JoinHandle<()>>>,
+    task: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl<T: Trade> Lane<T> {
     /// `seats` transactions at most are under way at once.
     pub(super) fn start(shared: &Arc<Shared>, seats: usize, waiting_max: usize) -> Lane<T> {
         let (sender, receiver) = mpsc::channel(waiting_max);
-        let receiver = Arc::new(AsyncMutex::new(receiver));
-        let seats = (0..seats).map(|_| tokio::spawn(serve::<T>(Arc::clone(shared), Arc::clone(&receiver))));
-        Lane { calls: Mutex::new(Some(sender)), seats: Mutex::new(seats.collect()) }
+        let task = tokio::spawn(serve::<T>(Arc::clone(shared), receiver, seats));
+        Lane { calls: Mutex::new(Some(sender)), task: Mutex::new(Some(task)) }
     }
 
     pub(super) fn send(&self, ask: T::Ask) -> Result<oneshot::Receiver<Result<T::Answer, Error>>, Error> {
@@ -76,23 +75,28 @@ impl<T: Trade> Lane<T> {
     /// Finishes what was sent before and ends.
     pub(super) async fn close(&self) {
         drop(self.calls.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let seats = std::mem::take(&mut *self.seats.lock().unwrap_or_else(PoisonError::into_inner));
-        for seat in seats {
-            let _ = seat.await;
+        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(task) = task {
+            let _ = task.await;
         }
     }
 }
 
-async fn serve<T: Trade>(shared: Arc<Shared>, calls: Arc<AsyncMutex<Calls<T>>>) {
-    while let Some(group) = gather::<T>(&calls).await {
+async fn serve<T: Trade>(shared: Arc<Shared>, mut calls: Calls<T>, seats: usize) {
+    let seats = Arc::new(Semaphore::new(seats));
+    let mut groups = JoinSet::new();
+    while let Ok(seat) = Arc::clone(&seats).acquire_owned().await
+        && let Some(group) = gather::<T>(&mut calls).await
+    {
         // As a task of its own: should it panic, those who wait hear that nobody knows, and the lane goes on.
-        let _ = tokio::spawn(serve_group::<T>(Arc::clone(&shared), group)).await;
+        groups.spawn(serve_group::<T>(Arc::clone(&shared), group, seat));
+        while groups.try_join_next().is_some() {}
     }
+    while groups.join_next().await.is_some() {}
 }
 
 /// The next group: whatever waits, up to the greatest weight. `None` when the lane is closed.
-async fn gather<T: Trade>(calls: &AsyncMutex<Calls<T>>) -> Option<Vec<Call<T>>> {
-    let mut calls = calls.lock().await;
+async fn gather<T: Trade>(calls: &mut Calls<T>) -> Option<Vec<Call<T>>> {
     let first = calls.recv().await?;
     let mut weight = T::weight(&first.ask);
     let mut group = vec![first];
@@ -105,14 +109,14 @@ async fn gather<T: Trade>(calls: &AsyncMutex<Calls<T>>) -> Option<Vec<Call<T>>> 
     Some(group)
 }
 
-async fn serve_group<T: Trade>(shared: Arc<Shared>, group: Vec<Call<T>>) {
+async fn serve_group<T: Trade>(shared: Arc<Shared>, group: Vec<Call<T>>, seat: OwnedSemaphorePermit) {
     let since = group.iter().map(|call| call.since).min().unwrap_or_else(Instant::now);
     let live = group.into_iter().filter(|call| !(call.reply.is_closed() && T::is_moot_unheard(&call.ask)));
     let (asks, replies): (Vec<_>, Vec<_>) = live.map(|call| (call.ask, call.reply)).unzip();
     if asks.is_empty() {
         return;
     }
-    match shared.transact_since(since, &mut Group::<T>(&asks)).await {
+    match shared.transact_since(since, &mut Group::<T>::new(&asks, Some(seat))).await {
         Ok(answers) => {
             for (reply, answer) in replies.into_iter().zip(answers) {
                 answer_to::<T>(&shared, reply, Ok(answer));
@@ -121,7 +125,7 @@ async fn serve_group<T: Trade>(shared: Arc<Shared>, group: Vec<Call<T>>) {
         // One call that cannot be carried out must not take its neighbours with it.
         Err(Error::Unreadable(_) | Error::Corrupt(_)) if asks.len() > 1 => {
             for (ask, reply) in asks.into_iter().zip(replies) {
-                let alone = shared.transact(&mut Group::<T>(&[ask])).await;
+                let alone = shared.transact(&mut Group::<T>::new(&[ask], None)).await;
                 answer_to::<T>(&shared, reply, alone.and_then(|mut answers| answers.pop().ok_or(Error::Indeterminate)));
             }
         }
@@ -144,13 +148,27 @@ fn answer_to<T: Trade>(
 }
 
 /// Calls that share a transaction.
-pub(super) struct Group<'g, T: Trade>(pub(super) &'g [T::Ask]);
+pub(super) struct Group<'g, T: Trade> {
+    asks: &'g [T::Ask],
+    seat: Option<OwnedSemaphorePermit>,
+}
+
+impl<'g, T: Trade> Group<'g, T> {
+    pub(super) fn new(asks: &'g [T::Ask], seat: Option<OwnedSemaphorePermit>) -> Group<'g, T> {
+        Group { asks, seat }
+    }
+}
 
 #[async_trait]
 impl<T: Trade> Work for Group<'_, T> {
     type Answer = Vec<T::Answer>;
 
     async fn run(&mut self, tx: &mut Tx<'_>) -> Result<Vec<T::Answer>, Fault> {
-        T::run(self.0, tx).await
+        T::run(self.asks, tx).await
+    }
+
+    /// The next group need not wait for that.
+    fn is_lost(&mut self) {
+        self.seat = None;
     }
 }

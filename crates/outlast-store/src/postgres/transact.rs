@@ -212,6 +212,9 @@ impl Tx<'_> {
 pub(super) trait Work: Send {
     type Answer: Send;
     async fn run(&mut self, tx: &mut Tx<'_>) -> Result<Self::Answer, Fault>;
+
+    /// The answer to COMMIT was lost and will be looked up, which may take a while.
+    fn is_lost(&mut self) {}
 }
 
 pub(super) type Running<'t, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 't>>;
@@ -264,6 +267,9 @@ impl Shared {
             let outcome = self.attempt(work, patience).await;
             if !matches!(outcome, Try::Done(_)) {
                 self.marks.forget();
+            }
+            if matches!(outcome, Try::Lost { .. }) {
+                work.is_lost();
             }
             let why = match outcome {
                 Try::Done(answer) => return Ok(answer),
