@@ -2,6 +2,7 @@
 //! loops; it talks to storage through `JobStore` and to time and chance through its ports.
 
 pub mod ports;
+pub mod sign;
 pub mod engine;
 pub mod wakes;
 mod unheard;
