@@ -223,7 +223,10 @@ fn a_generated_secret_is_read_back_and_no_two_are_alike() {
     assert_ne!(first.expose(), second.expose());
     assert_eq!(first.expose().len(), "whsec_".len() + 44);
     let read = secret(first.expose());
-    assert_eq!(standard(&[read.clone()], ID, SENT, BODY), standard(&[first.clone()], ID, SENT, BODY));
+    assert_eq!(
+        standard(std::slice::from_ref(&read), ID, SENT, BODY),
+        standard(std::slice::from_ref(&first), ID, SENT, BODY)
+    );
     assert_eq!(plain(&read, BODY), plain(&first, BODY));
 }
 
