@@ -49,6 +49,29 @@ pub fn append(bytes: &mut Vec<u8>, created_at: Timestamp, event: &Event) {
     }
 }
 
+/// Events that take more room than this beside a job move out of its row.
+const INLINE_BYTES_MAX: usize = 1000;
+
+/// Adds events to those that stand in a job's row; `count` is how many the whole log has. When they take too much room,
+/// those that were there come back, with the number of their first, to be kept elsewhere.
+pub(crate) fn extend(
+    inline: &mut Vec<u8>,
+    count: u64,
+    created_at: Timestamp,
+    events: &[Event],
+) -> Result<Option<(i64, Vec<u8>)>, Error> {
+    let mut moved = None;
+    if inline.len() > INLINE_BYTES_MAX {
+        let length = read(inline, created_at, 1)?.len();
+        let first = count.cast_signed() - i64::try_from(length).unwrap_or(i64::MAX) + 1;
+        moved = Some((first, std::mem::take(inline)));
+    }
+    for event in events {
+        append(inline, created_at, event);
+    }
+    Ok(moved)
+}
+
 /// Reads a run of events whose first one has number `first`.
 pub fn read(bytes: &[u8], created_at: Timestamp, first: u64) -> Result<Vec<Event>, Error> {
     let mut reader = Reader { bytes };

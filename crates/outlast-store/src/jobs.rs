@@ -156,6 +156,15 @@ pub struct ListJobs {
     pub limit: usize,
 }
 
+impl ListJobs {
+    /// Has the job every tag and the key asked for? An index selects by one of them only, or by its hash.
+    pub(crate) fn fits_labels(&self, spec: &Spec) -> bool {
+        let tagged =
+            |tag: &(String, String)| spec.tags.iter().any(|(name, value)| **name == *tag.0 && **value == *tag.1);
+        self.tags.iter().all(tagged) && self.key.as_ref().is_none_or(|key| spec.key.as_deref() == Some(key))
+    }
+}
+
 /// A page may be short, even empty, and still have a `next`: a page looks at a bounded number of jobs.
 #[derive(Clone, Debug)]
 pub struct JobPage {

@@ -15,6 +15,20 @@ pub enum Expect {
     Version(u64),
 }
 
+impl Expect {
+    /// Why saving is refused, given what is there.
+    pub(crate) fn refusal(self, present: Option<&Queue>) -> Option<SaveRefusal> {
+        match (self, present) {
+            (Expect::Absent, Some(_)) => Some(SaveRefusal::Exists),
+            (Expect::Version(_), None) => Some(SaveRefusal::NotFound),
+            (Expect::Version(wanted), Some(queue)) if queue.version != wanted => {
+                Some(SaveRefusal::VersionMismatch { present: queue.version })
+            }
+            _ => None,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Saved {
     pub queue: Arc<Queue>,

@@ -1,13 +1,18 @@
 //! The middle of every transaction, shared by all engines: decide, check the invariants, work out what to index.
 
+use std::sync::Arc;
+
 use outlast_core::alarm::alarm;
 use outlast_core::event::{EventKind, Reason};
+use outlast_core::gate::{Gate, gate};
 use outlast_core::queue::{DedupeBy, QueueSettings};
 use outlast_core::{
-    Change, Command, Entropy, Event, Job, NamespaceId, Queue, Refusal, Spec, Status, Timestamp, Update, decide,
-    invariants,
+    Change, Command, Entropy, Event, Job, Lease, NamespaceId, Queue, Refusal, Spec, State, Status, Timestamp, Update,
+    decide, invariants,
 };
 use sha2::{Digest, Sha256};
+
+use crate::jobs::{Claim, Claimed};
 
 /// What an engine writes for one command.
 #[derive(Debug)]
@@ -101,4 +106,31 @@ pub(crate) fn labels(job: &Job, namespace: NamespaceId) -> Vec<String> {
 /// A tag's name is never empty, so the empty one stands for the fair-share key.
 pub(crate) fn label(namespace: NamespaceId, name: &str, value: &str) -> String {
     format!("{}\u{1f}{name}\u{1f}{value}", namespace.0)
+}
+
+/// A claim that has got nothing yet, and how many jobs the gate lets it have.
+pub(crate) fn admit(queue: Arc<Queue>, want: &Claim, running: u64, now: Timestamp) -> (Claimed, usize) {
+    let (mut held_until, mut push_only) = (None, false);
+    let limit = match gate(&queue, want.phase, running, now) {
+        Gate::Open { limit } => usize::try_from(limit).unwrap_or(usize::MAX).min(want.limit),
+        Gate::Probe => want.limit.min(1),
+        Gate::Shut => 0,
+        Gate::PushOnly => {
+            push_only = true;
+            0
+        }
+        Gate::HeldUntil(until) => {
+            held_until = Some(until);
+            0
+        }
+    };
+    (Claimed { queue, jobs: Vec::new(), wake_at: None, held_until, push_only, look_again: None }, limit)
+}
+
+/// Present lease of a running job.
+pub(crate) fn lease_of(job: &Job) -> Option<Lease> {
+    match &job.state {
+        State::Running(running) => Some(running.lease),
+        _ => None,
+    }
 }

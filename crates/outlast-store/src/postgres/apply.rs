@@ -9,7 +9,6 @@ use outlast_core::{Command, Evidence, Outcome, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::claim::lease_of;
 use super::lane::Group;
 use super::registry::queue_columns;
 use super::rows::{job_columns, record};
@@ -21,6 +20,7 @@ use super::writer::{Ask, Writer};
 use crate::error::Error;
 use crate::ids::Ids;
 use crate::jobs::{Applied, Claimed, Declined, Due, Order, Reach};
+use crate::step::lease_of;
 
 pub(super) static LOCK: Sql = Sql {
     text: concat!(

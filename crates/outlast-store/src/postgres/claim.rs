@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use outlast_core::gate::{Gate, gate};
-use outlast_core::{Command, NamespaceId, Queue, State, Status};
+use outlast_core::{Command, NamespaceId, Queue, Status};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::marks::{Look, Marks, Rank};
-use super::registry::queue_columns;
+use super::registry::{QUEUE_COLUMNS, queue_columns};
 use super::rows::{job_columns, record};
 use super::session::{Parameter, Session, Sql};
 use super::shared::Shared;
@@ -20,6 +19,7 @@ use super::transact::{Fault, Name, Queues, Tx};
 use super::write::{Place, Transition};
 use crate::error::Error;
 use crate::jobs::{Claim, Claimed};
+use crate::step::admit;
 
 /// The row of the job is what is locked and passed over when somebody else has it: all who move a job hold it. A row of
 /// `turn` that was there when the statement began may be outdated, so the status is asked again under the lock.
@@ -236,8 +236,7 @@ async fn hand_out_wide(
         let Some(ask) = asks.get(*at) else {
             continue;
         };
-        let mut claimed = blank(queue);
-        let limit = admit(queue, ask, 0, tx, &mut claimed);
+        let (mut claimed, limit) = admit(Arc::clone(queue), ask, 0, tx.now);
         while claimed.jobs.len() < limit {
             let Some(seq) = line.next() else {
                 break;
@@ -299,7 +298,7 @@ async fn hand_out_narrow(
     let Some(row) = rows.first() else {
         return Ok(());
     };
-    tx.number = row.get(10);
+    tx.number = row.get(QUEUE_COLUMNS);
     let queue = tx.shared.registry.queue(row, 0)?;
     tx.writes.know_queue(Arc::clone(&queue));
     let counted = tx.session.query(&RUNNING, &[&queue.id.0.cast_signed()]).await?;
@@ -309,8 +308,7 @@ async fn hand_out_narrow(
             continue;
         };
         let queue = tx.writes.queue(queue.id).cloned().unwrap_or_else(|| Arc::clone(&queue));
-        let mut claimed = blank(&queue);
-        let limit = admit(&queue, ask, u64::try_from(running).unwrap_or(0), tx, &mut claimed);
+        let (mut claimed, limit) = admit(Arc::clone(&queue), ask, u64::try_from(running).unwrap_or(0), tx.now);
         while claimed.jobs.len() < limit {
             let missing = limit - claimed.jobs.len();
             let (rows, look) = take(&queue, missing, tx).await?;
@@ -333,34 +331,6 @@ async fn hand_out_narrow(
         }
     }
     Ok(())
-}
-
-fn blank(queue: &Arc<Queue>) -> Claimed {
-    Claimed {
-        queue: Arc::clone(queue),
-        jobs: Vec::new(),
-        wake_at: None,
-        held_until: None,
-        push_only: false,
-        look_again: None,
-    }
-}
-
-/// How many jobs the gate lets this claim have.
-fn admit(queue: &Queue, ask: &Claim, running: u64, tx: &Tx<'_>, claimed: &mut Claimed) -> usize {
-    match gate(queue, ask.phase, running, tx.now) {
-        Gate::Open { limit } => usize::try_from(limit).unwrap_or(usize::MAX).min(ask.limit),
-        Gate::Probe => ask.limit.min(1),
-        Gate::Shut => 0,
-        Gate::PushOnly => {
-            claimed.push_only = true;
-            0
-        }
-        Gate::HeldUntil(until) => {
-            claimed.held_until = Some(until);
-            0
-        }
-    }
 }
 
 /// Takes locked rows into the transaction. One that cannot be read is set aside, so that it does not stop its queue.
@@ -400,12 +370,4 @@ fn hand_out(seq: i64, ask: &Claim, claimed: &mut Claimed, tx: &mut Tx<'_>) -> Re
         claimed.jobs.push(record.job.clone());
     }
     Ok(())
-}
-
-/// Present lease of a running job.
-pub(super) fn lease_of(job: &outlast_core::Job) -> Option<outlast_core::Lease> {
-    match &job.state {
-        State::Running(running) => Some(running.lease),
-        _ => None,
-    }
 }

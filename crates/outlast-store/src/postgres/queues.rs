@@ -6,7 +6,7 @@ use outlast_core::{NamespaceId, Queue, QueueSettings, Status};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::registry::{queue_columns, settings_json};
+use super::registry::{QUEUE_COLUMNS, queue_columns, settings_json};
 use super::session::Sql;
 use super::shared::Shared;
 use super::transact::{Fault, Tx};
@@ -86,15 +86,7 @@ pub(super) async fn save(
     tx.begin_write().await?;
     loop {
         let present = lock(&LOCK_TO_CHANGE, namespace, name, tx).await?;
-        let refusal = match (expect, &present) {
-            (Expect::Absent, Some(_)) => Some(SaveRefusal::Exists),
-            (Expect::Version(_), None) => Some(SaveRefusal::NotFound),
-            (Expect::Version(wanted), Some(queue)) if queue.version != wanted => {
-                Some(SaveRefusal::VersionMismatch { present: queue.version })
-            }
-            _ => None,
-        };
-        if let Some(refusal) = refusal {
+        if let Some(refusal) = expect.refusal(present.as_deref()) {
             return Ok(Err(refusal));
         }
         match present {
@@ -196,7 +188,7 @@ pub(super) async fn census(shared: &Arc<Shared>) -> Result<Vec<(Arc<Queue>, Coun
 
 fn counted(shared: &Shared, row: &Row) -> Result<(Arc<Queue>, Counts), Error> {
     let mut counts = Counts::default();
-    for (status, at) in Status::ALL.into_iter().zip(10..) {
+    for (status, at) in Status::ALL.into_iter().zip(QUEUE_COLUMNS..) {
         counts.set(status, u64::try_from(super::rows::get::<i64>(row, at)?).unwrap_or(0));
     }
     Ok((shared.registry.queue(row, 0)?, counts))

@@ -10,7 +10,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::connect::causes;
-use super::registry::queue_columns;
+use super::registry::{QUEUE_COLUMNS, queue_columns};
 use super::rows::{COLUMNS, Record, get, job_columns, record};
 use super::session::{Parameter, Sql};
 use super::shared::Shared;
@@ -80,7 +80,7 @@ static RESULT: Sql = Sql {
 };
 
 /// First column after a job and its queue.
-const AFTER_QUEUE: usize = COLUMNS + 10;
+const AFTER_QUEUE: usize = COLUMNS + QUEUE_COLUMNS;
 
 static NEWEST: Sql = Sql {
     text: "SELECT seq, queue, status FROM job WHERE seq < $1 ORDER BY seq DESC LIMIT $2",
@@ -217,14 +217,9 @@ pub(super) async fn jobs(shared: &Arc<Shared>, list: &ListJobs) -> Result<JobPag
     for row in &shared.read(&JOBS, &[&seqs]).await? {
         let record = record(row, shared.ids)?;
         let queue = shared.registry.queue(row, COLUMNS)?;
-        // A label is a hash, and only the first one selected.
-        let tagged = |tag: &(String, String)| {
-            record.job.spec.tags.iter().any(|(name, value)| **name == *tag.0 && **value == *tag.1)
-        };
-        let keyed = list.key.as_ref().is_none_or(|key| record.job.spec.key.as_deref() == Some(key));
         // The job may have moved on between the two statements.
-        let fits = list.status.is_none_or(|status| record.job.status() == status);
-        if fits && keyed && list.tags.iter().all(tagged) && list.reach.covers(&queue) {
+        let status_fits = list.status.is_none_or(|status| record.job.status() == status);
+        if status_fits && list.fits_labels(&record.job.spec) && list.reach.covers(&queue) {
             jobs.push(Found { job: record.job, queue });
         }
     }

@@ -20,6 +20,9 @@ macro_rules! queue_columns {
 }
 pub(super) use queue_columns;
 
+/// How many they are: what a statement selects besides stands behind them.
+pub(super) const QUEUE_COLUMNS: usize = 10;
+
 /// A queue and the text of its settings.
 type Seen = (Arc<Queue>, Arc<str>);
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map};
 use std::sync::Arc;
 
 use outlast_core::gate::{Hold, hold_without};
-use outlast_core::{Command, Effect, Entropy, Event, Queue, QueueId, Refusal, Spec, State, Status, Timestamp, Update};
+use outlast_core::{Command, Effect, Entropy, Queue, QueueId, Refusal, Spec, State, Status, Timestamp, Update};
 
 use super::batch::Batch;
 use super::marks::Rank;
@@ -15,9 +15,6 @@ use crate::error::Error;
 use crate::history;
 use crate::ids::Ids;
 use crate::step::{Step, labels, step};
-
-/// Events that take more room than this in the hot row move to the history table.
-const HISTORY_BYTES_MAX: usize = 1000;
 
 /// Where a job stands in the tables that are kept in order.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -200,9 +197,9 @@ impl Writes {
             return Ok(());
         };
         let record = &mut entry.record;
-        if let Some(moved) = append_history(record, &update.events)? {
-            self.history.push(moved);
-        }
+        let created_at = record.job.created_at;
+        let moved = history::extend(&mut record.history, record.job.events, created_at, &update.events)?;
+        self.history.extend(moved.map(|(first, moved)| (seq, first, moved)));
         if entry.before.is_some() && !Arc::ptr_eq(&record.job.spec, &update.job.spec) {
             self.payloads.insert(seq, Arc::clone(&update.job.spec.payload));
         }
@@ -291,19 +288,4 @@ impl Writes {
         self.entries = entries.into_iter().map(|(seq, entry)| (seq, entry.sent())).collect();
         Ok(())
     }
-}
-
-/// Adds events to the hot row; when it has grown too long, what was there moves out first.
-fn append_history(record: &mut Record, events: &[Event]) -> Result<Option<(i64, i64, Vec<u8>)>, Error> {
-    let created_at = record.job.created_at;
-    let mut moved = None;
-    if record.history.len() > HISTORY_BYTES_MAX {
-        let inline = history::read(&record.history, created_at, 1)?.len();
-        let first = record.job.events.cast_signed() - i64::try_from(inline).unwrap_or(i64::MAX) + 1;
-        moved = Some((record.seq, first, std::mem::take(&mut record.history)));
-    }
-    for event in events {
-        history::append(&mut record.history, created_at, event);
-    }
-    Ok(moved)
 }

@@ -1,33 +1,19 @@
 //! Handing out inside the writer: the order comes from the index, the effect from `decide`.
 
-use outlast_core::gate::{Gate, gate};
 use outlast_core::{Command, Status};
 
-use super::write::{Transition, lease_of};
+use super::write::Transition;
 use super::writer::{Core, Fault};
 use crate::jobs::{Claim, Claimed};
+use crate::step::{admit, lease_of};
 
 impl Core<'_> {
     pub(super) fn claim(&mut self, want: &Claim) -> Result<Option<Claimed>, Fault> {
         let Some(queue) = self.registry.find(want.namespace, &want.queue).cloned() else {
             return Ok(None);
         };
-        let mut claimed =
-            Claimed { jobs: Vec::new(), wake_at: None, held_until: None, push_only: false, look_again: None, queue };
-        let running = self.index.counts(claimed.queue.id).get(Status::Running);
-        let limit = match gate(&claimed.queue, want.phase, running, self.now) {
-            Gate::Open { limit } => usize::try_from(limit).unwrap_or(usize::MAX).min(want.limit),
-            Gate::Probe => want.limit.min(1),
-            Gate::Shut => 0,
-            Gate::PushOnly => {
-                claimed.push_only = true;
-                0
-            }
-            Gate::HeldUntil(until) => {
-                claimed.held_until = Some(until);
-                0
-            }
-        };
+        let running = self.index.counts(queue.id).get(Status::Running);
+        let (mut claimed, limit) = admit(queue, want, running, self.now);
         while claimed.jobs.len() < limit {
             let Some(seq) = self.index.first(claimed.queue.id) else {
                 break;

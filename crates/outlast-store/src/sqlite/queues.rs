@@ -29,15 +29,7 @@ impl Core<'_> {
         expect: Expect,
     ) -> Result<Result<Saved, SaveRefusal>, Fault> {
         let present = self.registry.find(namespace, name).cloned();
-        let refusal = match (expect, &present) {
-            (Expect::Absent, Some(_)) => Some(SaveRefusal::Exists),
-            (Expect::Version(_), None) => Some(SaveRefusal::NotFound),
-            (Expect::Version(wanted), Some(queue)) if queue.version != wanted => {
-                Some(SaveRefusal::VersionMismatch { present: queue.version })
-            }
-            _ => None,
-        };
-        if let Some(refusal) = refusal {
+        if let Some(refusal) = expect.refusal(present.as_deref()) {
             return Ok(Err(refusal));
         }
         match present {

@@ -184,12 +184,7 @@ impl Reader<'_> {
             let Some(queue) = self.queues.get(record.job.queue) else {
                 continue;
             };
-            // Only the first label selected; the others are compared here.
-            let tagged = |tag: &(String, String)| {
-                record.job.spec.tags.iter().any(|(name, value)| **name == *tag.0 && **value == *tag.1)
-            };
-            let keyed = list.key.as_ref().is_none_or(|key| record.job.spec.key.as_deref() == Some(key));
-            if keyed && list.tags.iter().all(tagged) {
+            if list.fits_labels(&record.job.spec) {
                 jobs.push(Found { job: record.job, queue });
             }
         }

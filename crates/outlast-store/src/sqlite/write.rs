@@ -1,9 +1,7 @@
 //! Loading and writing single jobs inside the writer's transaction, and keeping the memory in step with the rows.
 
 use outlast_core::gate::{Hold, hold_without};
-use outlast_core::{
-    Command, Effect, Event, Job, JobId, Lease, Outcome, Queue, QueueId, State, Status, Timestamp, Update,
-};
+use outlast_core::{Command, Effect, Event, JobId, Outcome, Queue, QueueId, Status, Timestamp, Update};
 use rusqlite::{OptionalExtension, params};
 
 use super::index::{Index, Place, ready_at};
@@ -15,8 +13,6 @@ use crate::history;
 use crate::rows::{opened_at_column, queued_at_column, state_columns};
 use crate::step::{Step, labels, step};
 
-/// Events that take more room than this in the hot row move to the history table.
-const HISTORY_BYTES_MAX: usize = 1000;
 const PAGE_BYTES: usize = 4096;
 
 impl Core<'_> {
@@ -206,17 +202,11 @@ impl Core<'_> {
         }
     }
 
-    /// Adds events to the hot row; when it grows too long, what was there moves out first.
+    /// Adds events to the hot row; what no longer fits moves out.
     fn append_history(&mut self, record: &mut Record, events: &[Event]) -> Result<(), Fault> {
-        let created_at = record.job.created_at;
-        if record.history.len() > HISTORY_BYTES_MAX {
-            let inline = history::read(&record.history, created_at, 1)?.len();
-            let first = record.job.events.cast_signed() - i64::try_from(inline).unwrap_or(i64::MAX) + 1;
-            self.connection.prepare_cached(INSERT_HISTORY)?.execute(params![record.seq, first, record.history])?;
-            record.history.clear();
-        }
-        for event in events {
-            history::append(&mut record.history, created_at, event);
+        let moved = history::extend(&mut record.history, record.job.events, record.job.created_at, events)?;
+        if let Some((first, moved)) = moved {
+            self.connection.prepare_cached(INSERT_HISTORY)?.execute(params![record.seq, first, moved])?;
         }
         Ok(())
     }
@@ -376,14 +366,6 @@ fn pages(bytes: usize) -> u64 {
 
 pub(super) fn unreadable(error: rusqlite::Error) -> Error {
     Error::Unreadable(error.to_string())
-}
-
-/// Present lease of a running job.
-pub(super) fn lease_of(job: &Job) -> Option<Lease> {
-    match &job.state {
-        State::Running(running) => Some(running.lease),
-        _ => None,
-    }
 }
 
 const INSERT_LABEL: &str = "INSERT OR IGNORE INTO label (label, seq) VALUES (?1, ?2)";
