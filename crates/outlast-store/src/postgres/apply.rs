@@ -143,7 +143,7 @@ pub(super) type Outcomes = Vec<Result<Applied, Declined>>;
 /// Was the job found, or need it not be?
 fn is_here(order: &Order, tx: &Tx<'_>) -> bool {
     let seq = tx.shared.ids.seq(order.id);
-    order.command == Command::Wake || tx.writes.holds(seq) || tx.writes.set_aside.contains(&seq)
+    order.command == Command::Wake || tx.writes.has_in_hand(seq)
 }
 
 /// Locks more jobs inside a transaction that has begun and knows their queue.

@@ -1,5 +1,5 @@
-//! Handing out: a few claimers per node take jobs for all consumers that ask at the same time. The order comes from the
-//! table `turn`, the lock from the job's row, the effect from `decide`.
+//! Handing out: the claims of a group take jobs together and share them in the order they came. The order of the jobs
+//! comes from the table `turn`, the lock from the job's row, the effect from `decide`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,49 +45,38 @@ pub(super) static TAKE: Sql = Sql {
     types: &[Type::INT4, Type::INT8, Type::INT2, Type::INT8, Type::INT8],
 };
 
-/// For queues that count what runs or wait for a probe: one claimer at a time.
-static LOCK_QUEUE: Sql = Sql {
-    text: concat!(
-        "SELECT ",
-        queue_columns!(),
-        ", pg_current_xact_id()::text
-          FROM queue
-          WHERE queue.namespace = $1 AND queue.name = $2
-          FOR NO KEY UPDATE"
-    ),
-    types: &[Type::INT4, Type::TEXT],
-};
-static IN_LINE: Sql = Sql { text: "SELECT EXISTS (SELECT FROM turn WHERE queue = $1)", types: &[Type::INT4] };
-/// Longer than a transaction takes.
-const HELD_PAUSE: Duration = Duration::from_millis(10);
-static RUNNING: Sql =
-    Sql { text: "SELECT coalesce(sum(running), 0)::bigint FROM tally WHERE queue = $1", types: &[Type::INT4] };
-
 /// The claims of a group.
 pub(super) struct Part<'g> {
-    asks: Vec<&'g Claim>,
-    by_queue: BTreeMap<Name, Vec<usize>>,
+    count: usize,
+    by_queue: BTreeMap<Name, Vec<Asked<'g>>>,
     /// Of the queues that looked open when they were last seen.
     takings: BTreeMap<Name, Taking>,
 }
 
+/// A claim and its place in the group.
+struct Asked<'g> {
+    at: usize,
+    claim: &'g Claim,
+}
+
 impl<'g> Part<'g> {
-    pub(super) fn new(asks: Vec<&'g Claim>, shared: &Shared) -> Part<'g> {
-        let mut by_queue: BTreeMap<Name, Vec<usize>> = BTreeMap::new();
-        for (at, ask) in asks.iter().enumerate() {
-            by_queue.entry((ask.namespace, Arc::clone(&ask.queue))).or_default().push(at);
+    pub(super) fn new(claims: Vec<&'g Claim>, shared: &Shared) -> Part<'g> {
+        let count = claims.len();
+        let mut by_queue: BTreeMap<Name, Vec<Asked<'g>>> = BTreeMap::new();
+        for (at, claim) in claims.into_iter().enumerate() {
+            by_queue.entry((claim.namespace, Arc::clone(&claim.queue))).or_default().push(Asked { at, claim });
         }
         let mut takings = BTreeMap::new();
-        for (name, places) in &by_queue {
+        for (name, asked) in &by_queue {
             if let Some(hint) = shared.registry.hint(name.0, &name.1).filter(|hint| is_promising(hint)) {
-                takings.insert(name.clone(), Taking::new(&hint, total(places, &asks), &shared.marks));
+                takings.insert(name.clone(), Taking::new(&hint, total(asked), &shared.marks));
             }
         }
-        Part { asks, by_queue, takings }
+        Part { count, by_queue, takings }
     }
 
     pub(super) async fn ready(&self, session: &Session) -> Result<(), tokio_postgres::Error> {
-        if self.asks.is_empty() { Ok(()) } else { session.ready(&[&TAKE]).await }
+        if self.count == 0 { Ok(()) } else { session.ready(&[&TAKE]).await }
     }
 
     /// The queues it is about.
@@ -109,23 +98,25 @@ impl<'g> Part<'g> {
         queues: &Queues,
         tx: &mut Tx<'_>,
     ) -> Result<Vec<Option<Claimed>>, Fault> {
-        let mut answers: Vec<Option<Claimed>> = self.asks.iter().map(|_| None).collect();
-        let found = self.sort(taken, queues, tx).await?;
+        let mut found = self.sort(taken, queues, tx).await?;
+        let mut answers: Vec<Option<Claimed>> = (0..self.count).map(|_| None).collect();
         let mut narrow = Vec::new();
-        for (name, places) in &self.by_queue {
-            let Some(found) = found.get(name) else {
+        for (name, asked) in &self.by_queue {
+            let Some(found) = found.remove(name) else {
                 tx.shared.registry.forget(name.0, &name.1);
                 continue;
             };
             // A command of this very group may have put a hold on it.
             let queue = tx.writes.queue(found.queue.id).cloned().unwrap_or_else(|| Arc::clone(&found.queue));
             match is_wide(&queue) {
-                true => hand_out_wide(&queue, found, places, &self.asks, tx, &mut answers).await?,
-                false => narrow.push((name, places)),
+                true => put(&mut answers, asked, hand_out_wide(&queue, &found, asked, tx).await?),
+                false => narrow.push((queue.id, name, asked)),
             }
         }
-        for (name, places) in narrow {
-            hand_out_narrow(name, places, &self.asks, tx, &mut answers).await?;
+        // All who lock several queues do so in this order.
+        narrow.sort_unstable_by_key(|(id, _, _)| *id);
+        for (_, name, asked) in narrow {
+            put(&mut answers, asked, hand_out_narrow(name, asked, tx).await?);
         }
         Ok(answers)
     }
@@ -143,7 +134,7 @@ impl<'g> Part<'g> {
             .map(|((name, taking), rows)| (name, (taking, rows)))
             .collect();
         let mut found = BTreeMap::new();
-        for name in self.by_queue.keys() {
+        for (name, asked) in &self.by_queue {
             let Some(queue) = queues.get(name).cloned() else {
                 continue;
             };
@@ -152,8 +143,7 @@ impl<'g> Part<'g> {
                     Found { queue, rows, look: taking.look }
                 }
                 _ if is_promising(&queue) => {
-                    let limit = self.by_queue.get(name).map_or(0, |places| total(places, &self.asks));
-                    let (rows, look) = take(&queue, limit, tx).await?;
+                    let (rows, look) = take(&queue, total(asked), tx).await?;
                     Found { queue, rows, look }
                 }
                 _ => Found { look: tx.shared.marks.look(queue.id), queue, rows: Vec::new() },
@@ -161,6 +151,15 @@ impl<'g> Part<'g> {
             found.insert(name.clone(), entry);
         }
         Ok(found)
+    }
+}
+
+/// What was handed out to each of them; nothing to nobody when their queue is gone.
+fn put(answers: &mut [Option<Claimed>], asked: &[Asked<'_>], handed_out: Vec<Claimed>) {
+    for (asked, claimed) in asked.iter().zip(handed_out) {
+        if let Some(answer) = answers.get_mut(asked.at) {
+            *answer = Some(claimed);
+        }
     }
 }
 
@@ -186,8 +185,8 @@ struct Found {
     look: Look,
 }
 
-fn total(places: &[usize], asks: &[&Claim]) -> usize {
-    places.iter().filter_map(|at| asks.get(*at)).map(|ask| ask.limit).sum()
+fn total(asked: &[Asked<'_>]) -> usize {
+    asked.iter().map(|asked| asked.claim.limit).sum()
 }
 
 /// The parameters of a look.
@@ -209,6 +208,8 @@ impl Taking {
     }
 }
 
+static NUMBER: Sql = Sql { text: "SELECT pg_current_xact_id()::text", types: &[] };
+
 /// Locks the next jobs of a queue. The transaction has a number afterwards.
 async fn take(queue: &Queue, limit: usize, tx: &mut Tx<'_>) -> Result<(Vec<Row>, Look), Fault> {
     let taking = Taking::new(queue, limit, &tx.shared.marks);
@@ -219,49 +220,43 @@ async fn take(queue: &Queue, limit: usize, tx: &mut Tx<'_>) -> Result<(Vec<Row>,
     }
     Ok((rows, taking.look))
 }
-static NUMBER: Sql = Sql { text: "SELECT pg_current_xact_id()::text", types: &[] };
 
 /// Jobs that were locked for several claims are given to them in the order they came.
-#[allow(clippy::too_many_arguments, reason = "a step of `finish`, split off for its length")]
 async fn hand_out_wide(
     queue: &Arc<Queue>,
     found: &Found,
-    places: &[usize],
-    asks: &[&Claim],
+    asked: &[Asked<'_>],
     tx: &mut Tx<'_>,
-    answers: &mut [Option<Claimed>],
-) -> Result<(), Fault> {
-    let (mut line, mut look_again) = line_up(queue, &found.rows, found.look, total(places, asks), tx);
-    for at in places {
-        let Some(ask) = asks.get(*at) else {
-            continue;
-        };
-        let (mut claimed, limit) = admit(Arc::clone(queue), ask, 0, tx.now);
+) -> Result<Vec<Claimed>, Fault> {
+    let (mut line, mut planned) = line_up(queue, &found.rows, found.look, total(asked), tx);
+    let (mut answers, mut is_short) = (Vec::with_capacity(asked.len()), false);
+    for Asked { claim, .. } in asked {
+        let (mut claimed, limit) = admit(Arc::clone(queue), claim, 0, tx.now);
         while claimed.jobs.len() < limit {
             let Some(seq) = line.next() else {
                 break;
             };
-            hand_out(seq, ask, &mut claimed, tx)?;
+            hand_out(seq, claim, &mut claimed, tx)?;
         }
-        // Jobs whose time was over while they waited were in the way of others.
-        while claimed.jobs.len() < limit && tx.writes.has_finished() {
+        // Jobs that were taken and could not be handed out were in the way of others.
+        while claimed.jobs.len() < limit && tx.writes.has_left_line() {
             tx.writes.flush(tx.session, tx.shared.slot()).await?;
             let missing = limit - claimed.jobs.len();
             let (rows, look) = take(queue, missing, tx).await?;
             let (more, again) = line_up(queue, &rows, look, missing, tx);
-            look_again = again;
+            planned = again;
             for seq in more {
-                hand_out(seq, ask, &mut claimed, tx)?;
+                hand_out(seq, claim, &mut claimed, tx)?;
             }
         }
-        if claimed.jobs.is_empty() && limit > 0 {
-            claimed.look_again = if is_held_by_others(queue, tx).await? { Some(HELD_PAUSE) } else { look_again };
-        }
-        if let Some(answer) = answers.get_mut(*at) {
-            *answer = Some(claimed);
-        }
+        is_short |= claimed.jobs.is_empty() && limit > 0;
+        answers.push((claimed, limit));
     }
-    Ok(())
+    let pause = if is_short { look_again(queue, planned, tx).await? } else { None };
+    for (claimed, limit) in &mut answers {
+        claimed.look_again = pause.filter(|_| claimed.jobs.is_empty() && *limit > 0);
+    }
+    Ok(answers.into_iter().map(|(claimed, _)| claimed).collect())
 }
 
 /// Takes what a look found into the transaction and remembers how far it came.
@@ -279,58 +274,72 @@ fn line_up(
     (line, look_again)
 }
 
-/// Is there a job in line that somebody else has locked at the moment? It may be free again in a moment, and nobody would
-/// tell.
-async fn is_held_by_others(queue: &Queue, tx: &mut Tx<'_>) -> Result<bool, Fault> {
-    let found = tx.session.query(&IN_LINE, &[&queue.id.0.cast_signed()]).await?;
-    Ok(found.first().is_some_and(|row| row.get(0)))
+static IN_LINE: Sql = Sql {
+    text: "SELECT seq FROM turn WHERE queue = $1 ORDER BY place, at, seq LIMIT $2",
+    types: &[Type::INT4, Type::INT8],
+};
+/// After this a job that somebody else holds is looked at again. A transaction has mostly ended by then; if not, the same
+/// happens once more.
+const HELD_PAUSE: Duration = Duration::from_millis(10);
+
+/// When those who got nothing should look again: soon, if somebody else holds a job in line, which may be free in a
+/// moment without anybody telling. What this transaction itself has in hand is no reason.
+async fn look_again(queue: &Queue, planned: Option<Duration>, tx: &mut Tx<'_>) -> Result<Option<Duration>, Fault> {
+    let one_more = i64::try_from(tx.writes.in_hand() + 1).unwrap_or(i64::MAX);
+    let rows = tx.session.query(&IN_LINE, &[&queue.id.0.cast_signed(), &one_more]).await?;
+    let is_held_by_others = rows.iter().any(|row| !tx.writes.has_in_hand(row.get(0)));
+    Ok(if is_held_by_others { Some(HELD_PAUSE) } else { planned })
 }
 
-/// One claim after the other, alone with the queue.
-async fn hand_out_narrow(
-    name: &Name,
-    places: &[usize],
-    asks: &[&Claim],
-    tx: &mut Tx<'_>,
-    answers: &mut [Option<Claimed>],
-) -> Result<(), Fault> {
+/// For queues that count what runs or wait for a probe: one claimer at a time.
+static LOCK_QUEUE: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        queue_columns!(),
+        ", pg_current_xact_id()::text
+          FROM queue
+          WHERE queue.namespace = $1 AND queue.name = $2
+          FOR NO KEY UPDATE"
+    ),
+    types: &[Type::INT4, Type::TEXT],
+};
+static RUNNING: Sql =
+    Sql { text: "SELECT coalesce(sum(running), 0)::bigint FROM tally WHERE queue = $1", types: &[Type::INT4] };
+
+/// One claim after the other, alone with the queue. No answer when it is gone.
+async fn hand_out_narrow(name: &Name, asked: &[Asked<'_>], tx: &mut Tx<'_>) -> Result<Vec<Claimed>, Fault> {
     let rows = tx.session.query(&LOCK_QUEUE, &[&name.0.0.cast_signed(), &&*name.1]).await?;
     let Some(row) = rows.first() else {
-        return Ok(());
+        return Ok(Vec::new());
     };
     tx.number = row.get(QUEUE_COLUMNS);
     let queue = tx.shared.registry.queue(row, 0)?;
     tx.writes.know_queue(Arc::clone(&queue));
     let counted = tx.session.query(&RUNNING, &[&queue.id.0.cast_signed()]).await?;
     let mut running = counted.first().map_or(0, |row| row.get::<_, i64>(0));
-    for at in places {
-        let Some(ask) = asks.get(*at) else {
-            continue;
-        };
+    let mut answers = Vec::with_capacity(asked.len());
+    for Asked { claim, .. } in asked {
         let queue = tx.writes.queue(queue.id).cloned().unwrap_or_else(|| Arc::clone(&queue));
-        let (mut claimed, limit) = admit(Arc::clone(&queue), ask, u64::try_from(running).unwrap_or(0), tx.now);
+        let (mut claimed, limit) = admit(Arc::clone(&queue), claim, u64::try_from(running).unwrap_or(0), tx.now);
         while claimed.jobs.len() < limit {
             let missing = limit - claimed.jobs.len();
             let (rows, look) = take(&queue, missing, tx).await?;
-            let (more, look_again) = line_up(&queue, &rows, look, missing, tx);
+            let (more, planned) = line_up(&queue, &rows, look, missing, tx);
             if rows.is_empty() {
                 if claimed.jobs.is_empty() {
-                    claimed.look_again =
-                        if is_held_by_others(&queue, tx).await? { Some(HELD_PAUSE) } else { look_again };
+                    claimed.look_again = look_again(&queue, planned, tx).await?;
                 }
                 break;
             }
             for seq in more {
-                hand_out(seq, ask, &mut claimed, tx)?;
+                hand_out(seq, claim, &mut claimed, tx)?;
             }
             tx.writes.flush(tx.session, tx.shared.slot()).await?;
         }
         running += i64::try_from(claimed.jobs.len()).unwrap_or(0);
-        if let Some(answer) = answers.get_mut(*at) {
-            *answer = Some(claimed);
-        }
+        answers.push(claimed);
     }
-    Ok(())
+    Ok(answers)
 }
 
 /// Takes locked rows into the transaction. One that cannot be read is set aside, so that it does not stop its queue.

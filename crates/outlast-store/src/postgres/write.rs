@@ -57,6 +57,17 @@ impl Entry {
         matches!(self.fate, Fate::Deleted | Fate::Gone)
     }
 
+    /// Its time was over, or somebody cancelled, deleted or put it off.
+    fn has_left_line(&self) -> bool {
+        let was_in_line = self.before.is_some_and(|before| before.status == Status::Queued);
+        was_in_line
+            && match self.fate {
+                Fate::Changed => !matches!(self.record.job.status(), Status::Queued | Status::Running),
+                Fate::Deleted => true,
+                Fate::Untouched | Fate::Rearmed | Fate::Gone => false,
+            }
+    }
+
     /// As it is once the database has been told.
     fn sent(mut self) -> Entry {
         self.before = Some(Place::of(&self.record));
@@ -142,9 +153,14 @@ impl Writes {
         }
     }
 
-    /// Was the job loaded, whatever has become of it since?
-    pub(super) fn holds(&self, seq: i64) -> bool {
-        self.entries.contains_key(&seq)
+    /// Was the row locked by this transaction, readable or not, whatever has become of it since?
+    pub(super) fn has_in_hand(&self, seq: i64) -> bool {
+        self.entries.contains_key(&seq) || self.set_aside.contains(&seq)
+    }
+
+    /// How many rows that are at most.
+    pub(super) fn in_hand(&self) -> usize {
+        self.entries.len() + self.set_aside.len()
     }
 
     pub(super) fn get(&self, seq: i64) -> Option<&Record> {
@@ -251,9 +267,9 @@ impl Writes {
         }
     }
 
-    /// Did a job come to its end in this transaction?
-    pub(super) fn has_finished(&self) -> bool {
-        self.entries.values().any(|entry| entry.fate == Fate::Changed && entry.record.job.status().is_terminal())
+    /// Did a job leave its line unclaimed, which the database does not know yet?
+    pub(super) fn has_left_line(&self) -> bool {
+        !self.set_aside.is_empty() || self.entries.values().any(Entry::has_left_line)
     }
 
     /// The first place in each line that this transaction puts a job to.
