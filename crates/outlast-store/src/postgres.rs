@@ -21,6 +21,7 @@ mod batch;
 mod lane;
 mod writer;
 mod publish;
+mod line;
 mod claim;
 mod apply;
 mod queues;

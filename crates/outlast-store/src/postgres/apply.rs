@@ -11,7 +11,7 @@ use tokio_postgres::types::Type;
 
 use super::lane::Group;
 use super::registry::queue_columns;
-use super::rows::{job_columns, record};
+use super::rows::job_columns;
 use super::session::{Session, Sql};
 use super::shared::Shared;
 use super::transact::{Fault, Tx};
@@ -120,19 +120,19 @@ impl<'g> Part<'g> {
     /// One answer per ask, in order; `None` where a job is held by somebody else, or is not there at all.
     pub(super) async fn finish(self, jobs: Vec<Row>, tx: &mut Tx<'_>) -> Result<Vec<Option<Outcomes>>, Fault> {
         take_in(&jobs, tx);
-        let mut asks = self.asks;
-        for (orders, patience) in &mut asks {
-            if *patience == Patience::Hurries && !orders.iter().all(|order| is_here(order, tx)) {
-                *orders = &[];
-                continue;
-            }
-            *patience = Patience::Waits;
+        let mut served: Vec<Option<&[Order]>> = Vec::with_capacity(self.asks.len());
+        for (orders, patience) in self.asks {
+            let is_served = patience == Patience::Waits || orders.iter().all(|order| is_here(order, tx));
+            served.push(is_served.then_some(orders));
         }
-        lock_queues(&asks, tx).await?;
-        let mut answers = Vec::with_capacity(asks.len());
-        for (orders, patience) in asks {
-            let answer = orders.iter().map(|order| apply_one(order, tx)).collect::<Result<_, Error>>()?;
-            answers.push((patience == Patience::Waits).then_some(answer));
+        lock_queues(served.iter().copied().flatten().flatten(), tx).await?;
+        let mut answers = Vec::with_capacity(served.len());
+        for orders in served {
+            let Some(orders) = orders else {
+                answers.push(None);
+                continue;
+            };
+            answers.push(Some(orders.iter().map(|order| apply_one(order, tx)).collect::<Result<_, Error>>()?));
         }
         Ok(answers)
     }
@@ -155,21 +155,14 @@ pub(super) async fn load_more(seqs: &[i64], tx: &mut Tx<'_>) -> Result<(), Fault
 
 fn take_in(jobs: &[Row], tx: &mut Tx<'_>) {
     for row in jobs {
-        match record(row, tx.shared.ids) {
-            Ok(record) => tx.writes.load(record),
-            Err(error) => {
-                let seq: i64 = row.get(0);
-                tracing::error!(row = seq, %error, "a job cannot be read; it is set aside");
-                tx.writes.set_aside.push(seq);
-            }
-        }
+        tx.take_in(row);
     }
 }
 
 /// A queue's hold is decided on alone. Locked are the queues that have one and those that may get one.
-async fn lock_queues(asks: &[(&[Order], Patience)], tx: &mut Tx<'_>) -> Result<(), Fault> {
+async fn lock_queues(orders: impl Iterator<Item = &Order>, tx: &mut Tx<'_>) -> Result<(), Fault> {
     let mut queues: BTreeSet<i32> = BTreeSet::new();
-    for order in asks.iter().flat_map(|(orders, _)| *orders) {
+    for order in orders {
         let defers = matches!(order.command, Command::Report { outcome: Outcome::Defer { .. }, .. });
         let queue = tx.writes.get(tx.shared.ids.seq(order.id)).and_then(|record| tx.writes.queue(record.job.queue));
         if let Some(queue) = queue.filter(|queue| defers || queue.hold.is_some()) {

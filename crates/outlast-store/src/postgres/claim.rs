@@ -3,47 +3,22 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use outlast_core::{Command, NamespaceId, Queue, Status};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::marks::{Look, Marks, Rank};
+use super::line::{TAKE, Taking, line_up, look_again, take};
+use super::marks::Look;
 use super::registry::{QUEUE_COLUMNS, queue_columns};
-use super::rows::{job_columns, record};
-use super::session::{Parameter, Session, Sql};
+use super::session::{Session, Sql};
 use super::shared::Shared;
 use super::transact::{Fault, Name, Queues, Tx};
-use super::write::{Place, Transition};
+use super::write::Transition;
 use crate::error::Error;
 use crate::jobs::{Claim, Claimed};
 use crate::step::admit;
-
-/// The row of the job is what is locked and passed over when somebody else has it: all who move a job hold it. A row of
-/// `turn` that was there when the statement began may be outdated, so the status is asked again under the lock.
-///
-/// The lateral join leaves the planner no choice: from the front of the line to the jobs, one by one, until there are
-/// enough. Any other way would lock more than it takes.
-pub(super) static TAKE: Sql = Sql {
-    text: concat!(
-        "SELECT job.*
-          FROM turn
-          CROSS JOIN LATERAL (
-              SELECT ",
-        job_columns!(),
-        ", job.payload
-              FROM job
-              WHERE job.seq = turn.seq AND job.status = 1
-              FOR UPDATE SKIP LOCKED
-          ) AS job
-          WHERE turn.queue = $1 AND (turn.place, turn.at, turn.seq) >= ($3, $4, $5)
-          ORDER BY turn.place, turn.at, turn.seq
-          LIMIT $2"
-    ),
-    types: &[Type::INT4, Type::INT8, Type::INT2, Type::INT8, Type::INT8],
-};
 
 /// The claims of a group.
 pub(super) struct Part<'g> {
@@ -189,38 +164,6 @@ fn total(asked: &[Asked<'_>]) -> usize {
     asked.iter().map(|asked| asked.claim.limit).sum()
 }
 
-/// The parameters of a look.
-struct Taking {
-    queue: i32,
-    limit: i64,
-    look: Look,
-}
-
-impl Taking {
-    fn new(queue: &Queue, limit: usize, marks: &Marks) -> Taking {
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        Taking { queue: queue.id.0.cast_signed(), limit, look: marks.look(queue.id) }
-    }
-
-    fn parameters(&self) -> [Parameter<'_>; 5] {
-        let from = &self.look.from;
-        [&self.queue, &self.limit, &from.place, &from.ready_at, &from.seq]
-    }
-}
-
-static NUMBER: Sql = Sql { text: "SELECT pg_current_xact_id()::text", types: &[] };
-
-/// Locks the next jobs of a queue. The transaction has a number afterwards.
-async fn take(queue: &Queue, limit: usize, tx: &mut Tx<'_>) -> Result<(Vec<Row>, Look), Fault> {
-    let taking = Taking::new(queue, limit, &tx.shared.marks);
-    let rows = tx.session.query(&TAKE, &taking.parameters()).await?;
-    if tx.number.is_none() && !rows.is_empty() {
-        let number = tx.session.query(&NUMBER, &[]).await?;
-        tx.number = number.first().and_then(|row| row.get(0));
-    }
-    Ok((rows, taking.look))
-}
-
 /// Jobs that were locked for several claims are given to them in the order they came.
 async fn hand_out_wide(
     queue: &Arc<Queue>,
@@ -257,38 +200,6 @@ async fn hand_out_wide(
         claimed.look_again = pause.filter(|_| claimed.jobs.is_empty() && *limit > 0);
     }
     Ok(answers.into_iter().map(|(claimed, _)| claimed).collect())
-}
-
-/// Takes what a look found into the transaction and remembers how far it came.
-fn line_up(
-    queue: &Queue,
-    rows: &[Row],
-    look: Look,
-    limit: usize,
-    tx: &mut Tx<'_>,
-) -> (std::vec::IntoIter<i64>, Option<Duration>) {
-    let line = load(rows, tx);
-    let last =
-        line.as_slice().last().and_then(|seq| tx.writes.get(*seq)).map(|last| Rank::of(&Place::of(last), last.seq));
-    let look_again = tx.shared.marks.seen(queue.id, look, last, rows.len() >= limit);
-    (line, look_again)
-}
-
-static IN_LINE: Sql = Sql {
-    text: "SELECT seq FROM turn WHERE queue = $1 ORDER BY place, at, seq LIMIT $2",
-    types: &[Type::INT4, Type::INT8],
-};
-/// After this a job that somebody else holds is looked at again. A transaction has mostly ended by then; if not, the same
-/// happens once more.
-const HELD_PAUSE: Duration = Duration::from_millis(10);
-
-/// When those who got nothing should look again: soon, if somebody else holds a job in line, which may be free in a
-/// moment without anybody telling. What this transaction itself has in hand is no reason.
-async fn look_again(queue: &Queue, planned: Option<Duration>, tx: &mut Tx<'_>) -> Result<Option<Duration>, Fault> {
-    let one_more = i64::try_from(tx.writes.in_hand() + 1).unwrap_or(i64::MAX);
-    let rows = tx.session.query(&IN_LINE, &[&queue.id.0.cast_signed(), &one_more]).await?;
-    let is_held_by_others = rows.iter().any(|row| !tx.writes.has_in_hand(row.get(0)));
-    Ok(if is_held_by_others { Some(HELD_PAUSE) } else { planned })
 }
 
 /// For queues that count what runs or wait for a probe: one claimer at a time.
@@ -340,25 +251,6 @@ async fn hand_out_narrow(name: &Name, asked: &[Asked<'_>], tx: &mut Tx<'_>) -> R
         answers.push(claimed);
     }
     Ok(answers)
-}
-
-/// Takes locked rows into the transaction. One that cannot be read is set aside, so that it does not stop its queue.
-fn load(rows: &[Row], tx: &mut Tx<'_>) -> std::vec::IntoIter<i64> {
-    let mut line = Vec::with_capacity(rows.len());
-    for row in rows {
-        match record(row, tx.shared.ids) {
-            Ok(record) => {
-                line.push(record.seq);
-                tx.writes.load(record);
-            }
-            Err(error) => {
-                let seq: i64 = row.get(0);
-                tracing::error!(row = seq, %error, "a job cannot be read; it is set aside");
-                tx.writes.set_aside.push(seq);
-            }
-        }
-    }
-    line.into_iter()
 }
 
 fn hand_out(seq: i64, ask: &Claim, claimed: &mut Claimed, tx: &mut Tx<'_>) -> Result<(), Fault> {

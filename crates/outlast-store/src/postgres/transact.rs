@@ -10,11 +10,13 @@ use async_trait::async_trait;
 use futures_util::future::{join, join3};
 use outlast_core::{Command, NamespaceId, Queue, Timestamp};
 use tokio::time::{Instant, sleep, timeout};
+use tokio_postgres::Row;
 use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::types::Type;
 
 use super::batch::Batch;
 use super::registry::queue_columns;
+use super::rows::record;
 use super::session::{Parameter, Session, Sql};
 use super::shared::Shared;
 use super::write::{Around, Transition, Writes};
@@ -192,6 +194,24 @@ impl Tx<'_> {
             queues.insert((queue.namespace, Arc::from(queue.name.as_str())), queue);
         }
         Ok(Opened { seqs: row.get(2), queues, rest: first })
+    }
+
+    /// Takes in the row of a job that was read under a lock, and gives its number. One that cannot be read is set aside,
+    /// so that it stops neither its queue nor the alarms.
+    pub(super) fn take_in(&mut self, row: &Row) -> Option<i64> {
+        match record(row, self.shared.ids) {
+            Ok(record) => {
+                let seq = record.seq;
+                self.writes.load(record);
+                Some(seq)
+            }
+            Err(error) => {
+                let seq: i64 = row.get(0);
+                tracing::error!(row = seq, %error, "a job cannot be read; it is set aside");
+                self.writes.set_aside.push(seq);
+                None
+            }
+        }
     }
 
     /// Runs one command on a job that this transaction holds. `None` when it does not.

@@ -10,7 +10,7 @@ use tokio_postgres::types::Type;
 
 use super::apply::{DUE, LOCK};
 use super::batch::{ALARMS, COUNT, DELETE_TURNS, INSERT_JOB, INSERT_TURNS, UPDATE_JOB};
-use super::claim::TAKE;
+use super::line::TAKE;
 use super::publish::TAKE_NEW_KEYS;
 use super::queues::census;
 use super::read::JOB;
