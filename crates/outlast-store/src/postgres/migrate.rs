@@ -12,6 +12,9 @@ pub const MIGRATIONS: &[(u32, &str, &str)] = &[(1, "foundation", include_str!("m
 /// The sum of all migrations, for readers; a test keeps it equal.
 pub const SCHEMA: &str = include_str!("schema.sql");
 
+/// Whoever waits longer, for another node that migrates or for somebody who holds a table, gives up: the start fails and
+/// says why, and nothing has changed.
+const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '60s'";
 /// Any constant will do; it only has to differ from other programs' in the same database.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(7302586910117)";
 const MAKE_LIST: &str = "
@@ -43,6 +46,7 @@ pub(super) async fn migrate(client: &mut Client) -> Result<(), OpenError> {
         return Ok(());
     }
     let transaction = client.transaction().await?;
+    transaction.batch_execute(LOCK_TIMEOUT).await?;
     transaction.batch_execute(LOCK).await?;
     // Another node may have done it while this one waited.
     transaction.batch_execute(MAKE_LIST).await?;

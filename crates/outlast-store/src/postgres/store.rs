@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use outlast_core::{Clock, Event, JobId, NamespaceId, Queue, QueueSettings};
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
@@ -36,6 +37,8 @@ use crate::queues::{Counts, DeleteRefusal, Expect, SaveRefusal, Saved};
 const WRITERS: usize = 1;
 /// What has to wait for somebody else, a job that is held or a queue that counts what runs, must not hold up the rest.
 const WAITERS: usize = 3;
+/// How long a start may take, migrations of large tables included; then it fails, and whoever started it may try again.
+const OPEN_MAX: Duration = Duration::from_secs(600);
 
 pub struct PostgresStore {
     shared: Arc<Shared>,
@@ -49,6 +52,11 @@ impl PostgresStore {
     /// Connects, checks what it finds, migrates and starts the lanes.
     pub async fn open(options: Options) -> Result<PostgresStore, OpenError> {
         let target = Target::parse(&options.url)?;
+        let silent = OpenError::Silent { place: target.place.clone(), seconds: OPEN_MAX.as_secs() };
+        timeout(OPEN_MAX, PostgresStore::open_at(target, options)).await.unwrap_or(Err(silent))
+    }
+
+    async fn open_at(target: Target, options: Options) -> Result<PostgresStore, OpenError> {
         let (mut client, local) = target.connect().await?;
         let findings = Findings::ask(&target, &client, local).await?;
         findings.check(options.allow_unsafe)?;
@@ -309,7 +317,7 @@ impl JobStore for PostgresStore {
     }
 
     async fn ping(&self) -> Result<(), Error> {
-        let answer = tokio::time::timeout(PING_MAX, self.shared.read(&PING, &[])).await;
+        let answer = timeout(PING_MAX, self.shared.read(&PING, &[])).await;
         answer.map_err(|_| Error::Unavailable)?.map(drop)
     }
 
