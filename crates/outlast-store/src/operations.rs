@@ -39,6 +39,8 @@ pub enum OperationStatus {
     Running,
     Done,
     Stopped,
+    /// It has done what it could: the jobs that are left of a queue to be deleted cannot be read.
+    Stuck,
 }
 
 impl OperationStatus {
@@ -47,6 +49,7 @@ impl OperationStatus {
             OperationStatus::Running => "running",
             OperationStatus::Done => "done",
             OperationStatus::Stopped => "stopped",
+            OperationStatus::Stuck => "stuck",
         }
     }
 }
@@ -112,6 +115,13 @@ pub struct Operation {
     pub processed: u64,
     pub created_at: Timestamp,
     pub finished_at: Option<Timestamp>,
+}
+
+impl Operation {
+    /// Has it changed as many jobs as it may?
+    pub(crate) fn is_full(&self) -> bool {
+        self.limit.is_some_and(|limit| self.processed >= limit)
+    }
 }
 
 /// What an operation does to a job it has found.

@@ -117,7 +117,7 @@ fn reports() -> Vec<(&'static str, Value)> {
 fn operations_and_keys() -> Vec<(&'static str, Value)> {
     let operation = json!({
         "id": text(), "kind": {"type": "string", "enum": ["replay", "purge", "discard", "delete"]}, "queue": text(),
-        "status": {"type": "string", "enum": ["running", "done", "stopped"]}, "processed": count(),
+        "status": {"type": "string", "enum": ["running", "done", "stopped", "stuck"]}, "processed": count(),
         "limit": maybe(count()), "ratePerSecond": maybe(count()), "createdAt": time(), "finishedAt": maybe(time()),
     });
     let key = json!({

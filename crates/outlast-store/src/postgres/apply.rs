@@ -125,7 +125,7 @@ impl<'g> Part<'g> {
             let is_served = patience == Patience::Waits || orders.iter().all(|order| is_here(order, tx));
             served.push(is_served.then_some(orders));
         }
-        lock_queues(served.iter().copied().flatten().flatten(), tx).await?;
+        lock_queues(&served, tx).await?;
         let mut answers = Vec::with_capacity(served.len());
         for orders in served {
             let Some(orders) = orders else {
@@ -160,9 +160,9 @@ fn take_in(jobs: &[Row], tx: &mut Tx<'_>) {
 }
 
 /// A queue's hold is decided on alone. Locked are the queues that have one and those that may get one.
-async fn lock_queues(orders: impl Iterator<Item = &Order>, tx: &mut Tx<'_>) -> Result<(), Fault> {
+async fn lock_queues(served: &[Option<&[Order]>], tx: &mut Tx<'_>) -> Result<(), Fault> {
     let mut queues: BTreeSet<i32> = BTreeSet::new();
-    for order in orders {
+    for order in served.iter().copied().flatten().flatten() {
         let defers = matches!(order.command, Command::Report { outcome: Outcome::Defer { .. }, .. });
         let queue = tx.writes.get(tx.shared.ids.seq(order.id)).and_then(|record| tx.writes.queue(record.job.queue));
         if let Some(queue) = queue.filter(|queue| defers || queue.hold.is_some()) {

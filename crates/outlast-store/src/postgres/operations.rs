@@ -137,35 +137,56 @@ pub(super) async fn advance(id: OperationId, limit: usize, tx: &mut Tx<'_>) -> R
         Some(queue) => walk(&mut operation, queue, limit, tx).await?,
         None => true,
     };
-    let full = operation.limit.is_some_and(|limit| operation.processed >= limit);
-    if exhausted || full {
-        let removed = match queue {
-            Some(queue) if operation.kind == OperationKind::Delete => remove_if_empty(&queue, tx).await?,
-            _ => true,
+    if exhausted || operation.is_full() {
+        operation.status = match queue {
+            Some(queue) if operation.kind == OperationKind::Delete => end_deletion(&mut operation, &queue, tx).await?,
+            _ => OperationStatus::Done,
         };
-        if removed || full {
-            operation.status = OperationStatus::Done;
-            operation.finished_at = Some(tx.now);
-        } else {
-            // A job came in behind the position: numbers are given out before they are committed.
-            operation.position = 0;
-        }
+        operation.finished_at = (operation.status != OperationStatus::Running).then_some(tx.now);
     }
     save(&operation, tx).await?;
     Ok(Some(operation))
 }
 
-/// False when there is still a job.
-async fn remove_if_empty(queue: &Queue, tx: &mut Tx<'_>) -> Result<bool, Fault> {
+/// Removes the queue if nothing is left of it, or else says how it goes on.
+async fn end_deletion(operation: &mut Operation, queue: &Queue, tx: &mut Tx<'_>) -> Result<OperationStatus, Fault> {
     tx.writes.flush(tx.session, tx.shared.slot()).await?;
     if !lock_whole(queue, tx).await? {
-        return Ok(true);
+        return Ok(OperationStatus::Done);
     }
-    if has_jobs(queue, tx).await? {
-        return Ok(false);
+    if !has_jobs(queue, tx).await? {
+        remove(queue, tx).await?;
+        return Ok(OperationStatus::Done);
     }
-    remove(queue, tx).await?;
-    Ok(true)
+    if operation.is_full() {
+        return Ok(OperationStatus::Done);
+    }
+    // A job came in behind the position: numbers are given out before they are committed.
+    if let Some(seq) = first_readable(queue, tx).await? {
+        operation.position = seq.saturating_sub(1).cast_unsigned();
+        return Ok(OperationStatus::Running);
+    }
+    tracing::error!(operation = operation.id.0, queue = queue.name, "a queue stays: jobs that are left cannot be read");
+    Ok(OperationStatus::Stuck)
+}
+
+/// The first job of a queue that an operation can take. `None` when there is none but damaged ones.
+async fn first_readable(queue: &Queue, tx: &mut Tx<'_>) -> Result<Option<i64>, Fault> {
+    let (id, limit) = (queue.id.0.cast_signed(), i64::try_from(LOOK_MAX).unwrap_or(i64::MAX));
+    let mut position = 0_i64;
+    loop {
+        let rows = tx.session.query(&NEXT_OF_QUEUE, &[&id, &position, &limit]).await?;
+        let seqs: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+        let Some(last) = seqs.last() else {
+            return Ok(None);
+        };
+        position = *last;
+        let rows = tx.session.query(&JOBS, &[&seqs]).await?;
+        let readable = rows.iter().filter(|row| record(row, tx.shared.ids).is_ok()).map(|row| row.get(0)).min();
+        if readable.is_some() {
+            return Ok(readable);
+        }
+    }
 }
 
 /// True when there is nothing left to look at.
@@ -176,7 +197,7 @@ async fn walk(operation: &mut Operation, queue: &Queue, limit: usize, tx: &mut T
     lock_holds(&[queue.id.0.cast_signed()], tx).await?;
     let mut done = 0;
     for seq in &rows {
-        if done >= limit || operation.limit.is_some_and(|limit| operation.processed >= limit) {
+        if done >= limit || operation.is_full() {
             return Ok(false);
         }
         let changed = operate(operation, *seq, tx)?;

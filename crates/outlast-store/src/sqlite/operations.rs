@@ -103,17 +103,29 @@ impl Core<'_> {
             Some(queue) => self.walk(&mut operation, queue, limit)?,
             None => true,
         };
-        if exhausted || operation.limit.is_some_and(|limit| operation.processed >= limit) {
-            operation.status = OperationStatus::Done;
+        if exhausted || operation.is_full() {
+            operation.status = match queue {
+                Some(queue) if operation.kind == OperationKind::Delete => self.end_deletion(&operation, &queue)?,
+                _ => OperationStatus::Done,
+            };
             operation.finished_at = Some(self.now);
-            if let (OperationKind::Delete, Some(queue)) = (operation.kind, queue)
-                && self.index.counts(queue.id).total() == 0
-            {
-                self.remove_queue(&queue)?;
-            }
         }
         self.save_operation(&operation)?;
         Ok(Some(operation))
+    }
+
+    /// Removes the queue if nothing is left of it.
+    fn end_deletion(&mut self, operation: &Operation, queue: &Arc<Queue>) -> Result<OperationStatus, Fault> {
+        if self.index.counts(queue.id).total() == 0 {
+            self.remove_queue(queue)?;
+            return Ok(OperationStatus::Done);
+        }
+        if operation.is_full() {
+            return Ok(OperationStatus::Done);
+        }
+        let name = &queue.name;
+        tracing::error!(operation = operation.id.0, queue = name, "a queue stays: jobs that are left cannot be read");
+        Ok(OperationStatus::Stuck)
     }
 
     /// How many jobs it would touch, counting at most `limit`.
@@ -147,13 +159,21 @@ impl Core<'_> {
         let rows = self.candidates(operation, LOOK_MAX)?;
         let mut done = 0;
         for seq in &rows {
-            if done >= limit || operation.limit.is_some_and(|limit| operation.processed >= limit) {
+            if done >= limit || operation.is_full() {
                 return Ok(false);
             }
-            if let Some(record) = self.take(*seq)? {
-                let changed = self.operate(operation, queue, record)?;
-                done += usize::from(changed);
-                operation.processed += u64::from(changed);
+            match self.take(*seq) {
+                Ok(Some(record)) => {
+                    let changed = self.operate(operation, queue, record)?;
+                    done += usize::from(changed);
+                    operation.processed += u64::from(changed);
+                }
+                Ok(None) => {}
+                // One damaged row must not stop the rest.
+                Err(Fault::Unsound(error)) => {
+                    tracing::error!(row = seq, %error, "a job cannot be read; an operation passes it over");
+                }
+                Err(fault) => return Err(fault),
             }
             operation.position = seq.cast_unsigned();
         }
