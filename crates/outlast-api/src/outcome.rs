@@ -2,6 +2,7 @@
 
 use axum::response::Response;
 use http::StatusCode;
+use outlast_core::gate::Cause;
 use outlast_core::{Command, Evidence, JobId, Lease, Outcome};
 use outlast_store::jobs::{Applied, Declined, Order};
 use serde_json::json;
@@ -146,6 +147,7 @@ fn command(kind: &str, mut values: Values<'_>, call: &Call) -> Result<Command, P
         "defer" => Outcome::Defer {
             retry_after: values.duration("retryAfter"),
             scope: values.text("scope").map(|word| settings::scope(&word)),
+            cause: Cause::Backpressure,
         },
         "cancelled" => Outcome::Cancelled,
         _ => Outcome::Release,

@@ -9,6 +9,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
 use outlast_core::alarm::lease_deadline;
 use outlast_core::event::Attempt;
+use outlast_core::gate::Hold;
 use outlast_core::state::{Phase, Running};
 use outlast_core::{Event, EventKind, Job, Queue, State, Status, Timestamp};
 use outlast_store::keys::KeyRecord;
@@ -190,6 +191,7 @@ pub(crate) fn event_json(event: &Event) -> Value {
         }
         EventKind::Attempt(attempt) => attempt_json(attempt),
         EventKind::Result { length } => json!({"length": length}),
+        EventKind::Callback => json!({}),
         EventKind::Note { text } => json!({"text": text}),
     };
     if let Value::Object(map) = &mut value {
@@ -219,18 +221,23 @@ pub(crate) fn queue(queue: &Queue, counts: &Counts) -> Value {
     if let Value::Object(map) = &mut value {
         map.insert("name".to_owned(), json!(queue.name));
         map.insert("paused".to_owned(), json!(queue.paused));
-        map.insert(
-            "hold".to_owned(),
-            queue
-                .hold
-                .map_or(Value::Null, |hold| json!({"until": at(Some(hold.until)), "probing": hold.probe.is_some()})),
-        );
+        map.insert("hold".to_owned(), queue.hold.as_ref().map_or(Value::Null, hold));
         map.insert("version".to_owned(), json!(queue.version));
         map.insert("createdAt".to_owned(), at(Some(queue.created_at)));
         map.insert("updatedAt".to_owned(), at(Some(queue.updated_at)));
         map.insert("counts".to_owned(), Value::Object(by_status));
     }
     value
+}
+
+fn hold(hold: &Hold) -> Value {
+    json!({
+        "reason": hold.cause.as_str(),
+        "until": at(Some(hold.until)),
+        "probing": hold.probe.is_some(),
+        "probe": hold.probe.map(|job| job.to_string()),
+        "round": hold.round,
+    })
 }
 
 pub(crate) fn operation(operation: &Operation) -> Value {

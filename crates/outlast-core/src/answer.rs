@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::command::Outcome;
+use crate::gate::Cause;
 use crate::queue::{Mode, range};
 use crate::time::{Timestamp, days_from_civil};
 
@@ -26,16 +27,21 @@ pub struct Head<'a> {
 /// Reads an answer. The body, if it becomes a result, is added by the caller.
 pub fn read(head: Head<'_>, mode: Mode, now: Timestamp) -> Answer {
     match head.status {
-        202 => Answer::Receipt,
+        202 if mode != Mode::Callback => Answer::Receipt,
         200..=299 if mode == Mode::Ack => Answer::Receipt,
         200..=299 => Answer::Outcome(Outcome::Ack { result: None }),
         429 | 503 | 529 => {
             let retry_after = head.retry_after.and_then(|text| retry_after(text, now));
-            Answer::Outcome(Outcome::Defer { retry_after, scope: None })
+            Answer::Outcome(Outcome::Defer { retry_after, scope: None, cause: Cause::Backpressure })
         }
         410 => Answer::Outcome(Outcome::Nack { retryable: false, delay: None }),
         _ => Answer::Outcome(Outcome::Nack { retryable: !head.forbids_retry, delay: None }),
     }
+}
+
+/// Does the status say that the endpoint itself is broken, whatever was sent to it? Such answers open its circuit.
+pub fn is_broken(status: u16) -> bool {
+    (500..=599).contains(&status) && !matches!(status, 501 | 503 | 505 | 529)
 }
 
 /// `Retry-After` as seconds or HTTP date, clamped to 0…24 h. `None` when malformed: the queue's own delay applies then.
@@ -94,7 +100,7 @@ mod tests {
     #[test]
     fn every_row_of_the_answer_table_holds() {
         let done = Answer::Outcome(Outcome::Ack { result: None });
-        let held = Answer::Outcome(Outcome::Defer { retry_after: None, scope: None });
+        let held = Answer::Outcome(Outcome::Defer { retry_after: None, scope: None, cause: Cause::Backpressure });
         for (status, standard, ack) in [
             (200, &done, &Answer::Receipt),
             (204, &done, &Answer::Receipt),

@@ -6,6 +6,7 @@ use crate::command::OutcomeKind;
 use crate::event::Event;
 use crate::gate::Hold;
 use crate::job::Job;
+use crate::pace::Pace;
 use crate::state::Status;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +34,10 @@ pub enum Effect {
     DropResult,
     /// Set or lift the queue's hold.
     SetHold(Option<Hold>),
+    /// The queue's rate limit was used.
+    SetPace(Pace),
+    /// Tell the job's callback URL how it ended.
+    Callback,
     /// Forget what earlier runs saved.
     DropCheckpoints,
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::gate::Cause;
 use crate::ids::Lease;
 use crate::queue::Scope;
 use crate::state::{CancelReason, Ending, Phase, ResultMeta};
@@ -55,8 +56,9 @@ pub enum Outcome {
     Ack { result: Option<Arc<str>> },
     /// Did not work. `delay` overrides the backoff.
     Nack { retryable: bool, delay: Option<Duration> },
-    /// Not now: comes back later, free of charge. Without a time, after the queue's `backpressureDelay`.
-    Defer { retry_after: Option<Duration>, scope: Option<Scope> },
+    /// Not now: comes back later, free of charge. Without a time, after the queue's `backpressureDelay`, or when the
+    /// circuit may be tried again.
+    Defer { retry_after: Option<Duration>, scope: Option<Scope>, cause: Cause },
     /// Handed back at once, free of charge.
     Release,
     /// A requested cancel was carried out.

@@ -83,6 +83,9 @@ fn claim(
     if let Some(hold) = draft.queue.hold {
         draft.effect(Effect::SetHold(Some(Hold { probe: Some(draft.job.id), ..hold })));
     }
+    if let Some(limit) = draft.queue.settings.rate_limit {
+        draft.effect(Effect::SetPace(draft.queue.pace.after(1, limit, draft.now)));
+    }
     draft.go(State::Running(running), Reason::Claimed);
     Ok(draft.change())
 }

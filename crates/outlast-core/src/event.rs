@@ -21,6 +21,8 @@ pub enum EventKind {
     Attempt(Attempt),
     /// A result was kept.
     Result { length: u64 },
+    /// The end of the run is being told to the callback URL.
+    Callback,
     /// A remark for the reader of the history.
     Note { text: Box<str> },
 }
@@ -31,6 +33,7 @@ impl EventKind {
             EventKind::State { .. } => "state",
             EventKind::Attempt(_) => "attempt",
             EventKind::Result { .. } => "result",
+            EventKind::Callback => "callback",
             EventKind::Note { .. } => "note",
         }
     }

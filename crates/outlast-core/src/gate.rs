@@ -1,6 +1,7 @@
-//! Whether a queue hands out jobs right now, and how many: pause, hold with probe, concurrency.
+//! Whether a queue hands out jobs right now, and how many: pause, hold with probe, concurrency, rate.
 
 use crate::ids::JobId;
+use crate::pace::Pass;
 use crate::queue::Queue;
 use crate::state::Phase;
 use crate::time::Timestamp;
@@ -11,13 +12,44 @@ use crate::time::Timestamp;
 pub struct Hold {
     pub until: Timestamp,
     pub probe: Option<JobId>,
+    pub cause: Cause,
+    /// How many probes in a row have found the same cause again.
+    pub round: u32,
+}
+
+/// What put a queue on hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// Somebody asked for it: 429, 503, 529, or a defer.
+    Backpressure,
+    /// The endpoint does not answer: its circuit is open.
+    Circuit,
+}
+
+impl Cause {
+    /// The order is the stored form: append only.
+    pub const ALL: [Cause; 2] = [Cause::Backpressure, Cause::Circuit];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Cause::Backpressure => "backpressure",
+            Cause::Circuit => "circuit",
+        }
+    }
+}
+
+impl Hold {
+    /// A first hold for this cause, not probed yet.
+    pub fn new(until: Timestamp, cause: Cause) -> Hold {
+        Hold { until, probe: None, cause, round: 0 }
+    }
 }
 
 /// What the gate lets through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
-    /// Up to so many; none is a limit of zero.
-    Open { limit: u32 },
+    /// Up to so many. If that is fewer than wanted because of the rate, more at this time.
+    Open { limit: u32, more_at: Option<Timestamp> },
     /// One job, which becomes the probe.
     Probe,
     /// Nothing before this time.
@@ -44,8 +76,24 @@ pub fn gate(queue: &Queue, phase: Phase, running: u64, now: Timestamp) -> Gate {
         Some(Hold { probe: Some(_), .. }) => Gate::Shut,
         Some(hold) if hold.until > now => Gate::HeldUntil(hold.until),
         _ if free == 0 => Gate::Shut,
-        Some(_) => Gate::Probe,
-        None => Gate::Open { limit: free },
+        hold => match paced(queue, now) {
+            Pass::At(at) => Gate::HeldUntil(at),
+            Pass::Now(_) if hold.is_some() => Gate::Probe,
+            Pass::Now(room) => Gate::Open { limit: free.min(room), more_at: more_at(queue, room, now) },
+        },
+    }
+}
+
+fn paced(queue: &Queue, now: Timestamp) -> Pass {
+    queue.settings.rate_limit.map_or(Pass::Now(u32::MAX), |limit| queue.pace.pass(limit, now))
+}
+
+/// When the rate lets the next one through after `room` have gone out.
+fn more_at(queue: &Queue, room: u32, now: Timestamp) -> Option<Timestamp> {
+    let limit = queue.settings.rate_limit?;
+    match queue.pace.after(room, limit, now).pass(limit, now) {
+        Pass::At(at) => Some(at),
+        Pass::Now(_) => None,
     }
 }
 
@@ -58,7 +106,8 @@ pub fn hold_without(queue: &Queue, job: JobId) -> Option<Hold> {
 mod tests {
     use super::*;
     use crate::ids::{NamespaceId, QueueId};
-    use crate::queue::QueueSettings;
+    use crate::pace::Pace;
+    use crate::queue::{QueueSettings, RateLimit};
 
     fn queue() -> Queue {
         Queue {
@@ -68,6 +117,8 @@ mod tests {
             settings: QueueSettings::default(),
             paused: false,
             hold: None,
+            pace: Pace::default(),
+            secrets: None,
             version: 1,
             created_at: Timestamp::EPOCH,
             updated_at: Timestamp::EPOCH,
@@ -79,28 +130,49 @@ mod tests {
         let at = |millis| Timestamp::from_millis(millis);
         let mut queue = queue();
 
-        queue.hold = Some(Hold { until: at(50), probe: None });
+        queue.hold = Some(Hold::new(at(50), Cause::Backpressure));
         assert_eq!(gate(&queue, Phase::Leased, 0, at(49)), Gate::HeldUntil(at(50)));
         assert_eq!(gate(&queue, Phase::Leased, 0, at(50)), Gate::Probe);
 
-        queue.hold = Some(Hold { until: at(50), probe: Some(JobId::new(at(1), 7)) });
+        queue.hold = Some(Hold { probe: Some(JobId::new(at(1), 7)), ..Hold::new(at(50), Cause::Backpressure) });
         assert_eq!(gate(&queue, Phase::Leased, 1, at(60)), Gate::Shut);
     }
 
     #[test]
     fn concurrency_counts_what_is_running() {
         let mut queue = queue();
-        assert_eq!(gate(&queue, Phase::Leased, 1_000_000, Timestamp::EPOCH), Gate::Open { limit: u32::MAX });
+        assert_eq!(
+            gate(&queue, Phase::Leased, 1_000_000, Timestamp::EPOCH),
+            Gate::Open { limit: u32::MAX, more_at: None }
+        );
 
         queue.settings.concurrency = Some(3);
-        assert_eq!(gate(&queue, Phase::Leased, 1, Timestamp::EPOCH), Gate::Open { limit: 2 });
+        assert_eq!(gate(&queue, Phase::Leased, 1, Timestamp::EPOCH), Gate::Open { limit: 2, more_at: None });
         assert_eq!(gate(&queue, Phase::Leased, 5, Timestamp::EPOCH), Gate::Shut);
 
-        queue.hold = Some(Hold { until: Timestamp::EPOCH, probe: None });
+        queue.hold = Some(Hold::new(Timestamp::EPOCH, Cause::Backpressure));
         assert_eq!(gate(&queue, Phase::Leased, 2, Timestamp::EPOCH), Gate::Probe);
         assert_eq!(gate(&queue, Phase::Leased, 3, Timestamp::EPOCH), Gate::Shut, "a probe counts, too");
 
         queue.paused = true;
         assert_eq!(gate(&queue, Phase::Leased, 0, Timestamp::EPOCH), Gate::Shut);
+    }
+
+    #[test]
+    fn a_rate_lets_some_through_and_says_when_the_next_may_go() {
+        let at = |millis| Timestamp::from_millis(millis);
+        let mut queue = queue();
+        queue.settings.rate_limit = Some(RateLimit { limit: 50, per: std::time::Duration::from_secs(1) });
+
+        let Gate::Open { limit, more_at: Some(more_at) } = gate(&queue, Phase::Leased, 0, at(1000)) else {
+            panic!("the rate is not used yet");
+        };
+        queue.pace = queue.pace.after(limit, queue.settings.rate_limit.unwrap(), at(1000));
+        assert!((1..=3).contains(&limit) && more_at > at(1000));
+        assert_eq!(gate(&queue, Phase::Leased, 0, at(1000)), Gate::HeldUntil(more_at));
+        assert!(matches!(gate(&queue, Phase::Leased, 0, more_at), Gate::Open { .. }));
+
+        queue.hold = Some(Hold::new(at(1000), Cause::Backpressure));
+        assert_eq!(gate(&queue, Phase::Leased, 0, at(1000)), Gate::HeldUntil(more_at), "a probe keeps to the rate");
     }
 }

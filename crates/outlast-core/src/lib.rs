@@ -16,6 +16,8 @@ pub mod change;
 pub mod decide;
 pub mod alarm;
 pub mod gate;
+pub mod pace;
+pub mod breaker;
 pub mod answer;
 pub mod dedupe;
 pub mod invariants;

@@ -3,13 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::gate::Hold;
 use crate::ids::{NamespaceId, QueueId};
-use crate::retry::Backoff;
+use crate::pace::Pace;
+use crate::retry::{Backoff, Seconds};
 use crate::time::{DURATION_MAX, Timestamp, optional_seconds, seconds};
 
 /// A queue as stored. Every field is durable.
@@ -23,6 +25,10 @@ pub struct Queue {
     pub paused: bool,
     /// Backpressure in force, if any.
     pub hold: Option<Hold>,
+    /// How far the rate limit is used.
+    pub pace: Pace,
+    /// Signing secrets, sealed by the engine; nobody below it can read them.
+    pub secrets: Option<Arc<[u8]>>,
     /// +1 on each change of settings or pause; the `ETag` of the queue.
     pub version: u64,
     pub created_at: Timestamp,
@@ -38,6 +44,8 @@ pub enum Mode {
     Ack,
     /// Handed out by receive.
     Pull,
+    /// Each job is delivered to its own callback URL. For our own queue of callbacks; users cannot choose it.
+    Callback,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -233,6 +241,10 @@ pub mod range {
     pub const ANY: RangeInclusive<Duration> = Duration::ZERO..=DURATION_MAX;
 }
 
+/// The name of each namespace's own queue of completion callbacks.
+pub const CALLBACKS: &str = "_callbacks";
+const CALLBACK_DELAYS: [Duration; 3] = [Duration::from_secs(60), Duration::from_secs(600), Duration::from_secs(3600)];
+
 /// Concurrency of a push queue that sets none.
 pub const PUSH_CONCURRENCY_DEFAULT: u32 = 100;
 
@@ -283,8 +295,20 @@ impl QueueSettings {
         settings
     }
 
+    /// What the queue of completion callbacks starts with.
+    pub fn of_callbacks() -> QueueSettings {
+        QueueSettings {
+            mode: Mode::Callback,
+            max_attempts: 4,
+            backoff: Backoff::Schedule { delays: CALLBACK_DELAYS.map(Seconds).to_vec(), jitter: 0.2 },
+            // One endpoint that asks for a pause says nothing about the others.
+            backpressure_scope: Scope::Job,
+            ..QueueSettings::default()
+        }
+    }
+
     pub fn is_push(&self) -> bool {
-        matches!(self.mode, Mode::Standard | Mode::Ack)
+        self.mode != Mode::Pull
     }
 
     /// May pullers receive from this queue?
@@ -306,7 +330,7 @@ impl QueueSettings {
     /// The rules between fields; single fields were checked against [`range`] when they were read.
     pub fn problems(&self) -> Vec<FieldError> {
         let mut problems = Vec::new();
-        if self.is_push() && self.webhook_url.is_none() {
+        if matches!(self.mode, Mode::Standard | Mode::Ack) && self.webhook_url.is_none() {
             problems.push(FieldError::new("webhookUrl", "is required when mode is \"standard\" or \"ack\""));
         }
         if self.mode == Mode::Pull && self.webhook_url.is_some() {

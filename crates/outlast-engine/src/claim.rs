@@ -62,6 +62,7 @@ impl Engine {
                 held_until: None,
                 push_only: false,
                 look_again: None,
+                callbacks: false,
             }));
         }
         // If the caller goes away now, what he would have got goes back: others who wait must look again.

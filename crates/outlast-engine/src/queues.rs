@@ -17,7 +17,7 @@ impl Engine {
         expect: Expect,
     ) -> Result<Result<Saved, SaveRefusal>, Error> {
         let unheard = self.unheard(vec![Some(namespace)]);
-        let saved = unheard.heard(self.shared.store.save_queue(namespace, name, settings, expect).await)?;
+        let saved = unheard.heard(self.shared.store.save_queue(namespace, name, settings.into(), expect).await)?;
         if saved.is_ok() {
             self.shared.wakes.queue_changed(namespace, name);
         }

@@ -13,6 +13,7 @@ const KIND_STATE: u8 = 1;
 const KIND_ATTEMPT: u8 = 2;
 const KIND_RESULT: u8 = 3;
 const KIND_NOTE: u8 = 4;
+const KIND_CALLBACK: u8 = 5;
 
 /// Appends one event.
 pub fn append(bytes: &mut Vec<u8>, created_at: Timestamp, event: &Event) {
@@ -40,6 +41,10 @@ pub fn append(bytes: &mut Vec<u8>, created_at: Timestamp, event: &Event) {
             bytes.push(KIND_RESULT);
             put_number(bytes, offset);
             put_number(bytes, *length);
+        }
+        EventKind::Callback => {
+            bytes.push(KIND_CALLBACK);
+            put_number(bytes, offset);
         }
         EventKind::Note { text } => {
             bytes.push(KIND_NOTE);
@@ -152,6 +157,7 @@ impl Reader<'_> {
                 excerpt: self.text()?,
             }),
             KIND_RESULT => EventKind::Result { length: self.number()? },
+            KIND_CALLBACK => EventKind::Callback,
             KIND_NOTE => EventKind::Note { text: self.text()?? },
             _ => return None,
         };
@@ -196,7 +202,8 @@ mod tests {
     use super::*;
 
     fn all() -> Vec<EventKind> {
-        let mut kinds = vec![EventKind::Result { length: 300_000 }, EventKind::Note { text: "ä".into() }];
+        let mut kinds =
+            vec![EventKind::Result { length: 300_000 }, EventKind::Callback, EventKind::Note { text: "ä".into() }];
         for reason in Reason::ALL {
             kinds.push(EventKind::State { from: None, to: Status::Queued, reason });
         }

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outlast_core::queue::QueueSettings;
 use outlast_core::state::Phase;
 use outlast_core::{Command, Event, Job, JobId, NamespaceId, Queue, Refusal, Spec, Status, Timestamp};
 
 use crate::error::Error;
 use crate::keys::{KeyId, KeyRecord, NewKey};
 use crate::operations::{NewOperation, Operation, OperationId};
-use crate::queues::{Counts, DeleteRefusal, Expect, SaveRefusal, Saved};
+use crate::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
 
 /// Which jobs a caller may see. It is part of every verb that names a job, so that no query can forget it.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,12 +87,14 @@ pub struct Claimed {
     pub jobs: Vec<Job>,
     /// The earliest alarm among them.
     pub wake_at: Option<Timestamp>,
-    /// The queue is held: asking again before this time is useless.
+    /// The queue is held, or its rate used up: asking for more before this time is useless.
     pub held_until: Option<Timestamp>,
     /// The queue delivers to its webhook: asking is useless altogether.
     pub push_only: bool,
     /// This look was not complete; one after this time will be.
     pub look_again: Option<Duration>,
+    /// Jobs whose time was over were ended, and their callback URLs are to be told.
+    pub callbacks: bool,
 }
 
 /// One command for one job, by someone with this reach.
@@ -116,6 +117,8 @@ pub struct Applied {
     pub deleted: bool,
     /// It became eligible, or its ending made room: somebody waiting for the queue may try again.
     pub frees: bool,
+    /// It ended, and its callback URL is to be told: the namespace's queue of callbacks has one more.
+    pub callback: bool,
     pub wake_at: Option<Timestamp>,
 }
 
@@ -198,7 +201,7 @@ pub trait JobStore: Send + Sync {
         &self,
         namespace: NamespaceId,
         name: &str,
-        settings: QueueSettings,
+        draft: QueueDraft,
         expect: Expect,
     ) -> Result<Result<Saved, SaveRefusal>, Error>;
     async fn set_paused(&self, namespace: NamespaceId, name: &str, paused: bool) -> Result<Option<Arc<Queue>>, Error>;
@@ -214,6 +217,11 @@ pub trait JobStore: Send + Sync {
     ) -> Result<Vec<(Arc<Queue>, Counts)>, Error>;
     /// All queues of all namespaces with their counts, for the metrics.
     async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error>;
+
+    /// Deliveries that were under way when this store's last process ended. None where other nodes may be making them.
+    async fn interrupted(&self) -> Result<Vec<JobId>, Error>;
+    /// The key that secrets are sealed with in this store, by its fingerprint; `key` from now on if there was none.
+    async fn sealing_key(&self, key: i64) -> Result<i64, Error>;
 
     /// The number of a namespace, made if it is new.
     async fn namespace(&self, name: &str) -> Result<NamespaceId, Error>;

@@ -9,6 +9,7 @@ pub mod keys;
 pub mod operations;
 pub mod error;
 pub mod step;
+pub mod callback;
 pub mod history;
 pub mod live;
 mod ids;

@@ -21,6 +21,7 @@ mod batch;
 mod lane;
 mod writer;
 mod publish;
+mod callback;
 mod line;
 mod claim;
 mod apply;

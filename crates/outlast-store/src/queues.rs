@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use outlast_core::Queue;
 use outlast_core::state::Status;
+use outlast_core::{Queue, QueueSettings};
 
 /// A condition on saving a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,34 @@ impl Expect {
             }
             _ => None,
         }
+    }
+}
+
+/// A queue as it shall be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueDraft {
+    pub settings: QueueSettings,
+    /// `None` keeps what is there.
+    pub secrets: Option<Arc<[u8]>>,
+}
+
+impl From<QueueSettings> for QueueDraft {
+    fn from(settings: QueueSettings) -> QueueDraft {
+        QueueDraft { settings, secrets: None }
+    }
+}
+
+impl QueueDraft {
+    /// Would saving it change nothing?
+    pub fn is_present(&self, queue: &Queue) -> bool {
+        queue.settings == self.settings
+            && self.secrets.as_ref().is_none_or(|secrets| queue.secrets.as_ref() == Some(secrets))
+    }
+
+    /// The queue with this in place of what it has.
+    pub fn applied_to(&self, queue: &Queue) -> Queue {
+        let secrets = self.secrets.clone().or_else(|| queue.secrets.clone());
+        Queue { settings: self.settings.clone(), secrets, ..queue.clone() }
     }
 }
 

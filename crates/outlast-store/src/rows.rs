@@ -21,7 +21,7 @@ const RESULT_NONE: i64 = 0;
 const RESULT_INLINE: i64 = 1;
 const RESULT_OBJECT: i64 = 2;
 /// Added to a running job's phase when a finalised result waits.
-const UPLOAD: i64 = 16;
+pub(crate) const UPLOAD: i64 = 16;
 
 /// The columns that depend on the state, as they are stored.
 #[derive(Debug, Default)]

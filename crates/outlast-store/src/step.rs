@@ -7,11 +7,12 @@ use outlast_core::event::{EventKind, Reason};
 use outlast_core::gate::{Gate, gate};
 use outlast_core::queue::{DedupeBy, QueueSettings};
 use outlast_core::{
-    Change, Command, Entropy, Event, Job, Lease, NamespaceId, Queue, Refusal, Spec, State, Status, Timestamp, Update,
-    decide, invariants,
+    Change, Command, Effect, Entropy, Event, Job, Lease, NamespaceId, Queue, Refusal, Spec, State, Status, Timestamp,
+    Update, decide, invariants,
 };
 use sha2::{Digest, Sha256};
 
+use crate::callback;
 use crate::jobs::{Claim, Claimed};
 
 /// What an engine writes for one command.
@@ -27,6 +28,8 @@ pub enum Step {
         update: Box<Update>,
         wake_at: Option<Timestamp>,
         frees: bool,
+        /// The job that tells how this one ended, for the namespace's queue of callbacks.
+        callback: Option<Box<Spec>>,
     },
     Delete,
 }
@@ -52,7 +55,19 @@ pub fn step(
     }
     let wake_at = alarm(&update.job, queue);
     let frees = frees(job, &update);
-    Ok(Step::Update { update, wake_at, frees })
+    let callback = callback_of(&update, queue);
+    Ok(Step::Update { update, wake_at, frees, callback })
+}
+
+fn callback_of(update: &Update, queue: &Queue) -> Option<Box<Spec>> {
+    if !update.effects.contains(&Effect::Callback) {
+        return None;
+    }
+    let result = update.effects.iter().find_map(|effect| match effect {
+        Effect::KeepResult(text) => Some(&**text),
+        _ => None,
+    });
+    Some(Box::new(callback::spec(&update.job, queue, result)))
 }
 
 /// A job that becomes eligible, and one that ends and so makes room under a limit or lifts a hold.
@@ -112,7 +127,11 @@ pub(crate) fn label(namespace: NamespaceId, name: &str, value: &str) -> String {
 pub(crate) fn admit(queue: Arc<Queue>, want: &Claim, running: u64, now: Timestamp) -> (Claimed, usize) {
     let (mut held_until, mut push_only) = (None, false);
     let limit = match gate(&queue, want.phase, running, now) {
-        Gate::Open { limit } => usize::try_from(limit).unwrap_or(usize::MAX).min(want.limit),
+        Gate::Open { limit, more_at } => {
+            let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+            held_until = more_at.filter(|_| limit <= want.limit);
+            limit.min(want.limit)
+        }
         Gate::Probe => want.limit.min(1),
         Gate::Shut => 0,
         Gate::PushOnly => {
@@ -124,7 +143,10 @@ pub(crate) fn admit(queue: Arc<Queue>, want: &Claim, running: u64, now: Timestam
             0
         }
     };
-    (Claimed { queue, jobs: Vec::new(), wake_at: None, held_until, push_only, look_again: None }, limit)
+    (
+        Claimed { queue, jobs: Vec::new(), wake_at: None, held_until, push_only, look_again: None, callbacks: false },
+        limit,
+    )
 }
 
 /// Present lease of a running job.

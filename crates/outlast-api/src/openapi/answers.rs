@@ -158,7 +158,7 @@ fn queue() -> Value {
     }
     let counts: Map<String, Value> = STATUSES.iter().map(|status| ((*status).to_owned(), count())).collect();
     let state = json!({
-        "paused": flag(), "hold": maybe(object(json!({"until": time(), "probing": flag()}), &[])), "version": count(),
+        "paused": flag(), "hold": maybe(hold()), "version": count(),
         "createdAt": time(), "updatedAt": time(), "counts": object(Value::Object(counts), &[]),
     });
     if let Value::Object(state) = state {
@@ -201,6 +201,16 @@ fn refer(name: &str) -> Value {
 
 fn list(of: Value) -> Value {
     json!({"type": "array", "items": of})
+}
+
+fn hold() -> Value {
+    let reason = json!({"type": "string", "enum": ["backpressure", "circuit"]});
+    object(
+        json!({
+            "reason": reason, "until": time(), "probing": flag(), "probe": maybe(id()), "round": count(),
+        }),
+        &[],
+    )
 }
 
 fn maybe(schema: Value) -> Value {

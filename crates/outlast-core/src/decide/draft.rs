@@ -3,7 +3,7 @@
 use crate::change::{Change, Effect, Update};
 use crate::event::{Event, EventKind, Reason};
 use crate::job::Job;
-use crate::queue::Queue;
+use crate::queue::{Mode, Queue};
 use crate::state::{CancelReason, FailReason, PendingReason, ResultMeta, Running, State};
 use crate::time::Timestamp;
 
@@ -39,9 +39,13 @@ impl<'a> Draft<'a> {
         self.effects.push(effect);
     }
 
-    /// Moves the job and logs the move.
+    /// Moves the job and logs the move. The move to an end is always the last entry of a run.
     pub(super) fn go(&mut self, to: State, reason: Reason) {
         let from = Some(self.job.status());
+        if ends_run(&to) && self.job.spec.callback_url.is_some() && self.queue.settings.mode != Mode::Callback {
+            self.event(EventKind::Callback);
+            self.effect(Effect::Callback);
+        }
         if let State::Queued { .. } = to {
             self.job.queued_at = Some(self.now);
         }
@@ -94,4 +98,8 @@ impl<'a> Draft<'a> {
         self.job.version += 1;
         Change::Update(Box::new(Update { job: self.job, events: self.events, effects: self.effects }))
     }
+}
+
+fn ends_run(state: &State) -> bool {
+    matches!(state, State::Succeeded { .. } | State::Failed { .. } | State::Cancelled { .. })
 }

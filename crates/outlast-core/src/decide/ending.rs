@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use crate::breaker::cool_down;
 use crate::change::{Change, Effect, Refusal};
 use crate::command::{Evidence, Outcome, OutcomeKind};
 use crate::entropy::Entropy;
 use crate::event::{Attempt, EXCERPT_BYTES_MAX, EventKind, Reason};
-use crate::gate::Hold;
+use crate::gate::{Cause, Hold};
 use crate::ids::Lease;
 use crate::job::Ended;
 use crate::queue::{Queue, Scope, range};
@@ -52,7 +53,7 @@ pub(super) fn report(
                 false => draft.failed(FailReason::NotRetryable),
             }
         }
-        Outcome::Defer { retry_after, scope } => defer(&mut draft, retry_after, scope, error),
+        Outcome::Defer { retry_after, scope, cause } => defer(&mut draft, retry_after, scope, (cause, error)),
         Outcome::Release => {
             // Handed back keeps its place: it goes out again before younger jobs of its priority.
             let ready_at = draft.job.queued_at.unwrap_or(draft.now);
@@ -77,13 +78,23 @@ fn repeated(draft: &Draft<'_>, lease: Option<Lease>, kind: OutcomeKind) -> Optio
 }
 
 /// Free of charge, but bounded in number and age.
-fn defer(draft: &mut Draft<'_>, retry_after: Option<Duration>, scope: Option<Scope>, error: Option<Box<str>>) {
+fn defer(
+    draft: &mut Draft<'_>,
+    retry_after: Option<Duration>,
+    scope: Option<Scope>,
+    (cause, error): (Cause, Option<Box<str>>),
+) {
     let settings = &draft.queue.settings;
-    let wait = retry_after.unwrap_or(settings.backpressure_delay).min(*range::RETRY_AFTER.end());
+    let round = round(draft, cause);
+    let unasked = match cause {
+        Cause::Backpressure => settings.backpressure_delay,
+        Cause::Circuit => cool_down(round),
+    };
+    let wait = retry_after.unwrap_or(unasked).min(*range::RETRY_AFTER.end());
     let until = draft.now.plus(wait);
     if scope.unwrap_or(settings.backpressure_scope) == Scope::Queue {
         let until = draft.queue.hold.map_or(until, |hold| hold.until.max(until));
-        draft.effect(Effect::SetHold(Some(Hold { until, probe: None })));
+        draft.effect(Effect::SetHold(Some(Hold { until, probe: None, cause, round })));
     }
     if let Some(error) = error {
         draft.job.last_error = Some(error);
@@ -96,6 +107,12 @@ fn defer(draft: &mut Draft<'_>, retry_after: Option<Duration>, scope: Option<Sco
     }
     draft.job.deferrals += 1;
     draft.wait(wait, PendingReason::Deferred, Reason::Deferred);
+}
+
+/// Counts the probes in a row that found the same cause again.
+fn round(draft: &Draft<'_>, cause: Cause) -> u32 {
+    let same = draft.queue.hold.filter(|hold| hold.cause == cause);
+    same.map_or(0, |hold| hold.round.saturating_add(u32::from(hold.probe == Some(draft.job.id))))
 }
 
 /// One attempt is used up: the next one follows after its backoff, or the job is a dead letter.

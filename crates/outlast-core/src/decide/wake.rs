@@ -5,7 +5,7 @@ use crate::alarm::{alarm, hard_deadline, lease_deadline, waiting_deadline};
 use crate::change::{Change, Effect};
 use crate::entropy::Entropy;
 use crate::event::Reason;
-use crate::state::{CancelReason, Ending, Running, State};
+use crate::state::{CancelReason, Ending, Phase, Running, State};
 use crate::time::Timestamp;
 
 use super::draft::Draft;
@@ -59,6 +59,10 @@ fn loss(draft: &Draft<'_>, running: &Running, now: Timestamp) -> Ending {
     }
     if passed(hard_deadline(&draft.job, draft.queue, running)) {
         return Ending::HardTimeLimit;
+    }
+    if running.phase == Phase::Delivering {
+        // Who delivers reports before its lease ends, so whoever did it is gone.
+        return Ending::Unknown;
     }
     match lease_deadline(&draft.job, draft.queue, running) < running.expires_at {
         true => Ending::HeartbeatLost,

@@ -209,15 +209,17 @@ fn apply_one(order: &Order, tx: &mut Tx<'_>) -> Result<Result<Applied, Declined>
         changed: false,
         deleted: false,
         frees: false,
+        callback: false,
         wake_at: after.and_then(|record| record.wake_at),
     };
     match done {
         None => return Ok(Err(Declined::NotFound)),
         Some(Transition::Refused(refusal)) => return Ok(Err(Declined::Refused(refusal))),
         Some(Transition::Unchanged) => {}
-        Some(Transition::Changed { frees }) => {
+        Some(Transition::Changed { frees, callback }) => {
             applied.changed = true;
             applied.frees = frees;
+            applied.callback = callback;
         }
         Some(Transition::Deleted) => {
             applied.changed = true;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use futures_util::future::{BoxFuture, join_all};
-use outlast_core::{Status, Timestamp};
+use outlast_core::gate::{Cause, Hold};
+use outlast_core::{QueueId, Status, Timestamp};
 use tokio_postgres::Error;
 use tokio_postgres::types::Type;
 
@@ -12,6 +13,7 @@ use super::packed::pack;
 use super::rows::{Record, spec_json};
 use super::session::{Parameter, Session, Sql};
 use super::write::{Entry, Fate, Place, Writes};
+use crate::history::code;
 
 /// Everything that is to be sent, borrowed from the writes.
 #[derive(Default)]
@@ -34,13 +36,22 @@ pub(super) struct Batch<'w> {
     keys: Pairs,
     keys_gone: Pairs,
     holds: Holds,
+    paces: (Vec<i32>, Vec<i64>),
     set_aside: Vec<i64>,
     tally: BTreeMap<i32, [i64; 7]>,
     tally_columns: (Vec<i32>, Vec<i16>, [Vec<i64>; 7]),
 }
 
-/// Queues with the end of their hold and its probe.
-type Holds = (Vec<i32>, Vec<Option<i64>>, Vec<Option<Vec<u8>>>);
+/// Queues with their hold: its end, probe, cause and round.
+#[derive(Default)]
+struct Holds {
+    queue: Vec<i32>,
+    until: Vec<Option<i64>>,
+    probe: Vec<Option<Vec<u8>>>,
+    cause: Vec<i16>,
+    round: Vec<i32>,
+}
+
 type Pairs = (Vec<i64>, Vec<i64>);
 
 /// Rows of `turn`, and of `dead`, which has only the first and the last column.
@@ -50,6 +61,16 @@ struct Turns {
     place: Vec<i16>,
     at: Vec<i64>,
     seq: Vec<i64>,
+}
+
+impl Holds {
+    fn push(&mut self, queue: QueueId, hold: Option<Hold>) {
+        self.queue.push(queue.0.cast_signed());
+        self.until.push(hold.map(|hold| hold.until.as_millis()));
+        self.probe.push(hold.and_then(|hold| hold.probe).map(|probe| probe.as_u128().to_be_bytes().to_vec()));
+        self.cause.push(hold.map_or(0, |hold| i16::from(code(&Cause::ALL, hold.cause))));
+        self.round.push(hold.map_or(0, |hold| hold.round.cast_signed()));
+    }
 }
 
 /// Rows of `job`.
@@ -137,10 +158,11 @@ impl<'w> Batch<'w> {
         keys_gone.sort_unstable();
         keys_gone.into_iter().for_each(|pair| push(&mut batch.keys_gone, pair));
         for (queue, hold) in &writes.holds {
-            batch.holds.0.push(queue.0.cast_signed());
-            batch.holds.1.push(hold.map(|hold| hold.until.as_millis()));
-            let probe = hold.and_then(|hold| hold.probe);
-            batch.holds.2.push(probe.map(|probe| probe.as_u128().to_be_bytes().to_vec()));
+            batch.holds.push(*queue, *hold);
+        }
+        for (queue, pace) in &writes.paces {
+            batch.paces.0.push(queue.0.cast_signed());
+            batch.paces.1.push(pace.0);
         }
         batch.set_aside.clone_from(&writes.set_aside);
         batch.count(slot);
@@ -257,7 +279,10 @@ impl<'w> Batch<'w> {
         add(&TAKE_KEYS, self.keys.0.len(), vec![&self.keys.0, &self.keys.1]);
         add(&DROP_KEYS, self.keys_gone.0.len(), vec![&self.keys_gone.0, &self.keys_gone.1]);
         add(&DELETE_KEYS, self.keys_gone.0.len(), vec![&self.keys_gone.0]);
-        add(&UPDATE_HOLDS, self.holds.0.len(), vec![&self.holds.0, &self.holds.1, &self.holds.2]);
+        let holds = &self.holds;
+        let hold: Vec<Parameter<'b>> = vec![&holds.queue, &holds.until, &holds.probe, &holds.cause, &holds.round];
+        add(&UPDATE_HOLDS, holds.queue.len(), hold);
+        add(&UPDATE_PACES, self.paces.0.len(), vec![&self.paces.0, &self.paces.1]);
         add(&SET_ASIDE, self.set_aside.len(), vec![&self.set_aside]);
         let (queue, slot, [pending, queued, running, succeeded, failed, cancelled, expired]) = &self.tally_columns;
         let tally: Vec<Parameter<'_>> =
@@ -355,10 +380,15 @@ static DELETE_KEYS: Sql =
 static UPDATE_HOLDS: Sql = Sql {
     text: "
         UPDATE queue
-        SET hold_until = new.hold_until, hold_probe = new.hold_probe
-        FROM unnest($1, $2, $3) AS new (id, hold_until, hold_probe)
+        SET hold_until = new.hold_until, hold_probe = new.hold_probe, hold_cause = new.hold_cause,
+            hold_round = new.hold_round
+        FROM unnest($1, $2, $3, $4, $5) AS new (id, hold_until, hold_probe, hold_cause, hold_round)
         WHERE queue.id = new.id",
-    types: &[I4, I8, BYTES],
+    types: &[I4, I8, BYTES, I2, I4],
+};
+static UPDATE_PACES: Sql = Sql {
+    text: "UPDATE queue SET pace = new.pace FROM unnest($1, $2) AS new (id, pace) WHERE queue.id = new.id",
+    types: &[I4, I8],
 };
 static SET_ASIDE: Sql = Sql { text: "DELETE FROM turn WHERE seq = ANY ($1)", types: &[I8] };
 pub(super) static COUNT: Sql = Sql {

@@ -145,7 +145,8 @@ pub(super) fn looks_wide(claim: &Claim, shared: &Shared) -> bool {
 
 /// Nothing but the jobs themselves decides how many go out, so claimers need not wait for each other.
 fn is_wide(queue: &Queue) -> bool {
-    queue.hold.is_none() && queue.settings.concurrency_limit().is_none()
+    let settings = &queue.settings;
+    queue.hold.is_none() && settings.concurrency_limit().is_none() && settings.rate_limit.is_none()
 }
 
 /// Is the queue, as last seen, worth a look in the first flight?
@@ -263,6 +264,7 @@ fn hand_out(seq: i64, ask: &Claim, claimed: &mut Claimed, tx: &mut Tx<'_>) -> Re
     if let Some(Transition::Refused(refusal)) = done {
         return Err(Error::Corrupt(format!("job row {seq} stands in line as queued: {refusal}")).into());
     }
+    claimed.callbacks |= matches!(done, Some(Transition::Changed { callback: true, .. }));
     // A job whose time was over while it waited is cancelled by this and not handed out.
     if let Some(record) = tx.writes.get(seq)
         && record.job.status() == Status::Running

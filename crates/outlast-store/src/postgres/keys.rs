@@ -20,6 +20,19 @@ static INSERT_NAMESPACE: Sql = Sql {
     types: &[Type::TEXT],
 };
 
+static KEEP_SEALING_KEY: Sql = Sql {
+    text: "INSERT INTO meta (name, value) VALUES ('sealing_key', $1) ON CONFLICT (name) DO NOTHING",
+    types: &[Type::INT8],
+};
+static SEALING_KEY: Sql = Sql { text: "SELECT value FROM meta WHERE name = 'sealing_key'", types: &[] };
+
+pub(super) async fn sealing_key(key: i64, tx: &mut Tx<'_>) -> Result<i64, Fault> {
+    tx.begin_write().await?;
+    tx.session.execute(&KEEP_SEALING_KEY, &[&key]).await?;
+    let rows = tx.session.query(&SEALING_KEY, &[]).await?;
+    Ok(rows.first().map_or(key, |row| row.get(0)))
+}
+
 /// Two nodes that bring the same key along at the same time add it once.
 static INSERT_KEY: Sql = Sql {
     text: "

@@ -251,7 +251,12 @@ impl Desk<'_> {
     }
 }
 
-fn create(queue: &Queue, spec: Arc<Spec>, seq: i64, tx: &mut Tx<'_>) -> (Job, Option<outlast_core::Timestamp>) {
+pub(super) fn create(
+    queue: &Queue,
+    spec: Arc<Spec>,
+    seq: i64,
+    tx: &mut Tx<'_>,
+) -> (Job, Option<outlast_core::Timestamp>) {
     let ids = tx.shared.ids;
     let mut job = Job::admit(ids.id(seq, tx.now), queue.id, spec, tx.now);
     let event = birth(&mut job);

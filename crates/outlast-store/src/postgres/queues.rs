@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use outlast_core::{NamespaceId, Queue, QueueSettings, Status};
+use outlast_core::{NamespaceId, Queue, Status};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -11,7 +11,7 @@ use super::session::Sql;
 use super::shared::Shared;
 use super::transact::{Fault, Tx};
 use crate::error::Error;
-use crate::queues::{Counts, DeleteRefusal, Expect, SaveRefusal, Saved};
+use crate::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
 
 /// For changes: publishers, who hold the row against deletion, need not be waited for.
 static LOCK_TO_CHANGE: Sql = Sql {
@@ -24,23 +24,23 @@ static LOCK: Sql = Sql {
 };
 static INSERT: Sql = Sql {
     text: concat!(
-        "INSERT INTO queue (namespace, name, settings, paused, version, created_at, updated_at)
-         VALUES ($1, $2, $3, false, 1, $4, $4)
+        "INSERT INTO queue (namespace, name, settings, paused, version, created_at, updated_at, secrets)
+         VALUES ($1, $2, $3, false, 1, $4, $4, $5)
          ON CONFLICT (namespace, name) DO NOTHING
          RETURNING ",
         queue_columns!()
     ),
-    types: &[Type::INT4, Type::TEXT, Type::TEXT, Type::INT8],
+    types: &[Type::INT4, Type::TEXT, Type::TEXT, Type::INT8, Type::BYTEA],
 };
 static UPDATE: Sql = Sql {
     text: concat!(
         "UPDATE queue
-         SET settings = $2, paused = $3, version = version + 1, updated_at = $4
+         SET settings = $2, paused = $3, version = version + 1, updated_at = $4, secrets = $5
          WHERE id = $1
          RETURNING ",
         queue_columns!()
     ),
-    types: &[Type::INT4, Type::TEXT, Type::BOOL, Type::INT8],
+    types: &[Type::INT4, Type::TEXT, Type::BOOL, Type::INT8, Type::BYTEA],
 };
 static HAS_JOBS: Sql = Sql { text: "SELECT EXISTS (SELECT FROM job WHERE queue = $1)", types: &[Type::INT4] };
 static DELETE: Sql = Sql {
@@ -79,7 +79,7 @@ async fn lock(sql: &Sql, namespace: NamespaceId, name: &str, tx: &mut Tx<'_>) ->
 pub(super) async fn save(
     namespace: NamespaceId,
     name: &str,
-    settings: &QueueSettings,
+    draft: &QueueDraft,
     expect: Expect,
     tx: &mut Tx<'_>,
 ) -> Result<Result<Saved, SaveRefusal>, Fault> {
@@ -90,22 +90,32 @@ pub(super) async fn save(
             return Ok(Err(refusal));
         }
         match present {
-            Some(queue) if queue.settings == *settings => return Ok(Ok(Saved { queue, created: false })),
+            Some(queue) if draft.is_present(&queue) => return Ok(Ok(Saved { queue, created: false })),
             Some(queue) => {
-                let queue = update(&Queue { settings: settings.clone(), ..Queue::clone(&queue) }, tx).await?;
+                let queue = update(&draft.applied_to(&queue), tx).await?;
                 return Ok(Ok(Saved { queue, created: false }));
             }
             None => {
-                let (json, now) = (settings_json(settings)?, tx.now.as_millis());
-                let made = tx.session.query(&INSERT, &[&namespace.0.cast_signed(), &name, &json, &now]).await?;
-                if let Some(row) = made.first() {
-                    let queue = tx.shared.registry.queue(row, 0)?;
+                if let Some(queue) = insert(namespace, name, draft, tx).await? {
                     return Ok(Ok(Saved { queue, created: true }));
                 }
                 // Somebody else made it in between: look again.
             }
         }
     }
+}
+
+/// `None` when somebody else has made it.
+pub(super) async fn insert(
+    namespace: NamespaceId,
+    name: &str,
+    draft: &QueueDraft,
+    tx: &mut Tx<'_>,
+) -> Result<Option<Arc<Queue>>, Fault> {
+    let (json, now) = (settings_json(&draft.settings)?, tx.now.as_millis());
+    let secrets = draft.secrets.as_deref();
+    let made = tx.session.query(&INSERT, &[&namespace.0.cast_signed(), &name, &json, &now, &secrets]).await?;
+    Ok(made.first().map(|row| tx.shared.registry.queue(row, 0)).transpose()?)
 }
 
 pub(super) async fn set_paused(
@@ -157,7 +167,8 @@ pub(super) async fn lock_whole(queue: &Queue, tx: &mut Tx<'_>) -> Result<bool, F
 
 async fn update(queue: &Queue, tx: &mut Tx<'_>) -> Result<Arc<Queue>, Fault> {
     let (json, now) = (settings_json(&queue.settings)?, tx.now.as_millis());
-    let rows = tx.session.query(&UPDATE, &[&queue.id.0.cast_signed(), &json, &queue.paused, &now]).await?;
+    let secrets = queue.secrets.as_deref();
+    let rows = tx.session.query(&UPDATE, &[&queue.id.0.cast_signed(), &json, &queue.paused, &now, &secrets]).await?;
     let row = rows.first().ok_or_else(|| Error::Corrupt(format!("queue {} is gone under its lock", queue.id.0)))?;
     Ok(tx.shared.registry.queue(row, 0)?)
 }

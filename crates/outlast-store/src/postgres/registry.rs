@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use outlast_core::gate::Hold;
+use outlast_core::gate::{Cause, Hold};
+use outlast_core::pace::Pace;
 use outlast_core::{JobId, NamespaceId, Queue, QueueId, QueueSettings, Timestamp};
 use tokio_postgres::Row;
 
@@ -15,13 +16,14 @@ use crate::error::Error;
 macro_rules! queue_columns {
     () => {
         "queue.id, queue.namespace, queue.name, queue.settings, queue.paused, queue.hold_until, queue.hold_probe,
-         queue.version, queue.created_at, queue.updated_at"
+         queue.version, queue.created_at, queue.updated_at, queue.hold_cause, queue.hold_round, queue.pace,
+         queue.secrets"
     };
 }
 pub(super) use queue_columns;
 
 /// How many they are: what a statement selects besides stands behind them.
-pub(super) const QUEUE_COLUMNS: usize = 10;
+pub(super) const QUEUE_COLUMNS: usize = 14;
 
 /// A queue and the text of its settings.
 type Seen = (Arc<Queue>, Arc<str>);
@@ -48,6 +50,8 @@ impl Registry {
         let version = get::<i64>(row, at + 7)?.cast_unsigned();
         let paused: bool = get(row, at + 4)?;
         let hold = hold(row, at)?;
+        let pace = Pace(get(row, at + 12)?);
+        let secrets: Option<&[u8]> = get(row, at + 13)?;
         let text: &str = get(row, at + 3)?;
         let known = self.queues.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
         let known = known.filter(|(_, known)| **known == *text);
@@ -55,6 +59,8 @@ impl Registry {
             && known.version == version
             && known.paused == paused
             && known.hold == hold
+            && known.pace == pace
+            && known.secrets.as_deref() == secrets
         {
             return Ok(Arc::clone(known));
         }
@@ -69,6 +75,8 @@ impl Registry {
             settings,
             paused,
             hold,
+            pace,
+            secrets: secrets.map(Arc::from),
             version,
             created_at: Timestamp::from_millis(get(row, at + 8)?),
             updated_at: Timestamp::from_millis(get(row, at + 9)?),
@@ -102,7 +110,10 @@ fn hold(row: &Row, at: usize) -> Result<Option<Hold>, Error> {
     let probe = get::<Option<&[u8]>>(row, at + 6)?.map(<[u8; 16]>::try_from).transpose();
     let probe = probe.map_err(|_| Error::Corrupt("column hold_probe of a queue".to_owned()))?;
     let probe = probe.and_then(|bytes| JobId::from_u128(u128::from_be_bytes(bytes)));
-    Ok(Some(Hold { until: Timestamp::from_millis(until), probe }))
+    let cause = usize::try_from(get::<i16>(row, at + 10)?).ok().and_then(|cause| Cause::ALL.get(cause));
+    let cause = *cause.ok_or_else(|| Error::Corrupt("column hold_cause of a queue".to_owned()))?;
+    let round = get::<i32>(row, at + 11)?.cast_unsigned();
+    Ok(Some(Hold { until: Timestamp::from_millis(until), probe, cause, round }))
 }
 
 fn settings(json: &str) -> Result<QueueSettings, Error> {

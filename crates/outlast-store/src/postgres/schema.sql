@@ -15,7 +15,8 @@ CREATE TABLE namespace (
     name text NOT NULL UNIQUE
 );
 
--- settings is the JSON of every setting, as the API shows it. hold_probe is the id of a job.
+-- settings is the JSON of every setting, as the API shows it. hold_probe is the id of a job. pace is when the rate limit
+-- is unused again, in microseconds since 1970. secrets are sealed.
 CREATE TABLE queue (
     id         integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     namespace  integer NOT NULL,
@@ -27,6 +28,10 @@ CREATE TABLE queue (
     version    bigint NOT NULL,
     created_at bigint NOT NULL,
     updated_at bigint NOT NULL,
+    hold_cause smallint NOT NULL DEFAULT 0,
+    hold_round integer NOT NULL DEFAULT 0,
+    pace       bigint NOT NULL DEFAULT 0,
+    secrets    bytea,
     UNIQUE (namespace, name)
 ) WITH (fillfactor = 50);
 

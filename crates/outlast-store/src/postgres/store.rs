@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outlast_core::{Clock, Event, JobId, NamespaceId, Queue, QueueSettings};
+use outlast_core::{Clock, Event, JobId, NamespaceId, Queue};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_postgres::Client;
@@ -30,7 +30,7 @@ use crate::jobs::{
 };
 use crate::keys::{KeyId, KeyRecord, NewKey};
 use crate::operations::{NewOperation, Operation, OperationId};
-use crate::queues::{Counts, DeleteRefusal, Expect, SaveRefusal, Saved};
+use crate::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
 
 /// Transactions under way at once. A second one would halve the groups and cost more than its overlap gains; the other
 /// nodes overlap anyway.
@@ -210,13 +210,13 @@ impl JobStore for PostgresStore {
         &self,
         namespace: NamespaceId,
         name: &str,
-        settings: QueueSettings,
+        draft: QueueDraft,
         expect: Expect,
     ) -> Result<Result<Saved, SaveRefusal>, Error> {
-        let (name, settings) = (Arc::<str>::from(name), Arc::new(settings));
+        let (name, draft) = (Arc::<str>::from(name), Arc::new(draft));
         self.transact(move |tx| {
-            let (name, settings) = (Arc::clone(&name), Arc::clone(&settings));
-            Box::pin(async move { queues::save(namespace, &name, &settings, expect, tx).await })
+            let (name, draft) = (Arc::clone(&name), Arc::clone(&draft));
+            Box::pin(async move { queues::save(namespace, &name, &draft, expect, tx).await })
         })
         .await
     }
@@ -254,6 +254,15 @@ impl JobStore for PostgresStore {
 
     async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
         queues::census(&self.shared).await
+    }
+
+    /// Other nodes may be making them; what nobody makes is found by its lease.
+    async fn interrupted(&self) -> Result<Vec<JobId>, Error> {
+        Ok(Vec::new())
+    }
+
+    async fn sealing_key(&self, key: i64) -> Result<i64, Error> {
+        self.transact(move |tx| Box::pin(async move { keys::sealing_key(key, tx).await })).await
     }
 
     async fn namespace(&self, name: &str) -> Result<NamespaceId, Error> {

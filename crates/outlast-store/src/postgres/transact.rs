@@ -15,6 +15,7 @@ use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::types::Type;
 
 use super::batch::Batch;
+use super::callback;
 use super::registry::queue_columns;
 use super::rows::record;
 use super::session::{Parameter, Session, Sql};
@@ -321,7 +322,11 @@ impl Shared {
         session.begun();
         let mut tx =
             Tx { session: &session, shared: self, now: Timestamp::EPOCH, number: None, writes: Writes::default() };
-        let ran = match timeout(patience, work.run(&mut tx)).await {
+        let working = async {
+            let answer = work.run(&mut tx).await?;
+            callback::publish(&mut tx).await.map(|()| answer)
+        };
+        let ran = match timeout(patience, working).await {
             Ok(ran) => ran,
             Err(_) => Err(Fault::Silent),
         };

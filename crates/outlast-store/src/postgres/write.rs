@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map};
 use std::sync::Arc;
 
 use outlast_core::gate::{Hold, hold_without};
-use outlast_core::{Command, Effect, Entropy, Queue, QueueId, Refusal, Spec, State, Status, Timestamp, Update};
+use outlast_core::pace::Pace;
+use outlast_core::{
+    Command, Effect, Entropy, NamespaceId, Queue, QueueId, Refusal, Spec, State, Status, Timestamp, Update,
+};
 
 use super::batch::Batch;
 use super::marks::Rank;
@@ -92,7 +95,7 @@ pub(super) enum Fate {
 pub(super) enum Transition {
     Refused(Refusal),
     Unchanged,
-    Changed { frees: bool },
+    Changed { frees: bool, callback: bool },
     Deleted,
 }
 
@@ -107,9 +110,12 @@ pub(super) struct Around<'e> {
 pub(super) struct Writes {
     entries: BTreeMap<i64, Entry>,
     queues: HashMap<QueueId, Arc<Queue>>,
-    /// Queues whose hold this transaction has decided on: newer than any reading.
+    /// Queues whose hold or pace this transaction has decided on: newer than any reading.
     decided: BTreeSet<QueueId>,
     pub(super) holds: BTreeMap<QueueId, Option<Hold>>,
+    pub(super) paces: BTreeMap<QueueId, Pace>,
+    /// Jobs to be made that tell how others ended, by namespace.
+    pub(super) callbacks: Vec<(NamespaceId, Arc<Spec>)>,
     pub(super) payloads: BTreeMap<i64, Arc<str>>,
     pub(super) results: BTreeMap<i64, Option<Arc<str>>>,
     pub(super) history: Vec<(i64, i64, Vec<u8>)>,
@@ -201,9 +207,11 @@ impl Writes {
                 self.delete(seq, around.ids);
                 Transition::Deleted
             }
-            Ok(Step::Update { update, wake_at, frees }) => {
+            Ok(Step::Update { update, wake_at, frees, callback }) => {
                 self.update(seq, &queue, *update, wake_at)?;
-                Transition::Changed { frees }
+                let has_callback = callback.is_some();
+                self.callbacks.extend(callback.map(|spec| (queue.namespace, Arc::from(spec))));
+                Transition::Changed { frees, callback: has_callback }
             }
         }))
     }
@@ -231,6 +239,9 @@ impl Writes {
                     self.results.insert(seq, None);
                 }
                 Effect::SetHold(hold) => self.set_hold(queue.id, hold),
+                Effect::SetPace(pace) => self.set_pace(queue.id, pace),
+                // Made from the whole step, see `transition`.
+                Effect::Callback => {}
                 // Checkpoints come with the issue that stores them; there is nothing to drop yet.
                 Effect::DropCheckpoints => {}
             }
@@ -267,6 +278,15 @@ impl Writes {
         }
     }
 
+    fn set_pace(&mut self, queue: QueueId, pace: Pace) {
+        self.decided.insert(queue);
+        self.paces.insert(queue, pace);
+        if let Some(present) = self.queues.get(&queue) {
+            let paced = Arc::new(Queue { pace, ..Queue::clone(present) });
+            self.queues.insert(queue, paced);
+        }
+    }
+
     /// Did a job leave its line unclaimed, which the database does not know yet?
     pub(super) fn has_left_line(&self) -> bool {
         !self.set_aside.is_empty() || self.entries.values().any(Entry::has_left_line)
@@ -298,6 +318,7 @@ impl Writes {
         batch.send(session).await?;
         drop(batch);
         self.lined_up = done.lined_up();
+        self.callbacks = std::mem::take(&mut done.callbacks);
         self.queues = done.queues;
         self.decided = done.decided;
         let entries = std::mem::take(&mut done.entries);

@@ -1,5 +1,7 @@
 //! Commands on single jobs inside the writer, and the jobs whose alarm has rung.
 
+use outlast_core::JobId;
+
 use super::write::Transition;
 use super::writer::{Core, Fault};
 use crate::jobs::{Applied, Declined, Due, Order};
@@ -26,6 +28,7 @@ impl Core<'_> {
             changed: false,
             deleted: false,
             frees: false,
+            callback: false,
             wake_at: record.wake_at,
         };
         match transition {
@@ -34,9 +37,10 @@ impl Core<'_> {
                 return Ok(Err(Declined::Refused(refusal)));
             }
             Transition::Unchanged => self.keep(record),
-            Transition::Changed { frees } => {
+            Transition::Changed { frees, callback } => {
                 applied.changed = true;
                 applied.frees = frees;
+                applied.callback = callback;
                 self.keep(record);
             }
             Transition::Deleted => {
@@ -63,6 +67,22 @@ impl Core<'_> {
             }
         }
         Ok(due)
+    }
+
+    pub(super) fn interrupted(&mut self) -> Result<Vec<JobId>, Fault> {
+        let mut jobs = Vec::new();
+        for seq in self.interrupted.clone() {
+            match self.take(seq) {
+                Ok(record) => {
+                    jobs.extend(record.as_ref().map(|record| record.job.id));
+                    record.into_iter().for_each(|record| self.keep(record));
+                }
+                // Its alarm will tell.
+                Err(Fault::Unsound(error)) => tracing::error!(row = seq, %error, "a job cannot be read"),
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(jobs)
     }
 
     /// One damaged row must not stop the alarms of all others.

@@ -1,5 +1,7 @@
 //! Handing out inside the writer: the order comes from the index, the effect from `decide`.
 
+use std::sync::Arc;
+
 use outlast_core::{Command, Status};
 
 use super::write::Transition;
@@ -35,12 +37,15 @@ impl Core<'_> {
             .take(seq)?
             .ok_or_else(|| Fault::Unsound(crate::Error::Corrupt(format!("job row {seq} is indexed but gone"))))?;
         let command = Command::Claim { phase: want.phase, visibility: want.visibility, worker: want.worker.clone() };
-        let (record, transition) = self.transition(record, &claimed.queue, command)?;
+        // With each hand-out the queue's rate is used a little more.
+        let queue = self.registry.get(claimed.queue.id).cloned().unwrap_or_else(|| Arc::clone(&claimed.queue));
+        let (record, transition) = self.transition(record, &queue, command)?;
         if let Transition::Refused(refusal) = transition {
             return Err(Fault::Unsound(crate::Error::Corrupt(format!(
                 "job row {seq} is indexed as queued: {refusal}"
             ))));
         }
+        claimed.callbacks |= matches!(transition, Transition::Changed { callback: true, .. });
         // A job whose time was over while it waited is cancelled by this and not handed out.
         if record.job.status() == Status::Running {
             claimed.wake_at = claimed.wake_at.into_iter().chain(record.wake_at).min();

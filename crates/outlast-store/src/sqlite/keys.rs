@@ -25,7 +25,15 @@ const ALL_KEYS: &str = "
 
 const REVOKE_KEY: &str = "UPDATE api_key SET revoked_at = coalesce(revoked_at, ?2) WHERE id = ?1";
 
+const SEALING_KEY: &str = "SELECT value FROM meta WHERE name = 'sealing_key'";
+const KEEP_SEALING_KEY: &str = "INSERT OR IGNORE INTO meta (name, value) VALUES ('sealing_key', ?1)";
+
 impl Core<'_> {
+    pub(super) fn sealing_key(&mut self, key: i64) -> Result<i64, Fault> {
+        self.connection.prepare_cached(KEEP_SEALING_KEY)?.execute([key])?;
+        Ok(self.connection.prepare_cached(SEALING_KEY)?.query_row([], |row| row.get(0))?)
+    }
+
     pub(super) fn namespace(&mut self, name: &str) -> Result<NamespaceId, Fault> {
         let found: Option<u32> =
             self.connection.prepare_cached(FIND_NAMESPACE)?.query_row([name], |row| row.get(0)).optional()?;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use outlast_core::alarm::alarm;
 use outlast_core::dedupe::holds_key;
-use outlast_core::{Job, Queue, Spec};
+use outlast_core::queue::CALLBACKS;
+use outlast_core::{Job, NamespaceId, Queue, QueueSettings, Spec};
 
 use super::rows::Record;
 use super::writer::{Core, Fault};
@@ -39,6 +40,16 @@ impl Core<'_> {
             _ => Arc::clone(&new.spec),
         };
         self.create(&queue, spec, key_hash)
+    }
+
+    /// The job that tells how another one ended, in the transaction that ended it. The namespace's queue for that is made
+    /// when it is first needed.
+    pub(super) fn publish_callback(&mut self, namespace: NamespaceId, spec: Spec) -> Result<(), Fault> {
+        let queue = match self.registry.find(namespace, CALLBACKS).cloned() {
+            Some(queue) => queue,
+            None => self.create_queue(namespace, CALLBACKS, &QueueSettings::of_callbacks().into())?,
+        };
+        self.create(&queue, Arc::new(spec), None).map(|_| ())
     }
 
     fn create(&mut self, queue: &Queue, spec: Arc<Spec>, key_hash: Option<i64>) -> Result<Published, Fault> {

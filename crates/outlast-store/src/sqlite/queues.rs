@@ -2,20 +2,21 @@
 
 use std::sync::Arc;
 
+use outlast_core::pace::Pace;
 use outlast_core::{NamespaceId, Queue, QueueId, QueueSettings, Timestamp};
 use rusqlite::params;
 
 use super::writer::{Core, Fault};
 use crate::error::Error;
-use crate::queues::{Counts, DeleteRefusal, Expect, SaveRefusal, Saved};
+use crate::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
 
 const INSERT_QUEUE: &str = "
-    INSERT INTO queue (namespace, name, settings, paused, version, created_at, updated_at)
-    VALUES (?1, ?2, ?3, 0, 1, ?4, ?4)";
+    INSERT INTO queue (namespace, name, settings, paused, version, created_at, updated_at, secrets)
+    VALUES (?1, ?2, ?3, 0, 1, ?4, ?4, ?5)";
 
 const UPDATE_QUEUE: &str = "
     UPDATE queue
-    SET settings = ?2, paused = ?3, version = ?4, updated_at = ?5
+    SET settings = ?2, paused = ?3, version = ?4, updated_at = ?5, secrets = ?6
     WHERE id = ?1";
 
 const DELETE_QUEUE: &str = "DELETE FROM queue WHERE id = ?1";
@@ -25,7 +26,7 @@ impl Core<'_> {
         &mut self,
         namespace: NamespaceId,
         name: &str,
-        settings: &QueueSettings,
+        draft: &QueueDraft,
         expect: Expect,
     ) -> Result<Result<Saved, SaveRefusal>, Fault> {
         let present = self.registry.find(namespace, name).cloned();
@@ -33,12 +34,9 @@ impl Core<'_> {
             return Ok(Err(refusal));
         }
         match present {
-            None => self.create_queue(namespace, name, settings).map(|queue| Ok(Saved { queue, created: true })),
-            Some(queue) if queue.settings == *settings => Ok(Ok(Saved { queue, created: false })),
-            Some(queue) => {
-                let changed = Queue { settings: settings.clone(), ..Queue::clone(&queue) };
-                self.update_queue(changed).map(|queue| Ok(Saved { queue, created: false }))
-            }
+            None => self.create_queue(namespace, name, draft).map(|queue| Ok(Saved { queue, created: true })),
+            Some(queue) if draft.is_present(&queue) => Ok(Ok(Saved { queue, created: false })),
+            Some(queue) => self.update_queue(draft.applied_to(&queue)).map(|queue| Ok(Saved { queue, created: false })),
         }
     }
 
@@ -101,18 +99,19 @@ impl Core<'_> {
         (Arc::clone(queue), self.index.counts(queue.id))
     }
 
-    fn create_queue(
+    pub(super) fn create_queue(
         &mut self,
         namespace: NamespaceId,
         name: &str,
-        settings: &QueueSettings,
+        draft: &QueueDraft,
     ) -> Result<Arc<Queue>, Fault> {
         let now = self.now;
         self.connection.prepare_cached(INSERT_QUEUE)?.execute(params![
             namespace.0,
             name,
-            settings_json(settings)?,
-            now.as_millis()
+            settings_json(&draft.settings)?,
+            now.as_millis(),
+            draft.secrets.as_deref(),
         ])?;
         let id = u32::try_from(self.connection.last_insert_rowid())
             .map_err(|_| Error::Corrupt("too many queues were made".to_owned()))?;
@@ -120,9 +119,11 @@ impl Core<'_> {
             id: QueueId(id),
             namespace,
             name: name.to_owned(),
-            settings: settings.clone(),
+            settings: draft.settings.clone(),
             paused: false,
             hold: None,
+            pace: Pace::default(),
+            secrets: draft.secrets.clone(),
             version: 1,
             created_at: now,
             updated_at: now,
@@ -139,6 +140,7 @@ impl Core<'_> {
             queue.paused,
             queue.version.cast_signed(),
             Timestamp::as_millis(queue.updated_at),
+            queue.secrets.as_deref(),
         ])?;
         Ok(self.registry.put(queue))
     }

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use outlast_core::gate::Hold;
+use outlast_core::gate::{Cause, Hold};
+use outlast_core::pace::Pace;
 use outlast_core::{NamespaceId, Queue, QueueId, QueueSettings, Timestamp};
 use rusqlite::{Connection, Row};
 
@@ -35,7 +36,8 @@ pub(super) struct Registry {
 
 const ALL_QUEUES: &str = "
     SELECT queue.id, queue.namespace, queue.name, queue.settings, queue.paused, queue.hold_until, queue.hold_probe,
-           queue.version, queue.created_at, queue.updated_at, job.created_at
+           queue.version, queue.created_at, queue.updated_at, job.created_at, queue.hold_cause, queue.hold_round,
+           queue.pace, queue.secrets
     FROM queue
     LEFT JOIN job ON job.seq = queue.hold_probe
     LIMIT 1000000";
@@ -112,13 +114,18 @@ fn queue(row: &Row<'_>, ids: Ids) -> Result<Queue, Error> {
     let time = |at: usize| row.get::<_, Option<i64>>(at).map(|at| at.map(Timestamp::from_millis)).map_err(corrupt);
     let probe_seq: Option<i64> = row.get(6).map_err(corrupt)?;
     let probe = probe_seq.zip(time(10)?).map(|(seq, created_at)| ids.id(seq, created_at));
+    let cause: usize = row.get(11).map_err(corrupt)?;
+    let cause = *Cause::ALL.get(cause).ok_or_else(|| Error::Corrupt("queue: hold_cause".to_owned()))?;
+    let round: u32 = row.get(12).map_err(corrupt)?;
     Ok(Queue {
         id: QueueId(row.get(0).map_err(corrupt)?),
         namespace: NamespaceId(row.get(1).map_err(corrupt)?),
         name: row.get(2).map_err(corrupt)?,
         settings,
         paused: row.get(4).map_err(corrupt)?,
-        hold: time(5)?.map(|until| Hold { until, probe }),
+        hold: time(5)?.map(|until| Hold { until, probe, cause, round }),
+        pace: Pace(row.get(13).map_err(corrupt)?),
+        secrets: row.get::<_, Option<Vec<u8>>>(14).map_err(corrupt)?.map(Arc::from),
         version: row.get(7).map_err(corrupt)?,
         created_at: time(8)?.unwrap_or_default(),
         updated_at: time(9)?.unwrap_or_default(),

@@ -9,7 +9,8 @@ CREATE TABLE namespace (
     name TEXT NOT NULL UNIQUE
 );
 
--- settings is the JSON of every setting, as the API shows it.
+-- settings is the JSON of every setting, as the API shows it. pace is when the rate limit is unused again, in
+-- microseconds since 1970. secrets are sealed.
 CREATE TABLE queue (
     id         INTEGER PRIMARY KEY AUTOINCREMENT,
     namespace  INTEGER NOT NULL,
@@ -21,6 +22,10 @@ CREATE TABLE queue (
     version    INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
+    hold_cause INTEGER NOT NULL DEFAULT 0,
+    hold_round INTEGER NOT NULL DEFAULT 0,
+    pace INTEGER NOT NULL DEFAULT 0,
+    secrets BLOB,
     UNIQUE (namespace, name)
 );
 

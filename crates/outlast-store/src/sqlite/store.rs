@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outlast_core::{Entropy, Event, JobId, NamespaceId, Queue, QueueSettings};
+use outlast_core::{Entropy, Event, JobId, NamespaceId, Queue};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use tokio::sync::{oneshot, watch};
 
@@ -25,7 +25,7 @@ use crate::jobs::{
 };
 use crate::keys::{KeyId, KeyRecord, NewKey};
 use crate::operations::{NewOperation, Operation, OperationId};
-use crate::queues::{Counts, DeleteRefusal, Expect, SaveRefusal, Saved};
+use crate::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
 
 const STATEMENTS_MAX: usize = 64;
 /// How long the writer waits for readers at a checkpoint, and for a stranger that holds the write lock.
@@ -100,7 +100,7 @@ impl SqliteStore {
 
     /// Does the index in memory say what the rows say? For tests and `doctor`; reads every row.
     pub async fn verify(&self) -> Result<bool, Error> {
-        self.call(Kind::Read, |core| Ok(core.read_index()?.equals(&core.index))).await
+        self.call(Kind::Read, |core| Ok(core.scan()?.index.equals(&core.index))).await
     }
 
     async fn call<T: Send + 'static>(
@@ -257,11 +257,11 @@ impl JobStore for SqliteStore {
         &self,
         namespace: NamespaceId,
         name: &str,
-        settings: QueueSettings,
+        draft: QueueDraft,
         expect: Expect,
     ) -> Result<Result<Saved, SaveRefusal>, Error> {
         let name = name.to_owned();
-        self.call(Kind::Grow, move |core| core.save_queue(namespace, &name, &settings, expect)).await
+        self.call(Kind::Grow, move |core| core.save_queue(namespace, &name, &draft, expect)).await
     }
 
     async fn set_paused(&self, namespace: NamespaceId, name: &str, paused: bool) -> Result<Option<Arc<Queue>>, Error> {
@@ -291,6 +291,14 @@ impl JobStore for SqliteStore {
 
     async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
         self.call(Kind::Read, |core| Ok(core.census())).await
+    }
+
+    async fn interrupted(&self) -> Result<Vec<JobId>, Error> {
+        self.call(Kind::Read, |core| core.interrupted()).await
+    }
+
+    async fn sealing_key(&self, key: i64) -> Result<i64, Error> {
+        self.call(Kind::Grow, move |core| core.sealing_key(key)).await
     }
 
     async fn namespace(&self, name: &str) -> Result<NamespaceId, Error> {

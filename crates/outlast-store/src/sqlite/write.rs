@@ -1,6 +1,8 @@
 //! Loading and writing single jobs inside the writer's transaction, and keeping the memory in step with the rows.
 
-use outlast_core::gate::{Hold, hold_without};
+use outlast_core::gate::{Cause, Hold, hold_without};
+use outlast_core::pace::Pace;
+use outlast_core::state::Phase;
 use outlast_core::{Command, Effect, Event, JobId, Outcome, Queue, QueueId, Status, Timestamp, Update};
 use rusqlite::{OptionalExtension, params};
 
@@ -9,8 +11,8 @@ use super::registry::Registry;
 use super::rows::{Record, overrides_json, record, tags_json};
 use super::writer::{Core, Fault};
 use crate::error::Error;
-use crate::history;
-use crate::rows::{opened_at_column, queued_at_column, state_columns};
+use crate::history::{self, PHASES, code};
+use crate::rows::{UPLOAD, opened_at_column, queued_at_column, state_columns};
 use crate::step::{Step, labels, step};
 
 const PAGE_BYTES: usize = 4096;
@@ -75,9 +77,13 @@ impl Core<'_> {
                 self.delete(&record, queue)?;
                 Ok((record, Transition::Deleted))
             }
-            Ok(Step::Update { update, wake_at, frees }) => {
+            Ok(Step::Update { update, wake_at, frees, callback }) => {
                 let record = self.update(record, queue, *update, wake_at)?;
-                Ok((record, Transition::Changed { frees }))
+                let has_callback = callback.is_some();
+                if let Some(spec) = callback {
+                    self.publish_callback(queue.namespace, *spec)?;
+                }
+                Ok((record, Transition::Changed { frees, callback: has_callback }))
             }
         }
     }
@@ -221,6 +227,9 @@ impl Core<'_> {
                 self.connection.prepare_cached(DELETE_RESULT)?.execute([record.seq])?;
             }
             Effect::SetHold(hold) => self.set_hold(queue.id, hold)?,
+            Effect::SetPace(pace) => self.set_pace(queue.id, pace)?,
+            // Made from the whole step, see `transition`.
+            Effect::Callback => {}
             // Checkpoints come with the issue that stores them; there is nothing to drop yet.
             Effect::DropCheckpoints => {}
         }
@@ -230,10 +239,21 @@ impl Core<'_> {
     fn set_hold(&mut self, queue: QueueId, hold: Option<Hold>) -> Result<(), Fault> {
         let until = hold.map(|hold| hold.until.as_millis());
         let probe = hold.and_then(|hold| hold.probe).map(|id| self.ids.seq(id));
-        self.connection.prepare_cached(UPDATE_HOLD)?.execute(params![queue.0, until, probe])?;
+        let cause = hold.map_or(0, |hold| code(&Cause::ALL, hold.cause));
+        let round = hold.map_or(0, |hold| hold.round);
+        self.connection.prepare_cached(UPDATE_HOLD)?.execute(params![queue.0, until, probe, cause, round])?;
         if let Some(present) = self.registry.get(queue) {
             let held = Queue { hold, ..Queue::clone(present) };
             self.registry.put(held);
+        }
+        Ok(())
+    }
+
+    fn set_pace(&mut self, queue: QueueId, pace: Pace) -> Result<(), Fault> {
+        self.connection.prepare_cached(UPDATE_PACE)?.execute(params![queue.0, pace.0])?;
+        if let Some(present) = self.registry.get(queue) {
+            let paced = Queue { pace, ..Queue::clone(present) };
+            self.registry.put(paced);
         }
         Ok(())
     }
@@ -291,22 +311,23 @@ impl Core<'_> {
         Ok(())
     }
 
-    /// Builds all memory from the rows: at start, and after a rolled-back group.
-    pub(super) fn rebuild(&mut self) -> Result<(), Error> {
+    /// Builds all memory from the rows: at start, and after a rolled-back group. Says which rows are being delivered.
+    pub(super) fn rebuild(&mut self) -> Result<Vec<i64>, Error> {
         self.cache.clear();
         self.registry = Registry::load(self.connection, self.ids, self.registry.shared())?;
-        self.index = self.read_index()?;
+        let Scan { index, delivering } = self.scan()?;
+        self.index = index;
         let newest: Option<i64> = self.connection.query_row(NEWEST, [], |row| row.get(0)).map_err(unreadable)?;
         let noted: Option<i64> =
             self.connection.query_row(NOTED_SEQ, [], |row| row.get(0)).optional().map_err(unreadable)?;
         self.noted_seq = noted.unwrap_or(1);
         self.next_seq = self.next_seq.max(self.noted_seq).max(newest.unwrap_or(0) + 1);
-        Ok(())
+        Ok(delivering)
     }
 
-    /// The index as the rows say it should be.
-    pub(super) fn read_index(&self) -> Result<Index, Error> {
-        let mut index = Index::default();
+    /// What the rows say.
+    pub(super) fn scan(&self) -> Result<Scan, Error> {
+        let (mut index, mut delivering) = (Index::default(), Vec::new());
         let mut statement = self.connection.prepare(SCAN).map_err(unreadable)?;
         let mut rows = statement.query([]).map_err(unreadable)?;
         while let Some(row) = rows.next().map_err(unreadable)? {
@@ -331,12 +352,23 @@ impl Core<'_> {
                 wake_at: time(6)?,
             };
             index.insert(&place);
+            let phase = row.get::<_, i64>(8).map_err(unreadable)? % UPLOAD;
+            if status == Status::Running && phase == i64::from(code(&PHASES, Phase::Delivering)) {
+                delivering.push(place.seq);
+            }
             if let Some(hash) = row.get::<_, Option<i64>>(7).map_err(unreadable)? {
                 index.take_key(hash, place.seq);
             }
         }
-        Ok(index)
+        Ok(Scan { index, delivering })
     }
+}
+
+/// What is built from all rows.
+pub(super) struct Scan {
+    pub(super) index: Index,
+    /// Rows of jobs that are being delivered.
+    delivering: Vec<i64>,
 }
 
 /// What a command did to a record.
@@ -344,7 +376,7 @@ impl Core<'_> {
 pub(super) enum Transition {
     Refused(outlast_core::Refusal),
     Unchanged,
-    Changed { frees: bool },
+    Changed { frees: bool, callback: bool },
     Deleted,
 }
 
@@ -372,7 +404,11 @@ const INSERT_LABEL: &str = "INSERT OR IGNORE INTO label (label, seq) VALUES (?1,
 
 const UPDATE_PAYLOAD: &str = "UPDATE spec SET payload = ?2 WHERE seq = ?1";
 const UPDATE_ALARM: &str = "UPDATE job SET wake_at = ?2 WHERE seq = ?1";
-const UPDATE_HOLD: &str = "UPDATE queue SET hold_until = ?2, hold_probe = ?3 WHERE id = ?1";
+const UPDATE_HOLD: &str = "
+    UPDATE queue
+    SET hold_until = ?2, hold_probe = ?3, hold_cause = ?4, hold_round = ?5
+    WHERE id = ?1";
+const UPDATE_PACE: &str = "UPDATE queue SET pace = ?2 WHERE id = ?1";
 const INSERT_HISTORY: &str = "INSERT INTO history (job, first, events) VALUES (?1, ?2, ?3)";
 const INSERT_RESULT: &str = "INSERT OR REPLACE INTO result (seq, body) VALUES (?1, ?2)";
 const DELETE_RESULT: &str = "DELETE FROM result WHERE seq = ?1";
@@ -386,4 +422,6 @@ const NOTE_SEQ: &str = "
     INSERT INTO meta (name, value)
     VALUES ('next_seq', ?1)
     ON CONFLICT (name) DO UPDATE SET value = excluded.value";
-const SCAN: &str = "SELECT seq, queue, status, priority, created_at, state_at, wake_at, key_hash FROM job NOT INDEXED";
+const SCAN: &str = "
+    SELECT seq, queue, status, priority, created_at, state_at, wake_at, key_hash, detail
+    FROM job NOT INDEXED";

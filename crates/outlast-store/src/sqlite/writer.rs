@@ -80,6 +80,8 @@ pub(super) struct Core<'c> {
     pub(super) namespace_waiting_max: u64,
     /// Hand-outs whose receiver has gone; released in the next group.
     pub(super) orphans: Vec<(JobId, Lease)>,
+    /// Rows of jobs that were being delivered when this process started.
+    pub(super) interrupted: Vec<i64>,
     /// An estimate of the pages written since the last checkpoint.
     pub(super) dirty_pages: u64,
 }
@@ -173,9 +175,10 @@ impl<'c> Core<'c> {
             now: setup.now,
             namespace_waiting_max: setup.namespace_waiting_max,
             orphans: Vec::new(),
+            interrupted: Vec::new(),
             dirty_pages: 0,
         };
-        core.rebuild().map_err(corrupt)?;
+        core.interrupted = core.rebuild().map_err(corrupt)?;
         Ok(core)
     }
 }
@@ -323,7 +326,7 @@ impl Writer<'_> {
         if !self.core.connection.is_autocommit() {
             self.core.connection.execute_batch("ROLLBACK")?;
         }
-        self.core.rebuild().map_err(|error| rusqlite::Error::InvalidParameterName(error.to_string()))
+        self.core.rebuild().map_err(|error| rusqlite::Error::InvalidParameterName(error.to_string())).map(|_| ())
     }
 
     /// The negative control of the crash rigs.

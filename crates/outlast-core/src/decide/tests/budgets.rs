@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::stage::{SECOND, Stage, claim, defer, nack, report, settings};
 use crate::alarm::alarm;
 use crate::command::{Command, Outcome};
+use crate::gate::Cause;
 use crate::queue::{QueueSettings, Scope};
 use crate::retry::{Backoff, Seconds};
 use crate::state::{FailReason, PendingReason, Phase, State, Status};
@@ -91,7 +92,10 @@ fn deferrals_are_bounded_in_age() {
 #[test]
 fn a_deferral_is_clamped_to_a_day() {
     let mut stage = Stage::leased(QueueSettings { max_age: Duration::from_secs(999 * 86_400), ..settings() });
-    stage.run(report(None, Outcome::Defer { retry_after: Some(Duration::MAX), scope: Some(Scope::Job) }));
+    stage.run(report(
+        None,
+        Outcome::Defer { retry_after: Some(Duration::MAX), scope: Some(Scope::Job), cause: Cause::Backpressure },
+    ));
 
     assert_eq!(alarm(&stage.job, &stage.queue), Some(stage.now.plus(Duration::from_secs(86_400))));
 }

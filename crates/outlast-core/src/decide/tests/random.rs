@@ -12,6 +12,7 @@ use super::stage::{BEGINNING, Stage, ack, report, settings};
 use super::walk::{Act, Pause, Walk, Whose, check_log};
 use crate::change::Change;
 use crate::command::{Command, Outcome};
+use crate::gate::Cause;
 use crate::job::{Overrides, Spec};
 use crate::queue::{AckTimeoutAction, Fencing, QueueSettings, Scope};
 use crate::retry::{Backoff, Seconds};
@@ -66,18 +67,22 @@ fn spec() -> impl Strategy<Value = Spec> {
     let after =
         |most: i64| option::weighted(0.2, (0..most).prop_map(|millis| Timestamp::from_millis(BEGINNING + millis)));
     let overrides = (option::of(1u32..=3), option::of(0u32..=2), option::of(seconds(20)));
-    (after(20_000), after(40_000), overrides).prop_map(|(not_before, start_by, overrides)| Spec {
-        payload: "{}".into(),
-        not_before,
-        start_by,
-        overrides: Overrides {
-            max_attempts: overrides.0,
-            max_deferrals: overrides.1,
-            visibility_timeout: overrides.2,
-            ..Overrides::default()
+    let callback_url = option::of(Just("https://example.com/done".into()));
+    (after(20_000), after(40_000), overrides, callback_url).prop_map(
+        |(not_before, start_by, overrides, callback_url)| Spec {
+            payload: "{}".into(),
+            not_before,
+            start_by,
+            callback_url,
+            overrides: Overrides {
+                max_attempts: overrides.0,
+                max_deferrals: overrides.1,
+                visibility_timeout: overrides.2,
+                ..Overrides::default()
+            },
+            ..Spec::default()
         },
-        ..Spec::default()
-    })
+    )
 }
 
 fn whose() -> impl Strategy<Value = Whose> {
@@ -95,7 +100,8 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         2 => option::of(Just("[1]".into())).prop_map(|result| Outcome::Ack { result }),
         4 => (any::<bool>(), option::weighted(0.3, millis(9000)))
             .prop_map(|(retryable, delay)| Outcome::Nack { retryable, delay }),
-        4 => (option::of(millis(20_000)), scope).prop_map(|(retry_after, scope)| Outcome::Defer { retry_after, scope }),
+        4 => (option::of(millis(20_000)), scope, select(Cause::ALL.to_vec()))
+            .prop_map(|(retry_after, scope, cause)| Outcome::Defer { retry_after, scope, cause }),
         3 => Just(Outcome::Release),
         2 => Just(Outcome::Cancelled),
     ]

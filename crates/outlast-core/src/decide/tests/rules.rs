@@ -7,7 +7,7 @@ use crate::alarm::alarm;
 use crate::change::{Change, Effect, Refusal};
 use crate::command::{Command, Evidence, Outcome, OutcomeKind};
 use crate::event::{EXCERPT_BYTES_MAX, EventKind, Reason};
-use crate::gate::Hold;
+use crate::gate::{Cause, Hold};
 use crate::job::Spec;
 use crate::queue::{AckTimeoutAction, QueueSettings, Scope};
 use crate::state::{CancelReason, FailReason, Phase, State, Status};
@@ -259,14 +259,18 @@ fn a_defer_of_the_whole_queue_holds_it_and_a_probe_lifts_the_hold() {
     let mut stage = Stage::leased(settings());
     stage.run(report(None, defer(9)));
     let until = stage.now.plus(9 * SECOND);
-    assert_eq!(stage.queue.hold, Some(Hold { until, probe: None }));
+    assert_eq!(stage.queue.hold, Some(Hold::new(until, Cause::Backpressure)));
 
     wake_at_alarm(&mut stage);
     stage.run(claim(Phase::Leased));
-    assert_eq!(stage.queue.hold, Some(Hold { until, probe: Some(stage.job.id) }));
+    assert_eq!(stage.queue.hold, Some(Hold { probe: Some(stage.job.id), ..Hold::new(until, Cause::Backpressure) }));
 
     stage.run(report(None, Outcome::Release));
-    assert_eq!(stage.queue.hold, Some(Hold { until, probe: None }), "a release says nothing about the endpoint");
+    assert_eq!(
+        stage.queue.hold,
+        Some(Hold::new(until, Cause::Backpressure)),
+        "a release says nothing about the endpoint"
+    );
 
     stage.run(claim(Phase::Leased));
     stage.run(report(None, ack()));
@@ -276,7 +280,10 @@ fn a_defer_of_the_whole_queue_holds_it_and_a_probe_lifts_the_hold() {
 #[test]
 fn a_defer_of_the_job_alone_leaves_the_queue_open() {
     let mut stage = Stage::leased(settings());
-    stage.run(report(None, Outcome::Defer { retry_after: Some(9 * SECOND), scope: Some(Scope::Job) }));
+    stage.run(report(
+        None,
+        Outcome::Defer { retry_after: Some(9 * SECOND), scope: Some(Scope::Job), cause: Cause::Backpressure },
+    ));
 
     assert_eq!(stage.queue.hold, None);
 }

@@ -9,9 +9,11 @@ use crate::command::{Command, Evidence, Outcome};
 use crate::decide::decide;
 use crate::entropy::Entropy;
 use crate::event::{Event, EventKind, Reason};
+use crate::gate::Cause;
 use crate::ids::{JobId, Lease, NamespaceId, QueueId};
 use crate::invariants;
 use crate::job::{Job, Spec};
+use crate::pace::Pace;
 use crate::queue::{Queue, QueueSettings};
 use crate::state::{Phase, ResultMeta, State};
 use crate::time::Timestamp;
@@ -53,6 +55,8 @@ impl Stage {
             settings,
             paused: false,
             hold: None,
+            pace: Pace::default(),
+            secrets: None,
             version: 1,
             created_at: now,
             updated_at: now,
@@ -155,7 +159,7 @@ pub(super) fn nack(retryable: bool) -> Outcome {
 }
 
 pub(super) fn defer(seconds: u64) -> Outcome {
-    Outcome::Defer { retry_after: Some(Duration::from_secs(seconds)), scope: None }
+    Outcome::Defer { retry_after: Some(Duration::from_secs(seconds)), scope: None, cause: Cause::Backpressure }
 }
 
 pub(super) fn uploaded() -> ResultMeta {

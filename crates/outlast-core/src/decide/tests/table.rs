@@ -291,7 +291,7 @@ fn an_alarm_that_is_due_does_what_the_state_waits_for() {
     let expected = [
         ("pending", "queued: due"),
         ("queued", "no alarm"),
-        ("delivering", "pending backoff: lease_expired"),
+        ("delivering", "pending backoff: unknown"),
         ("awaiting_ack", "pending backoff: ack_timeout"),
         ("leased", "queued: lease_expired"),
         ("leased, cancel requested", "cancelled: cancelled_by_user"),

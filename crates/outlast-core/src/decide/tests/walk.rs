@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use super::stage::{Stage, ack, report};
 use crate::alarm::alarm;
+use crate::breaker::cool_down;
 use crate::change::{Change, Refusal};
 use crate::command::{Command, Evidence, Outcome};
 use crate::event::{EventKind, Reason};
+use crate::gate::Cause;
 use crate::ids::Lease;
 use crate::job::Job;
 use crate::queue::range;
@@ -204,9 +206,12 @@ impl Walk {
                 assert!(waited + Duration::from_millis(1) >= least, "I-22: {waited:?} is earlier than {least:?}");
                 assert!(waited <= full, "I-22: {waited:?} is later than {full:?}");
             }
-            (PendingReason::Deferred, Command::Report { outcome: Outcome::Defer { retry_after, .. }, .. }) => {
-                let asked = retry_after.unwrap_or(settings.backpressure_delay);
-                assert_eq!(waited, asked.min(*range::RETRY_AFTER.end()));
+            (PendingReason::Deferred, Command::Report { outcome: Outcome::Defer { retry_after, cause, .. }, .. }) => {
+                match (retry_after, cause) {
+                    (Some(asked), _) => assert_eq!(waited, (*asked).min(*range::RETRY_AFTER.end())),
+                    (None, Cause::Backpressure) => assert_eq!(waited, settings.backpressure_delay),
+                    (None, Cause::Circuit) => assert!((0..8).any(|round| waited == cool_down(round)), "{waited:?}"),
+                }
             }
             (reason, command) => panic!("{command:?} made the job wait: {reason:?}"),
         }
@@ -302,7 +307,7 @@ fn present(job: &Job) -> Option<Lease> {
 /// The log tells the whole story: each move starts where the last one ended, and no two hand-outs stand side by side.
 pub(super) fn check_log(stage: &Stage) {
     let mut at = None;
-    let mut open = false;
+    let (mut open, mut told) = (false, false);
     for event in &stage.log {
         match &event.kind {
             EventKind::State { from, to, reason } => {
@@ -313,12 +318,17 @@ pub(super) fn check_log(stage: &Stage) {
                     assert!(!open, "I-14: two hand-outs without an ending between them");
                     open = true;
                 }
+                if matches!(to, Status::Succeeded | Status::Failed | Status::Cancelled) {
+                    assert_eq!(told, stage.job.spec.callback_url.is_some(), "I-28: {reason:?}");
+                }
+                told = false;
                 at = Some(*to);
             }
             EventKind::Attempt(_) => {
                 assert!(open, "I-14: an ending without a hand-out");
                 open = false;
             }
+            EventKind::Callback => told = true,
             EventKind::Result { .. } | EventKind::Note { .. } => {}
         }
     }
