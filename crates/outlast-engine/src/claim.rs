@@ -52,7 +52,7 @@ impl Engine {
         }
     }
 
-    async fn claim_now(&self, want: &Claim) -> Result<Option<Claimed>, Error> {
+    pub(crate) async fn claim_now(&self, want: &Claim) -> Result<Option<Claimed>, Error> {
         if self.is_draining() {
             let queue = self.shared.store.queue(want.namespace, &want.queue).await?;
             return Ok(queue.map(|(queue, _)| Claimed {
@@ -71,6 +71,9 @@ impl Engine {
         if let Some(claimed) = &claimed {
             self.shared.meters.handed_out.add(claimed.jobs.len());
             self.note_alarm(claimed.wake_at);
+            if claimed.callbacks {
+                self.callbacks_wait(want.namespace);
+            }
             for job in &claimed.jobs {
                 self.shared.wakes.job_changed(job.id);
             }

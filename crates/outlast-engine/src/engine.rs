@@ -9,8 +9,11 @@ use outlast_store::live::{Link, Live};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
+use crate::egress::Egress;
 use crate::keys::Keys;
 use crate::meters::Meters;
+use crate::push::{Push, PushSettings};
+use crate::seal::Seal;
 use crate::sweep::Sweep;
 use crate::wakes::Wakes;
 
@@ -23,17 +26,31 @@ pub struct Engine {
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn JobStore>,
     pub(crate) live: Arc<dyn Live>,
+    pub(crate) egress: Arc<dyn Egress>,
+    pub(crate) seal: Seal,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: std::sync::Mutex<Box<dyn Entropy + Send>>,
     pub(crate) wakes: Wakes,
     pub(crate) sweep: Sweep,
     pub(crate) keys: Keys,
     pub(crate) meters: Meters,
+    pub(crate) push: Push,
     /// Rung when an operation was started.
     pub(crate) operation_started: Notify,
     draining: AtomicBool,
     /// Turns true once, when the engine stops.
     stop: watch::Sender<bool>,
+}
+
+/// Everything the engine has to do with outside of itself.
+pub struct Ports {
+    pub store: Arc<dyn JobStore>,
+    pub live: Arc<dyn Live>,
+    pub clock: Arc<dyn Clock>,
+    pub entropy: Box<dyn Entropy + Send>,
+    pub egress: Arc<dyn Egress>,
+    /// For secrets that are stored.
+    pub seal: Seal,
 }
 
 /// The engine's loops, for whoever started them to wait for.
@@ -50,18 +67,17 @@ impl Loops {
 }
 
 impl Engine {
-    pub fn new(
-        store: Arc<dyn JobStore>,
-        live: Arc<dyn Live>,
-        clock: Arc<dyn Clock>,
-        entropy: Box<dyn Entropy + Send>,
-    ) -> Engine {
+    pub fn new(ports: Ports, push: PushSettings) -> Engine {
+        let Ports { store, live, clock, entropy, egress, seal } = ports;
         let shared = Shared {
             store,
             wakes: Wakes::new(Arc::clone(&live)),
             live,
+            egress,
+            seal,
             clock,
             entropy: std::sync::Mutex::new(entropy),
+            push: Push::new(push),
             sweep: Sweep::default(),
             keys: Keys::default(),
             meters: Meters::default(),
@@ -72,9 +88,13 @@ impl Engine {
         Engine { shared: Arc::new(shared) }
     }
 
-    /// Starts the loops: alarms and operations; where nodes share the store, also those that learn what others did.
+    /// Starts the loops: alarms, operations and deliveries; where nodes share the store, also those that learn what others did.
     pub fn start(&self) -> Loops {
-        let mut loops = vec![tokio::spawn(self.clone().run_sweep()), tokio::spawn(self.clone().run_operations())];
+        let mut loops = vec![
+            tokio::spawn(self.clone().run_sweep()),
+            tokio::spawn(self.clone().run_operations()),
+            tokio::spawn(self.clone().run_push()),
+        ];
         if self.is_shared() {
             loops.push(tokio::spawn(self.clone().run_hearing()));
             loops.push(tokio::spawn(self.clone().run_patrol()));

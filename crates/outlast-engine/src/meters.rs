@@ -20,6 +20,8 @@ pub struct Meters {
     pub published: Meter,
     pub duplicates: Meter,
     pub handed_out: Meter,
+    /// Deliveries to endpoints that were begun.
+    pub deliveries: Meter,
     pub acked: Meter,
     pub nacked: Meter,
     pub deferred: Meter,

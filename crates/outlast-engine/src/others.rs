@@ -5,6 +5,8 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use outlast_core::entropy::unit;
+use outlast_core::queue::CALLBACKS;
+use outlast_store::live::News;
 use tokio::time::sleep;
 
 use crate::engine::Engine;
@@ -30,6 +32,7 @@ impl Engine {
             };
             let shared = &self.shared;
             shared.wakes.ring_for(&news);
+            self.look_for_lanes(&news);
             if news.everything || news.operations {
                 shared.operation_started.notify_one();
             }
@@ -44,6 +47,14 @@ impl Engine {
             }
         }
         tracing::debug!("the hearing has ended");
+    }
+
+    /// Queues that another node has made or changed may deliver.
+    fn look_for_lanes(&self, news: &News) {
+        for (namespace, queues) in &news.queues {
+            let changed = queues.iter().filter(|(name, at_queue)| at_queue.changed || ***name == *CALLBACKS);
+            changed.for_each(|(name, _)| self.shared.push.look_for(*namespace, name));
+        }
     }
 
     /// Wakes each waiter's queue once per floor, a slice of them at a time.

@@ -34,6 +34,9 @@ impl Engine {
         }
         self.note_alarm(applied.wake_at);
         self.shared.wakes.job_changed(applied.id);
+        if applied.callback {
+            self.callbacks_wait(applied.queue.namespace);
+        }
         if applied.frees && applied.queue.hold.is_some() {
             // The end of a probe may open the whole queue, not only make room for one.
             self.shared.wakes.queue_changed(applied.queue.namespace, &applied.queue.name);

@@ -1,27 +1,150 @@
-//! Queues: saving wakes those who wait, since a changed setting or a resume may let jobs through.
+//! Queues: saving wakes those who wait, since a changed setting or a resume may let jobs through. A push queue gets its
+//! signing secret here, and a new one when its endpoint moves.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use outlast_core::{NamespaceId, Queue, QueueSettings};
+use outlast_core::{NamespaceId, Queue, QueueSettings, Timestamp};
 use outlast_store::Error;
-use outlast_store::queues::{Expect, SaveRefusal, Saved};
+use outlast_store::queues::{Expect, QueueDraft, SaveRefusal, Saved};
+use url::Url;
 
 use crate::engine::Engine;
+use crate::secrets::{SecretError, Secrets};
+use crate::sign::Secret;
+
+/// A change without a condition is tried again when somebody else was faster, so often.
+const TRIES: u32 = 5;
+
+/// A queue as somebody wants it.
+#[derive(Clone, Debug)]
+pub struct QueueChange {
+    pub settings: QueueSettings,
+    /// Signs from now on, alone; made by us where there is none.
+    pub secret: Option<Secret>,
+}
+
+/// What saving did.
+#[derive(Debug)]
+pub struct SavedQueue {
+    pub saved: Saved,
+    /// To be shown this once.
+    pub new_secret: Option<Secret>,
+}
+
+/// What a rotation did.
+#[derive(Debug)]
+pub struct Rotated {
+    pub queue: Arc<Queue>,
+    pub secret: Secret,
+    /// The secret before it signs until then.
+    pub previous_until: Option<Timestamp>,
+}
 
 impl Engine {
     pub async fn save_queue(
         &self,
         namespace: NamespaceId,
         name: &str,
-        settings: QueueSettings,
+        change: QueueChange,
+        expect: Expect,
+    ) -> Result<Result<SavedQueue, SaveRefusal>, SecretError> {
+        let mut refused = SaveRefusal::NotFound;
+        for _ in 0..TRIES {
+            let present = self.shared.store.queue(namespace, name).await?.map(|(queue, _)| queue);
+            let new_secret = self.secret_for(present.as_deref(), &change);
+            let secrets = match &new_secret {
+                Some(secret) => Some(self.seal_secrets(namespace, name, &Secrets::one(secret.clone())).await?),
+                None => None,
+            };
+            // What was decided holds for the queue that was seen.
+            let seen = present.as_ref().map_or(Expect::Absent, |queue| Expect::Version(queue.version));
+            let condition = if expect == Expect::Anything { seen } else { expect };
+            let draft = QueueDraft { settings: change.settings.clone(), secrets };
+            match self.store_queue(namespace, name, draft, condition).await? {
+                Ok(saved) => return Ok(Ok(SavedQueue { saved, new_secret })),
+                Err(refusal) if expect != Expect::Anything => return Ok(Err(refusal)),
+                Err(refusal) => refused = refusal,
+            }
+        }
+        Ok(Err(refused))
+    }
+
+    /// The secret that has to be new, if any. Whoever can change the URL must not get deliveries that are signed for
+    /// the host before.
+    fn secret_for(&self, present: Option<&Queue>, change: &QueueChange) -> Option<Secret> {
+        if !change.settings.is_push() || change.secret.is_some() {
+            return change.secret.clone();
+        }
+        let keeps = present.is_some_and(|queue| {
+            queue.secrets.is_some() && origin(&queue.settings) == origin(&change.settings)
+        });
+        (!keeps).then(|| self.new_secret())
+    }
+
+    async fn store_queue(
+        &self,
+        namespace: NamespaceId,
+        name: &str,
+        draft: QueueDraft,
         expect: Expect,
     ) -> Result<Result<Saved, SaveRefusal>, Error> {
         let unheard = self.unheard(vec![Some(namespace)]);
-        let saved = unheard.heard(self.shared.store.save_queue(namespace, name, settings.into(), expect).await)?;
-        if saved.is_ok() {
+        let saved = unheard.heard(self.shared.store.save_queue(namespace, name, draft, expect).await)?;
+        if let Ok(saved) = &saved {
             self.shared.wakes.queue_changed(namespace, name);
+            self.shared.push.look_at(&saved.queue);
         }
         Ok(saved)
+    }
+
+    /// Puts a new secret in front; the one before it signs for `overlap` more. `None` when there is no such push queue.
+    pub async fn rotate_secret(
+        &self,
+        namespace: NamespaceId,
+        name: &str,
+        given: Option<Secret>,
+        overlap: Duration,
+    ) -> Result<Option<Rotated>, SecretError> {
+        let secret = given.unwrap_or_else(|| self.new_secret());
+        for _ in 0..TRIES {
+            let Some((queue, _)) = self.shared.store.queue(namespace, name).await? else {
+                return Ok(None);
+            };
+            let until = self.now().plus(overlap);
+            let (secrets, previous_until) = match self.open_secrets(&queue)? {
+                Some(secrets) => (secrets.rotated(secret.clone(), until), Some(until)),
+                None => (Secrets::one(secret.clone()), None),
+            };
+            let sealed = self.seal_secrets(namespace, name, &secrets).await?;
+            let draft = QueueDraft { settings: queue.settings.clone(), secrets: Some(sealed) };
+            if let Ok(saved) = self.store_queue(namespace, name, draft, Expect::Version(queue.version)).await? {
+                return Ok(Some(Rotated { queue: saved.queue, secret, previous_until }));
+            }
+        }
+        Err(Error::Overloaded.into())
+    }
+
+    /// The secrets a push queue signs with; made now if it has none, as our own queue of callbacks when it is new.
+    pub(crate) async fn signing_secrets(&self, queue: &Queue) -> Result<Secrets, SecretError> {
+        let mut present = self.open_secrets(queue)?;
+        while present.is_none() {
+            let sealed = self.seal_secrets(queue.namespace, &queue.name, &Secrets::one(self.new_secret())).await?;
+            let Some((newest, _)) = self.shared.store.queue(queue.namespace, &queue.name).await? else {
+                return Ok(Secrets::one(self.new_secret()));
+            };
+            if newest.secrets.is_none() {
+                let draft = QueueDraft { settings: newest.settings.clone(), secrets: Some(sealed) };
+                let expect = Expect::Version(newest.version);
+                // Whoever was faster has made some.
+                let _ = self.store_queue(queue.namespace, &queue.name, draft, expect).await?;
+            }
+            present = match self.shared.store.queue(queue.namespace, &queue.name).await? {
+                Some((newest, _)) => self.open_secrets(&newest)?,
+                None => None,
+            };
+        }
+        Ok(present.unwrap_or_else(|| Secrets::one(self.new_secret())))
     }
 
     pub async fn set_paused(
@@ -35,4 +158,10 @@ impl Engine {
         self.shared.wakes.queue_changed(namespace, name);
         Ok(queue)
     }
+}
+
+/// Scheme, host and port of the endpoint.
+fn origin(settings: &QueueSettings) -> Option<(String, String, Option<u16>)> {
+    let url = Url::parse(settings.webhook_url.as_deref()?).ok()?;
+    Some((url.scheme().to_owned(), url.host_str()?.to_owned(), url.port_or_known_default()))
 }

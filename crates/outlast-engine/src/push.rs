@@ -1,0 +1,227 @@
+//! Push: a lane for each queue that delivers. A lane waits until there is something to deliver, claims it, and sends each
+//! job on its own; here is who has a lane. Nothing polls: lanes sleep until a publish, an alarm or an ending wakes them.
+
+mod body;
+mod circuits;
+mod deliver;
+mod endpoint;
+mod lane;
+mod room;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use outlast_core::queue::CALLBACKS;
+use outlast_core::{Command, NamespaceId, Queue};
+use outlast_store::Error;
+use outlast_store::jobs::{Order, Reach};
+use tokio::sync::Notify;
+use tokio::task::{Id, JoinSet};
+use tokio::time::sleep;
+
+use crate::engine::Engine;
+
+pub(crate) use self::circuits::Circuits;
+pub(crate) use self::room::Room;
+
+/// The pause after a store error, before trying again.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// Where nodes share a store, all queues are looked at this often, should a word of a new one have been lost.
+const LOOK_SHARED: Duration = Duration::from_secs(5);
+
+/// A queue by its name.
+type Name = (NamespaceId, Arc<str>);
+
+#[derive(Clone, Copy, Debug)]
+pub struct PushSettings {
+    /// Deliveries under way at once, on this node.
+    pub in_flight_max: usize,
+    /// Keep the beginning of what endpoints answer with an attempt that failed.
+    pub keeps_excerpts: bool,
+}
+
+impl Default for PushSettings {
+    fn default() -> PushSettings {
+        PushSettings { in_flight_max: 1000, keeps_excerpts: true }
+    }
+}
+
+/// What lanes share.
+pub(crate) struct Push {
+    pub(crate) room: Room,
+    pub(crate) circuits: Circuits,
+    pub(crate) keeps_excerpts: bool,
+    /// Queues that may need a lane.
+    changed: Mutex<BTreeSet<Name>>,
+    changes: Notify,
+}
+
+impl Push {
+    pub(crate) fn new(settings: PushSettings) -> Push {
+        Push {
+            room: Room::new(settings.in_flight_max),
+            circuits: Circuits::default(),
+            keeps_excerpts: settings.keeps_excerpts,
+            changed: Mutex::default(),
+            changes: Notify::new(),
+        }
+    }
+
+    /// This queue was made or changed.
+    pub(crate) fn look_at(&self, queue: &Queue) {
+        if queue.settings.is_push() {
+            self.look_for(queue.namespace, &queue.name);
+        }
+    }
+
+    /// There may be a queue of this name that delivers.
+    pub(crate) fn look_for(&self, namespace: NamespaceId, name: &str) {
+        self.changed.lock().unwrap_or_else(PoisonError::into_inner).insert((namespace, name.into()));
+        self.changes.notify_one();
+    }
+
+    fn take_changed(&self) -> BTreeSet<Name> {
+        std::mem::take(&mut *self.changed.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Who has a lane. A lane ends by itself when its queue is gone or delivers no more.
+#[derive(Default)]
+struct Lanes {
+    names: BTreeSet<Name>,
+    by_task: HashMap<Id, Name>,
+    tasks: JoinSet<()>,
+}
+
+impl Lanes {
+    fn open(&mut self, engine: &Engine, name: Name) {
+        if !self.names.insert(name.clone()) {
+            return;
+        }
+        let task = self.tasks.spawn(engine.clone().run_lane(name.clone()));
+        self.by_task.insert(task.id(), name);
+    }
+
+    /// The queue of a lane that has ended; it may have been made anew in the meantime.
+    fn close(&mut self, task: Id) -> Option<Name> {
+        let name = self.by_task.remove(&task)?;
+        self.names.remove(&name);
+        Some(name)
+    }
+}
+
+impl Engine {
+    /// Callbacks are to be delivered in this namespace.
+    pub(crate) fn callbacks_wait(&self, namespace: NamespaceId) {
+        self.shared.push.look_for(namespace, CALLBACKS);
+        self.shared.wakes.queue_has(namespace, CALLBACKS, 1);
+    }
+
+    /// How many deliveries are under way here.
+    pub fn deliveries(&self) -> usize {
+        self.shared.push.room.taken()
+    }
+
+    /// Endpoints whose circuit is open here.
+    pub fn open_circuits(&self) -> usize {
+        self.shared.push.circuits.open(self.now())
+    }
+
+    /// Waits until no delivery is under way, at most for `patience`. Makes sense once the engine drains.
+    pub async fn settle(&self, patience: Duration) {
+        let _ = tokio::time::timeout(patience, self.shared.push.room.empty()).await;
+    }
+
+    pub(crate) async fn run_push(self) {
+        let mut stopping = self.stopping();
+        self.end_interrupted().await;
+        let mut lanes = Lanes::default();
+        let mut pause = self.open_all(&mut lanes).await;
+        while !*stopping.borrow() {
+            tokio::select! {
+                biased;
+                _ = stopping.changed() => {}
+                Some(ended) = lanes.tasks.join_next_with_id(), if !lanes.tasks.is_empty() => {
+                    let task = match ended {
+                        Ok((task, ())) => task,
+                        Err(error) => {
+                            tracing::error!(%error, "a lane has failed; it is opened again");
+                            self.shared.meters.loop_failures.add(1);
+                            error.id()
+                        }
+                    };
+                    if let Some((namespace, name)) = lanes.close(task) {
+                        self.shared.push.look_for(namespace, &name);
+                    }
+                }
+                () = self.shared.push.changes.notified() => {
+                    for name in self.shared.push.take_changed() {
+                        self.open_if_push(name, &mut lanes).await;
+                    }
+                }
+                () = wait(pause) => pause = self.open_all(&mut lanes).await,
+            }
+        }
+        while lanes.tasks.join_next().await.is_some() {}
+        tracing::debug!("the deliveries have ended");
+    }
+
+    /// Opens a lane for every queue that delivers; says when to look again.
+    async fn open_all(&self, lanes: &mut Lanes) -> Option<Duration> {
+        match self.shared.store.census().await {
+            Ok(queues) => {
+                for (queue, _) in queues.into_iter().filter(|(queue, _)| queue.settings.is_push()) {
+                    lanes.open(self, (queue.namespace, queue.name.as_str().into()));
+                }
+                self.is_shared().then(|| self.jitter(LOOK_SHARED))
+            }
+            Err(Error::Stopped) => None,
+            Err(error) => {
+                tracing::warn!(%error, "queues could not be read; trying again");
+                Some(RETRY_PAUSE)
+            }
+        }
+    }
+
+    async fn open_if_push(&self, name: Name, lanes: &mut Lanes) {
+        if lanes.names.contains(&name) || self.is_draining() {
+            return;
+        }
+        match self.shared.store.queue(name.0, &name.1).await {
+            Ok(Some((queue, _))) if queue.settings.is_push() => lanes.open(self, name),
+            Ok(_) | Err(Error::Stopped) => {}
+            Err(error) => {
+                tracing::warn!(%error, "a queue could not be read; trying again");
+                sleep(RETRY_PAUSE).await;
+                self.shared.push.look_for(name.0, &name.1);
+            }
+        }
+    }
+
+    /// Deliveries of a process that is gone: nobody knows how they went, so they are charged and made again.
+    async fn end_interrupted(&self) {
+        let jobs = match self.shared.store.interrupted().await {
+            Ok(jobs) => jobs,
+            Err(error) => return tracing::warn!(%error, "interrupted deliveries will be found by their lease"),
+        };
+        let order = |id| Order { id, reach: Reach::Everything, command: Command::Abandon };
+        let orders: Vec<Order> = jobs.into_iter().map(order).collect();
+        if orders.is_empty() {
+            return;
+        }
+        tracing::info!(count = orders.len(), "deliveries were interrupted and will be made again");
+        for orders in orders.chunks(1000) {
+            if let Err(error) = self.apply(orders.to_vec()).await {
+                tracing::warn!(%error, "interrupted deliveries will be found by their lease");
+            }
+        }
+    }
+}
+
+async fn wait(pause: Option<Duration>) {
+    match pause {
+        Some(pause) => sleep(pause).await,
+        None => std::future::pending().await,
+    }
+}

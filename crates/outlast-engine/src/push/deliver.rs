@@ -1,0 +1,220 @@
+//! One delivery from its claim to its outcome: signed, sent, its answer read, its outcome stored. The claim has been
+//! committed before it comes here; until the outcome is, it holds a place.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outlast_core::answer::{self, Answer, Head};
+use outlast_core::gate::Cause;
+use outlast_core::queue::{Mode, Scope};
+use outlast_core::{Command, Evidence, Job, Outcome, Running, State};
+use outlast_store::Error;
+use outlast_store::jobs::{Order, Reach};
+use tokio::time::sleep;
+
+use crate::egress::{Incoming, Outgoing, SendError, SendPhase};
+use crate::engine::Engine;
+
+use super::body::body;
+use super::endpoint::{Endpoint, Target};
+
+/// A body of this length at most becomes the result.
+const RESULT_BYTES_MAX: usize = 256 * 1024;
+/// Of any other answer so much is read: enough for the excerpt, and for the connection to be used again.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+const EXCERPT_BYTES_MAX: usize = outlast_core::event::EXCERPT_BYTES_MAX;
+
+/// After our own resolver failed, or a host had no turn to give, which is no fault of the endpoint's.
+const OWN_TROUBLE_PAUSE: Duration = Duration::from_secs(5);
+const STORE_PAUSE_FIRST: Duration = Duration::from_millis(50);
+const STORE_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+pub(super) struct Delivery {
+    pub(super) job: Job,
+    pub(super) endpoint: Arc<Endpoint>,
+    /// It is the probe of a queue that rests for this cause.
+    pub(super) probes: Option<Cause>,
+}
+
+/// What an exchange led to.
+struct Ended {
+    command: End,
+    evidence: Evidence,
+}
+
+enum End {
+    Receipt,
+    Report(Outcome),
+}
+
+impl Engine {
+    pub(super) async fn deliver(&self, delivery: Delivery) {
+        let State::Running(running) = &delivery.job.state else {
+            return;
+        };
+        // A node that stood still for long may come back after its lease: then somebody else delivers.
+        if self.now() >= running.expires_at {
+            return;
+        }
+        self.shared.meters.deliveries.add(1);
+        let mut stopping = self.stopping();
+        let ended = tokio::select! {
+            biased;
+            ended = self.exchange(&delivery, running) => ended,
+            _ = stopping.wait_for(|stopped| *stopped) => {
+                Ended { command: End::Report(Outcome::Release), evidence: said("the server was stopped") }
+            }
+        };
+        self.conclude(&delivery, running, ended).await;
+    }
+
+    async fn exchange(&self, delivery: &Delivery, running: &Running) -> Ended {
+        let Delivery { job, endpoint, probes } = delivery;
+        let queue = &endpoint.queue;
+        let (Some(target), Some(body)) = (endpoint.target(job), body(job, queue, running)) else {
+            return failed("the job cannot be delivered: it has no URL, or its payload is not readable");
+        };
+        let circuits = &self.shared.push.circuits;
+        if !circuits.admits(&target.host, self.now()) && *probes != Some(Cause::Circuit) {
+            return circuit_open("the endpoint's circuit is open after failures in a row; nothing was sent");
+        }
+        let request = Outgoing {
+            headers: endpoint.headers(job, &running.lease.to_string(), &body, self.now()),
+            url: Arc::clone(&target.url),
+            body,
+            timeout: queue.settings.webhook_timeout,
+            body_max: if queue.settings.mode == Mode::Standard { RESULT_BYTES_MAX } else { ANSWER_BYTES_MAX },
+        };
+        match self.shared.egress.send(request).await {
+            Ok(answer) => self.answered(delivery, &target, answer),
+            Err(error) => self.unanswered(delivery, &target, &error),
+        }
+    }
+
+    fn answered(&self, delivery: &Delivery, target: &Target, answer: Incoming) -> Ended {
+        let circuits = &self.shared.push.circuits;
+        match answer::is_broken(answer.status) {
+            true => circuits.failed(&target.host, self.now()),
+            false => circuits.answered(&target.host),
+        }
+        let header = |name: &str| answer.headers.get(name).and_then(|value| value.to_str().ok());
+        let head = Head {
+            status: answer.status,
+            retry_after: header("retry-after"),
+            forbids_retry: header("x-outlast-retry").is_some_and(|value| value.trim().eq_ignore_ascii_case("false")),
+        };
+        let mode = delivery.endpoint.queue.settings.mode;
+        let evidence = Evidence { status_code: Some(answer.status), ..Evidence::default() };
+        match answer::read(head, mode, self.now()) {
+            Answer::Receipt => Ended { command: End::Receipt, evidence },
+            Answer::Outcome(Outcome::Ack { .. }) => {
+                let result = if mode == Mode::Standard { result(&answer) } else { None };
+                Ended { command: End::Report(Outcome::Ack { result }), evidence }
+            }
+            Answer::Outcome(outcome) => {
+                let error = format!("the endpoint answered {}", answer.status).into();
+                let excerpt = self.shared.push.keeps_excerpts.then(|| excerpt(&answer.body)).flatten();
+                let evidence = Evidence { error: Some(error), excerpt, ..evidence };
+                let broken = answer::is_broken(answer.status);
+                Ended { command: End::Report(if broken { free_if_probe(delivery, outcome) } else { outcome }), evidence }
+            }
+        }
+    }
+
+    fn unanswered(&self, delivery: &Delivery, target: &Target, error: &SendError) -> Ended {
+        let evidence = Evidence {
+            error: Some(format!("{}: {error}", error.phase.as_str()).into()),
+            ..Evidence::default()
+        };
+        if error.is_resolver_outage() || error.phase == SendPhase::Wait {
+            let outcome = Outcome::Defer {
+                retry_after: Some(OWN_TROUBLE_PAUSE),
+                scope: Some(Scope::Job),
+                cause: Cause::Backpressure,
+            };
+            return Ended { command: End::Report(outcome), evidence };
+        }
+        if error.phase != SendPhase::Blocked {
+            self.shared.push.circuits.failed(&target.host, self.now());
+        }
+        let outcome = free_if_probe(delivery, Outcome::Nack { retryable: true, delay: None });
+        Ended { command: End::Report(outcome), evidence }
+    }
+
+    /// Stores the outcome. While the store is away it is tried again for as long as the lease lasts; after that somebody
+    /// else has taken over.
+    async fn conclude(&self, delivery: &Delivery, running: &Running, ended: Ended) {
+        let lease = running.lease;
+        let command = match ended.command {
+            End::Receipt => Command::Receipt { lease },
+            End::Report(outcome) => Command::Report { lease: Some(lease), outcome, evidence: ended.evidence },
+        };
+        let mut pause = STORE_PAUSE_FIRST;
+        loop {
+            let order = Order { id: delivery.job.id, reach: Reach::Everything, command: command.clone() };
+            match self.apply_one(order).await {
+                // Refused means that the worker or the clock was faster; their word stands.
+                Ok(_) | Err(Error::Stopped) => return,
+                Err(error) if self.now().plus(pause) >= running.expires_at => {
+                    tracing::warn!(job = %delivery.job.id, %error, "an outcome could not be stored while its lease lasted");
+                    return;
+                }
+                Err(_) => sleep(pause).await,
+            }
+            pause = (pause * 2).min(STORE_PAUSE_MAX);
+        }
+    }
+
+    /// Puts back what could not be sent, free.
+    pub(super) async fn give_back(&self, jobs: Vec<Job>) {
+        let orders = jobs.into_iter().filter_map(|job| match &job.state {
+            State::Running(running) => {
+                let command = Command::Report {
+                    lease: Some(running.lease),
+                    outcome: Outcome::Release,
+                    evidence: Evidence::default(),
+                };
+                Some(Order { id: job.id, reach: Reach::Everything, command })
+            }
+            _ => None,
+        });
+        // What fails here comes back when its lease runs out.
+        let _ = self.apply(orders.collect()).await;
+    }
+}
+
+/// A probe that finds the endpoint still broken costs no attempt.
+fn free_if_probe(delivery: &Delivery, outcome: Outcome) -> Outcome {
+    match delivery.probes {
+        Some(Cause::Circuit) => Outcome::Defer { retry_after: None, scope: None, cause: Cause::Circuit },
+        _ => outcome,
+    }
+}
+
+fn circuit_open(why: &str) -> Ended {
+    let outcome = Outcome::Defer { retry_after: None, scope: None, cause: Cause::Circuit };
+    Ended { command: End::Report(outcome), evidence: said(why) }
+}
+
+fn failed(why: &str) -> Ended {
+    Ended { command: End::Report(Outcome::Nack { retryable: false, delay: None }), evidence: said(why) }
+}
+
+fn said(error: &str) -> Evidence {
+    Evidence { error: Some(error.into()), ..Evidence::default() }
+}
+
+/// A whole body that is JSON.
+fn result(answer: &Incoming) -> Option<Arc<str>> {
+    if answer.is_cut || answer.body.is_empty() {
+        return None;
+    }
+    let text = std::str::from_utf8(&answer.body).ok()?;
+    serde_json::from_str::<serde::de::IgnoredAny>(text).ok().map(|_| text.into())
+}
+
+/// The beginning of a body, as text.
+fn excerpt(body: &[u8]) -> Option<Box<str>> {
+    let beginning = body.get(..body.len().min(EXCERPT_BYTES_MAX)).unwrap_or_default();
+    (!beginning.is_empty()).then(|| String::from_utf8_lossy(beginning).into())
+}

@@ -1,0 +1,175 @@
+//! The lane of one queue: claims as much as there is room for, sends each job on its own, and sleeps when there is nothing
+//! to do. Lanes share nothing but the room, so a dead endpoint holds up nobody else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outlast_core::Queue;
+use outlast_core::state::Phase;
+use outlast_store::Error;
+use outlast_store::jobs::{Claim, Claimed};
+use tokio::task::JoinSet;
+
+use crate::engine::Engine;
+use crate::secrets::SecretError;
+
+use super::deliver::Delivery;
+use super::endpoint::Endpoint;
+use super::room::Place;
+use super::{Name, RETRY_PAUSE};
+
+/// One claim takes no more than this: a longer transaction would hold up others.
+const CLAIM_MAX: usize = 200;
+/// After secrets could not be opened: somebody has to do something about it.
+const SEALED_PAUSE: Duration = Duration::from_secs(5);
+
+/// What a look at the queue led to.
+enum Look {
+    /// There may be more.
+    More,
+    /// Nothing until something happens, or until this much time has passed.
+    Wait(Option<Duration>),
+    /// No such queue, or none that delivers.
+    Gone,
+}
+
+impl Engine {
+    /// Runs until the engine stops or the queue delivers no more. Ends after its last delivery.
+    pub(super) async fn run_lane(self, (namespace, queue): Name) {
+        let mut stopping = self.stopping();
+        let mut deliveries = JoinSet::new();
+        let mut endpoint = None;
+        let bell = self.shared.wakes.wait_for_queue(namespace, &queue);
+        while !self.is_draining() {
+            let mut rung = std::pin::pin!(bell.notify().notified());
+            rung.as_mut().enable();
+            let mut freed = std::pin::pin!(self.shared.push.room.freed().notified());
+            freed.as_mut().enable();
+            reap(&mut deliveries);
+            let places = self.shared.push.room.take(deliveries.len(), CLAIM_MAX);
+            if places.is_empty() {
+                tokio::select! {
+                    biased;
+                    _ = stopping.changed() => {}
+                    () = freed => {}
+                }
+                continue;
+            }
+            let look = bell.look();
+            let found = self.look(&(namespace, Arc::clone(&queue)), places, &mut endpoint, &mut deliveries).await;
+            let pause = match found {
+                Look::Gone => break,
+                Look::More => {
+                    bell.found();
+                    continue;
+                }
+                Look::Wait(pause) => {
+                    bell.found_nothing(look);
+                    pause
+                }
+            };
+            tokio::select! {
+                biased;
+                _ = stopping.changed() => {}
+                () = rung => {}
+                () = super::wait(pause) => {}
+            }
+        }
+        while deliveries.join_next().await.is_some() {}
+    }
+
+    async fn look(
+        &self,
+        name: &Name,
+        mut places: Vec<Place>,
+        endpoint: &mut Option<Arc<Endpoint>>,
+        deliveries: &mut JoinSet<()>,
+    ) -> Look {
+        // While the circuit is open one job is enough to put the queue on hold.
+        let host = endpoint.as_ref().and_then(|endpoint| endpoint.host());
+        if host.is_some_and(|host| self.shared.push.circuits.is_open(host, self.now())) {
+            places.truncate(1);
+        }
+        let want = Claim {
+            namespace: name.0,
+            queue: Arc::clone(&name.1),
+            limit: places.len(),
+            phase: Phase::Delivering,
+            visibility: None,
+            worker: None,
+        };
+        let claimed = match self.claim_now(&want).await {
+            Ok(Some(claimed)) if claimed.queue.settings.is_push() => claimed,
+            Ok(_) | Err(Error::Stopped) => return Look::Gone,
+            Err(error) => {
+                tracing::warn!(%error, queue = &*name.1, "nothing could be claimed for delivery; trying again");
+                return Look::Wait(Some(RETRY_PAUSE));
+            }
+        };
+        let is_full = claimed.jobs.len() >= want.limit;
+        let after_hold = claimed.held_until.map(|until| until.since(self.now()));
+        let pause = after_hold.into_iter().chain(claimed.look_again).min();
+        if let Err(error) = self.send_all(claimed, places, endpoint, deliveries).await {
+            tracing::error!(%error, queue = &*name.1, "deliveries cannot be signed and were put back");
+            return Look::Wait(Some(SEALED_PAUSE));
+        }
+        if is_full && pause.is_none() { Look::More } else { Look::Wait(pause) }
+    }
+
+    async fn send_all(
+        &self,
+        claimed: Claimed,
+        places: Vec<Place>,
+        endpoint: &mut Option<Arc<Endpoint>>,
+        deliveries: &mut JoinSet<()>,
+    ) -> Result<(), SecretError> {
+        if claimed.jobs.is_empty() {
+            return Ok(());
+        }
+        let endpoint = match self.endpoint(&claimed.queue, endpoint).await {
+            Ok(endpoint) => endpoint,
+            Err(error) => {
+                self.give_back(claimed.jobs).await;
+                return Err(error);
+            }
+        };
+        let hold = claimed.queue.hold;
+        for (job, place) in claimed.jobs.into_iter().zip(places) {
+            let delivery = Delivery { job, endpoint: Arc::clone(&endpoint), probes: hold.map(|hold| hold.cause) };
+            let engine = self.clone();
+            deliveries.spawn(async move {
+                engine.deliver(delivery).await;
+                drop(place);
+            });
+        }
+        Ok(())
+    }
+
+    /// The endpoint as of this version of the queue.
+    async fn endpoint(
+        &self,
+        queue: &Arc<Queue>,
+        known: &mut Option<Arc<Endpoint>>,
+    ) -> Result<Arc<Endpoint>, SecretError> {
+        if let Some(known) = known.as_ref().filter(|known| is_same(&known.queue, queue)) {
+            return Ok(Arc::clone(known));
+        }
+        let endpoint = Arc::new(Endpoint::new(Arc::clone(queue), self.signing_secrets(queue).await?));
+        *known = Some(Arc::clone(&endpoint));
+        Ok(endpoint)
+    }
+}
+
+/// Nothing has changed that an endpoint is made of. A version without secrets gets them, and so another version.
+fn is_same(one: &Queue, other: &Queue) -> bool {
+    one.id == other.id && one.version == other.version
+}
+
+/// Forgets deliveries that have ended.
+fn reap(deliveries: &mut JoinSet<()>) {
+    while let Some(ended) = deliveries.try_join_next() {
+        if let Err(error) = ended {
+            tracing::error!(%error, "a delivery has failed; its lease will run out");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The signing secrets of a queue: made with it, replaced on request and when its endpoint moves to another host, kept
+//! sealed. Two are live while receivers change over.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use outlast_core::{NamespaceId, Queue, Timestamp};
+use outlast_store::Error;
+use serde::{Deserialize, Serialize};
+
+use crate::engine::Engine;
+use crate::seal::{self, Unopened};
+use crate::sign::Secret;
+
+/// How long the old secret still signs beside the new one, unless told otherwise.
+pub const OVERLAP_DEFAULT: Duration = Duration::from_secs(86_400);
+
+/// Why secrets cannot be had or stored.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum SecretError {
+    #[error(transparent)]
+    Store(#[from] Error),
+    #[error("the secrets of queue \"{queue}\" cannot be opened: {why}")]
+    Sealed { queue: String, why: Unopened },
+    #[error("this store's secrets are sealed with key {}, and this node has {}", seal::name(*.store), seal::name(*.node))]
+    OtherKey { store: i64, node: i64 },
+}
+
+/// As it is sealed. The newest secret comes first.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    secret: String,
+    /// Signs until then; the newest one for good.
+    until: Option<i64>,
+}
+
+/// The secrets of a queue, opened.
+pub struct Secrets(Vec<(Secret, Option<Timestamp>)>);
+
+impl Secrets {
+    pub(crate) fn one(secret: Secret) -> Secrets {
+        Secrets(vec![(secret, None)])
+    }
+
+    /// Puts a new one in front; the one before it stays for a while, older ones go.
+    pub(crate) fn rotated(mut self, secret: Secret, until: Timestamp) -> Secrets {
+        self.0.truncate(1);
+        for (_, end) in &mut self.0 {
+            *end = Some(until);
+        }
+        self.0.insert(0, (secret, None));
+        self
+    }
+
+    /// Those that sign at this time, the newest first.
+    pub fn live(&self, now: Timestamp) -> Vec<Secret> {
+        let live = self.0.iter().filter(|(_, until)| until.is_none_or(|until| until > now));
+        live.map(|(secret, _)| secret.clone()).collect()
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let kept: Vec<Kept> = self
+            .0
+            .iter()
+            .map(|(secret, until)| Kept { secret: secret.expose().to_owned(), until: until.map(Timestamp::as_millis) })
+            .collect();
+        serde_json::to_vec(&kept).unwrap_or_default()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Secrets> {
+        let kept: Vec<Kept> = serde_json::from_slice(bytes).ok()?;
+        let read = |kept: Kept| Some((Secret::from_text(&kept.secret).ok()?, kept.until.map(Timestamp::from_millis)));
+        kept.into_iter().map(read).collect::<Option<Vec<_>>>().map(Secrets)
+    }
+}
+
+/// Bound to namespace and name: what was copied to another queue's row does not open there.
+fn place(namespace: NamespaceId, name: &str) -> Vec<u8> {
+    format!("queue {} {name}", namespace.0).into_bytes()
+}
+
+impl Engine {
+    /// Can this node open what is sealed in the store? To be asked before it serves anybody.
+    pub async fn check_seal(&self) -> Result<(), SecretError> {
+        let node = self.shared.seal.fingerprint();
+        for (queue, _) in self.shared.store.census().await? {
+            let key = queue.secrets.as_deref().and_then(crate::seal::Seal::key_of);
+            if let Some(store) = key.filter(|key| !self.shared.seal.knows(*key)) {
+                return Err(SecretError::OtherKey { store, node });
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn new_secret(&self) -> Secret {
+        let mut entropy = self.shared.entropy.lock().unwrap_or_else(PoisonError::into_inner);
+        Secret::generate(entropy.as_mut())
+    }
+
+    /// The secrets of a queue; `None` if it has none yet.
+    pub(crate) fn open_secrets(&self, queue: &Queue) -> Result<Option<Secrets>, SecretError> {
+        let Some(sealed) = &queue.secrets else {
+            return Ok(None);
+        };
+        let sealed_error = |why| SecretError::Sealed { queue: queue.name.clone(), why };
+        let bytes = self.shared.seal.open(sealed, &place(queue.namespace, &queue.name)).map_err(sealed_error)?;
+        Secrets::from_bytes(&bytes).map(Some).ok_or(sealed_error(Unopened::Altered))
+    }
+
+    /// Ready to be stored. All nodes of a store must seal with one key, else one could not sign for another's queues.
+    pub(crate) async fn seal_secrets(
+        &self,
+        namespace: NamespaceId,
+        name: &str,
+        secrets: &Secrets,
+    ) -> Result<Arc<[u8]>, SecretError> {
+        let node = self.shared.seal.fingerprint();
+        let store = self.shared.store.sealing_key(node).await?;
+        if !self.shared.seal.knows(store) {
+            return Err(SecretError::OtherKey { store, node });
+        }
+        let mut entropy = self.shared.entropy.lock().unwrap_or_else(PoisonError::into_inner);
+        let sealed = self.shared.seal.seal(&secrets.to_bytes(), &place(namespace, name), entropy.as_mut());
+        Ok(sealed.into())
+    }
+}
