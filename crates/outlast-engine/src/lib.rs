@@ -20,5 +20,6 @@ pub mod push;
 pub mod keys;
 pub mod scope;
 pub mod meters;
+pub mod egress;
 
 pub use engine::Engine;

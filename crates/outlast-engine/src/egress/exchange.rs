@@ -1,0 +1,190 @@
+//! One request and its answer on one connection. The connection is driven by the request itself: no task of its own, so
+//! none outlives it, and an idle connection is just a value in the pool.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::{Body, Frame, Incoming as Chunks};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::time::{Instant, timeout_at};
+
+use super::stream::{Meter, Stream, Transport};
+use super::{Incoming, SendError, SendPhase};
+
+/// Largest head of an answer; also what is read at once. At most 100 headers, which is the library's own bound.
+const HEAD_BYTES_MAX: usize = 32 * 1024;
+/// A body of unknown length starts with this much room and doubles it as it grows.
+const BODY_BYTES_FIRST: usize = 4 * 1024;
+
+pub(super) struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    driver: http1::Connection<TokioIo<Stream>, Full<Bytes>>,
+    meter: Arc<Meter>,
+    is_closed: bool,
+    pub since: Instant,
+}
+
+/// How a request ended that got no answer.
+pub(super) struct NoAnswer {
+    pub error: SendError,
+    /// The connection was gone before anything came back on it: one that had been idle may just have been closed by the
+    /// other side.
+    pub is_stale: bool,
+}
+
+/// What bounds an exchange.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    pub deadline: Instant,
+    /// For the head of the answer, if it is to be earlier than the deadline.
+    pub first_byte: Option<Duration>,
+    pub body_max: usize,
+}
+
+impl Connection {
+    pub(super) async fn open(transport: Transport) -> Result<Connection, SendError> {
+        let meter = Arc::new(Meter::default());
+        let stream = Stream::new(transport, Arc::clone(&meter));
+        let opened = http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream)).await;
+        let broken = |_| SendError::new(SendPhase::Send, "the connection broke");
+        let (sender, driver) = opened.map_err(broken)?;
+        Ok(Connection { sender, driver, meter, is_closed: false, since: Instant::now() })
+    }
+
+    /// Can it take a request? Looks whether the other side has closed it or has said something out of turn.
+    pub(super) fn is_usable(&mut self) -> bool {
+        self.drive(&mut Context::from_waker(Waker::noop()));
+        !self.is_closed && self.sender.is_ready()
+    }
+
+    /// Sends the request and reads the answer. Dropping this future leaves the connection unusable.
+    pub(super) async fn exchange(
+        &mut self,
+        request: Request<Full<Bytes>>,
+        bounds: Bounds,
+    ) -> Result<Incoming, NoAnswer> {
+        self.meter.begin();
+        let length = request.body().size_hint().lower();
+        let head_deadline = match bounds.first_byte {
+            Some(first_byte) => bounds.deadline.min(Instant::now() + first_byte),
+            None => bounds.deadline,
+        };
+        let response = match timeout_at(head_deadline, self.head(request)).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(self.no_answer(&error, length)),
+            Err(_) => return Err(self.late(length)),
+        };
+        self.meter.head_is_complete();
+        let (head, chunks) = response.into_parts();
+        if head.headers.contains_key(TRANSFER_ENCODING) && head.headers.contains_key(CONTENT_LENGTH) {
+            // Two lengths for one body: what comes after it cannot be trusted to be the next answer.
+            self.is_closed = true;
+        }
+        let (body, is_cut) = self.body(chunks, bounds).await;
+        self.is_closed |= is_cut;
+        Ok(Incoming { status: head.status.as_u16(), headers: head.headers, body, is_cut })
+    }
+
+    async fn head(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Chunks>> {
+        let mut answer = pin!(self.sender.send_request(request));
+        poll_fn(|cx| {
+            if !self.is_closed {
+                self.is_closed = Pin::new(&mut self.driver).poll(cx).is_ready();
+            }
+            answer.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    /// As much of the body as is wanted, and whether that is not all of it.
+    async fn body(&mut self, chunks: Chunks, bounds: Bounds) -> (Bytes, bool) {
+        let known = chunks.size_hint().exact().and_then(|length| usize::try_from(length).ok());
+        if known == Some(0) {
+            self.drive(&mut Context::from_waker(Waker::noop()));
+            return (Bytes::new(), false);
+        }
+        let room = known.unwrap_or(BODY_BYTES_FIRST).min(bounds.body_max);
+        let mut body = BytesMut::with_capacity(room);
+        let whole = timeout_at(bounds.deadline, self.fill(chunks, &mut body, bounds.body_max)).await;
+        (body.freeze(), !whole.unwrap_or(false))
+    }
+
+    /// True when the body ended before the bound.
+    async fn fill(&mut self, chunks: Chunks, body: &mut BytesMut, body_max: usize) -> bool {
+        let mut chunks = pin!(chunks);
+        while let Some(frame) = poll_fn(|cx| self.frame(chunks.as_mut(), cx)).await {
+            let Ok(frame) = frame else { return false };
+            // Trailers say nothing that is of use here.
+            let Ok(chunk) = frame.into_data() else { continue };
+            let left = body_max.saturating_sub(body.len());
+            let (kept, is_all) = if chunk.len() > left { (chunk.slice(..left), false) } else { (chunk, true) };
+            body.extend_from_slice(&kept);
+            if !is_all {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn frame(
+        &mut self,
+        mut chunks: Pin<&mut Chunks>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        if let Poll::Ready(frame) = chunks.as_mut().poll_frame(cx) {
+            if frame.is_none() {
+                self.drive(cx);
+            }
+            return Poll::Ready(frame);
+        }
+        self.drive(cx);
+        chunks.poll_frame(cx)
+    }
+
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        if !self.is_closed {
+            self.is_closed = Pin::new(&mut self.driver).poll(cx).is_ready();
+        }
+    }
+
+    fn late(&mut self, length: u64) -> NoAnswer {
+        self.is_closed = true;
+        let phase = self.phase(length);
+        let message = match phase {
+            SendPhase::Send => "the host did not take the request in time",
+            SendPhase::Head => "the answer's head was not complete in time",
+            _ => "no answer in time",
+        };
+        NoAnswer { error: SendError::new(phase, message), is_stale: false }
+    }
+
+    fn no_answer(&mut self, error: &hyper::Error, length: u64) -> NoAnswer {
+        self.is_closed = true;
+        let phase = self.phase(length);
+        let message = if self.meter.is_flooded() || error.is_parse_too_large() {
+            "the answer's head is too large"
+        } else if error.is_parse() {
+            "the answer is not HTTP/1.1"
+        } else {
+            "the connection broke before the answer was there"
+        };
+        NoAnswer { error: SendError::new(phase, message), is_stale: self.meter.received() == 0 }
+    }
+
+    fn phase(&self, length: u64) -> SendPhase {
+        let sent = u64::try_from(self.meter.sent()).unwrap_or(u64::MAX);
+        if self.meter.received() > 0 {
+            return SendPhase::Head;
+        }
+        // With its head a request is longer than its body.
+        if sent <= length { SendPhase::Send } else { SendPhase::FirstByte }
+    }
+}

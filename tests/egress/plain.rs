@@ -1,0 +1,66 @@
+//! The ordinary way: a request and its answer, connections used again, connections that went stale.
+
+use outlast_engine::egress::Egress;
+use outlast_tests::responder::{Responder, read_request};
+use tokio::io::AsyncWriteExt;
+
+use crate::scene::{OK, allowing, egress, request, send};
+
+#[tokio::test]
+async fn a_request_arrives_as_it_was_given_and_the_answer_comes_back() {
+    let responder =
+        Responder::answering("127.0.0.2:0", "HTTP/1.1 201 Created\r\nx-one: 1\r\ncontent-length: 5\r\n\r\nhello").await;
+    let egress = egress(allowing(&["127.0.0.2"]));
+    let mut outgoing = request(&responder.url("/a/b?c=d"));
+    outgoing.headers.insert("x-mine", "yes".parse().unwrap());
+
+    let answer = egress.send(outgoing).await.unwrap();
+
+    assert_eq!((answer.status, &answer.body[..], answer.is_cut), (201, &b"hello"[..], false));
+    assert_eq!(answer.headers["x-one"], "1");
+    let seen = responder.seen.requests();
+    let mut lines: Vec<String> = seen[0].head.lines().map(str::to_owned).collect();
+    assert_eq!(lines.remove(0), "POST /a/b?c=d HTTP/1.1");
+    lines.sort();
+    let version = env!("CARGO_PKG_VERSION");
+    let wanted = [
+        "accept-encoding: identity".to_owned(),
+        "content-length: 17".to_owned(),
+        format!("host: {}", responder.address),
+        format!("user-agent: outlast/{version}"),
+        "x-mine: yes".to_owned(),
+    ];
+    assert_eq!(lines, wanted);
+    assert_eq!(seen[0].body, b"{\"hello\":\"world\"}");
+}
+
+#[tokio::test]
+async fn connections_are_used_again() {
+    let responder = Responder::answering("127.0.0.2:0", OK).await;
+    let egress = egress(allowing(&["127.0.0.2"]));
+
+    for _ in 0..100 {
+        assert_eq!(send(&egress, &responder.url("/")).await.unwrap().status, 200);
+    }
+
+    assert_eq!((responder.seen.connections(), responder.seen.requests().len()), (1, 100));
+}
+
+// A server may close an idle connection at any time; that must not cost an attempt.
+#[tokio::test]
+async fn a_connection_that_the_other_side_closed_while_idle_is_replaced() {
+    let responder = Responder::handling("127.0.0.2:0", |mut stream, seen| async move {
+        if let Some(request) = read_request(&mut stream).await {
+            seen.add(request);
+            let _ = stream.write_all(OK.as_bytes()).await;
+        }
+    })
+    .await;
+    let egress = egress(allowing(&["127.0.0.2"]));
+
+    for _ in 0..50 {
+        assert_eq!(send(&egress, &responder.url("/")).await.unwrap().status, 200);
+    }
+
+    assert_eq!((responder.seen.connections(), responder.seen.requests().len()), (50, 50));
+}

@@ -1,0 +1,129 @@
+//! A server that says exactly what a test wants: reads requests, keeps what it saw, and answers with given bytes or hands
+//! the connection over to the test. Ends with the value that holds it.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+type Handler = dyn Fn(TcpStream, Arc<Seen>) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync;
+
+pub struct Responder {
+    pub address: SocketAddr,
+    pub seen: Arc<Seen>,
+    accepting: JoinHandle<()>,
+}
+
+/// What has come in so far.
+#[derive(Default)]
+pub struct Seen {
+    connections: Mutex<usize>,
+    requests: Mutex<Vec<Request>>,
+}
+
+/// A request as it came over the wire.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Up to and without the empty line.
+    pub head: String,
+    pub body: Vec<u8>,
+}
+
+impl Seen {
+    pub fn connections(&self) -> usize {
+        *self.connections.lock().unwrap()
+    }
+
+    pub fn requests(&self) -> Vec<Request> {
+        self.requests.lock().unwrap().clone()
+    }
+
+    pub fn add(&self, request: Request) {
+        self.requests.lock().unwrap().push(request);
+    }
+}
+
+impl Responder {
+    /// Answers every request on every connection with the same bytes.
+    pub async fn answering(address: &str, answer: impl Into<Vec<u8>>) -> Responder {
+        let answer: Arc<[u8]> = answer.into().into();
+        Responder::handling(address, move |mut stream, seen| {
+            let answer = Arc::clone(&answer);
+            async move {
+                while let Some(request) = read_request(&mut stream).await {
+                    seen.add(request);
+                    if stream.write_all(&answer).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        })
+        .await
+    }
+
+    /// Hands each connection over; it is closed when the future ends.
+    pub async fn handling<F, Fut>(address: &str, handler: F) -> Responder
+    where
+        F: Fn(TcpStream, Arc<Seen>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        let listener = TcpListener::bind(address).await.unwrap_or_else(|error| panic!("{address}: {error}"));
+        let address = listener.local_addr().expect("it is bound");
+        let seen = Arc::new(Seen::default());
+        let handler: Arc<Handler> = Arc::new(move |stream, seen| Box::pin(handler(stream, seen)));
+        let accepting = tokio::spawn(accept(listener, Arc::clone(&seen), handler));
+        Responder { address, seen, accepting }
+    }
+
+    pub fn url(&self, path: &str) -> Arc<str> {
+        format!("http://{}{path}", self.address).into()
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        // The connections are tasks of the accept loop's set and go with it.
+        self.accepting.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, seen: Arc<Seen>, handler: Arc<Handler>) {
+    let mut connections = tokio::task::JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        *seen.connections.lock().unwrap() += 1;
+        let _ = stream.set_nodelay(true);
+        connections.spawn(handler(stream, Arc::clone(&seen)));
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+/// One request with a `content-length` body; `None` at the end of the connection.
+pub async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> Option<Request> {
+    let mut bytes = Vec::new();
+    loop {
+        if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+            let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+            let mut body = bytes.split_off(end + 4);
+            let length = content_length(&head);
+            while body.len() < length {
+                let mut chunk = vec![0; length - body.len()];
+                let count = stream.read(&mut chunk).await.ok().filter(|count| *count > 0)?;
+                body.extend_from_slice(&chunk[..count]);
+            }
+            return Some(Request { head, body });
+        }
+        let mut chunk = [0; 4096];
+        let count = stream.read(&mut chunk).await.ok().filter(|count| *count > 0)?;
+        bytes.extend_from_slice(&chunk[..count]);
+    }
+}
+
+fn content_length(head: &str) -> usize {
+    let lines = head.lines().filter_map(|line| line.split_once(':'));
+    let mut lengths = lines.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    lengths.next().and_then(|(_, value)| value.trim().parse().ok()).unwrap_or(0)
+}
