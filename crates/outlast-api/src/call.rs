@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http::HeaderMap;
 use outlast_core::JobId;
+use outlast_core::queue::{CALLBACKS, is_name};
 use outlast_engine::Engine;
 use outlast_engine::scope::Principal;
 use outlast_store::jobs::Reach;
@@ -43,10 +44,17 @@ impl Call {
             Reach::Everything | Reach::Namespace(_) => true,
             Reach::Queues(_, names) => names.iter().any(|known| known == name),
         };
-        if !covered || !outlast_core::queue::is_name(name) {
+        if !covered || !is_name(name) {
             return Err(Problem::queue_not_found(name));
         }
         Ok(name)
+    }
+
+    /// The same where our own queue of callbacks may be meant: it can be looked at and tended, not published to, pulled
+    /// from or deleted.
+    pub(crate) fn tended_queue(&self) -> Result<&str, Problem> {
+        let is_ours = self.parameter("queue") == CALLBACKS && !matches!(self.reach, Reach::Queues(..));
+        if is_ours { Ok(CALLBACKS) } else { self.queue() }
     }
 
     /// The job of the URL. Text that is no id names no job.

@@ -17,7 +17,7 @@ const COUNT_MAX: usize = 1_000_000;
 
 pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
     let list = jobs::list_jobs(&mut call, Status::Failed)?;
-    let name = call.queue()?;
+    let name = call.tended_queue()?;
     call.engine.store().queue(namespace(&call)?, name).await?.ok_or_else(|| Problem::queue_not_found(name))?;
     jobs::list_page(&call, list).await
 }

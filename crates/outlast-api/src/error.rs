@@ -7,6 +7,7 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTI
 use http::{HeaderValue, StatusCode};
 use outlast_core::Refusal;
 use outlast_core::queue::{FieldError, is_name};
+use outlast_engine::secrets::SecretError;
 use outlast_store::Error;
 use outlast_store::jobs::Declined;
 use serde_json::{Map, Value, json};
@@ -32,6 +33,7 @@ pub enum Code {
     OutcomeConflict,
     NoCancelRequested,
     NotReplayable,
+    PayloadFixed,
     NotPullable,
     JobExpired,
     VersionMismatch,
@@ -43,12 +45,13 @@ pub enum Code {
     Draining,
     Unavailable,
     StoreUnavailable,
+    SecretsSealed,
     DiskFull,
     Internal,
 }
 
 impl Code {
-    pub const ALL: [Code; 32] = [
+    pub const ALL: [Code; 34] = [
         Code::InvalidRequest,
         Code::LeaseRequired,
         Code::Unauthorized,
@@ -68,6 +71,7 @@ impl Code {
         Code::OutcomeConflict,
         Code::NoCancelRequested,
         Code::NotReplayable,
+        Code::PayloadFixed,
         Code::NotPullable,
         Code::JobExpired,
         Code::VersionMismatch,
@@ -79,6 +83,7 @@ impl Code {
         Code::Draining,
         Code::Unavailable,
         Code::StoreUnavailable,
+        Code::SecretsSealed,
         Code::DiskFull,
         Code::Internal,
     ];
@@ -105,6 +110,7 @@ impl Code {
             Code::OutcomeConflict => ("outcome_conflict", 409, "Another outcome was reported before"),
             Code::NoCancelRequested => ("no_cancel_requested", 409, "No cancel was requested"),
             Code::NotReplayable => ("not_replayable", 409, "The job cannot be replayed"),
+            Code::PayloadFixed => ("payload_fixed", 409, "The payload cannot be changed"),
             Code::NotPullable => ("not_pullable", 409, "The queue is pushed, not pulled"),
             Code::JobExpired => ("job_expired", 410, "The result has expired"),
             Code::VersionMismatch => ("version_mismatch", 412, "Someone else changed it"),
@@ -116,6 +122,7 @@ impl Code {
             Code::Draining => ("draining", 503, "The server is shutting down"),
             Code::Unavailable => ("unavailable", 503, "The store does not answer"),
             Code::StoreUnavailable => ("store_unavailable", 503, "The database cannot be reached"),
+            Code::SecretsSealed => ("secrets_sealed", 503, "Signing secrets cannot be opened"),
             Code::DiskFull => ("disk_full", 507, "The disk is full"),
             Code::Internal => ("internal", 500, "Something broke"),
         }
@@ -255,6 +262,20 @@ impl From<Error> for Problem {
     }
 }
 
+impl From<SecretError> for Problem {
+    fn from(error: SecretError) -> Problem {
+        match error {
+            SecretError::Store(error) => error.into(),
+            SecretError::Sealed { .. } | SecretError::OtherKey { .. } => {
+                tracing::error!(%error, "signing secrets cannot be used");
+                let detail = "this server lacks the key that the store's signing secrets are sealed with; nothing was \
+                              stored; the operator must give it the same secret_key as the other nodes";
+                Problem::new(Code::SecretsSealed, detail)
+            }
+        }
+    }
+}
+
 impl From<Declined> for Problem {
     fn from(declined: Declined) -> Problem {
         let refusal = match declined {
@@ -267,6 +288,7 @@ impl From<Declined> for Problem {
             Refusal::NotRunning { .. } => (Code::NotRunning, "only a job that is handed out can have an outcome"),
             Refusal::OutcomeConflict { .. } => (Code::OutcomeConflict, "the first outcome counts"),
             Refusal::NotReplayable { .. } => (Code::NotReplayable, "wait until it has failed, or cancel it first"),
+            Refusal::PayloadFixed => (Code::PayloadFixed, "replay it without a payload"),
             Refusal::NotQueued { .. } => (Code::NotRunning, "it cannot be handed out"),
             Refusal::NoCancelRequested => (Code::NoCancelRequested, "report ack, nack, defer or release instead"),
         };

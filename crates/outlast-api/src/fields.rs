@@ -33,6 +33,16 @@ const fn url() -> Kind {
     }
 }
 
+const fn secret() -> Kind {
+    Kind::Text {
+        min: 16,
+        max: 255,
+        check: is_visible_ascii,
+        wants: "\"whsec_\" and base64, or 16 to 255 visible ASCII characters",
+        pattern: "^[!-~]+$",
+    }
+}
+
 const fn lease() -> Kind {
     Kind::Text {
         min: 32,
@@ -137,7 +147,7 @@ const RATE_LIMIT: Object = Object {
     ],
 };
 
-const SETTINGS: [Field; 33] = [
+const SETTINGS: [Field; 34] = [
     field(
         "template",
         Kind::Word(&["anthropic", "openai", "report", "transcode", "webhook"]),
@@ -189,13 +199,14 @@ const SETTINGS: [Field; 33] = [
         },
         "name of the plain HMAC header",
     ),
+    field("signingSecret", secret(), "signs deliveries; made by the server if left out, and shown once"),
     field("name", name(), "the queue's name"),
 ];
 
 /// The same where no URL has the name.
-const SETTINGS_AND_NAME: [Field; 33] = {
+const SETTINGS_AND_NAME: [Field; 34] = {
     let mut fields = SETTINGS;
-    fields[32].required = true;
+    fields[33].required = true;
     fields
 };
 
@@ -209,6 +220,16 @@ pub const QUEUE_NEW: Object =
     Object { name: "NewQueue", about: "A queue to be created: a name, and settings.", fields: &SETTINGS_AND_NAME };
 pub const QUEUE_PATCH: Object =
     Object { name: "QueuePatch", about: "Settings to change; what is left out stays.", fields: &SETTINGS };
+
+pub const ROTATE: Object = Object {
+    name: "RotateSecret",
+    about: "A new signing secret beside the present one.",
+    fields: &[
+        field("signingSecret", secret(), "the new one; made by the server if left out"),
+        field("overlap", span(&OVERLAP), "how long the present one still signs; one day if left out"),
+    ],
+};
+const OVERLAP: std::ops::RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(30 * 86_400);
 
 const JOB: [Field; 20] = [
     field("payload", Kind::Any, "any JSON, delivered byte for byte"),

@@ -3,9 +3,11 @@
 use axum::response::Response;
 use http::header::{ETAG, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
+use outlast_core::queue::{CALLBACKS, Mode};
 use outlast_core::state::CancelReason;
 use outlast_core::{Command, Event, Job, JobId, Status};
 use outlast_engine::watch::Until;
+use outlast_store::callback::JOB_TAG;
 use outlast_store::jobs::{Found, ListJobs, Order, Reach};
 use serde_json::{Value, json};
 
@@ -34,7 +36,7 @@ pub(crate) async fn show(mut call: Call) -> Result<Response, Problem> {
 async fn whole(call: &Call, found: &Found) -> Result<Response, Problem> {
     let events = last_events(call, &call.reach, &found.job).await?;
     let status = if found.job.status() == Status::Expired { StatusCode::GONE } else { StatusCode::OK };
-    let mut body = wire::job(&found.job, &found.queue, &events, call.engine.now());
+    let mut body = shown(call, found, &events).await?;
     if status == StatusCode::GONE {
         body.pop();
         body.push_str(",\"code\":\"job_expired\",\"detail\":\"the result has expired and was deleted; submit the job again if you need it\"}");
@@ -48,6 +50,32 @@ async fn whole(call: &Call, found: &Found) -> Result<Response, Problem> {
         headers.insert(RETRY_AFTER, HeaderValue::from_static("2"));
     }
     Ok(response)
+}
+
+pub(crate) async fn shown(call: &Call, found: &Found, events: &[Event]) -> Result<String, Problem> {
+    let callback = callback(call, found).await?;
+    Ok(wire::job(&found.job, &found.queue, events, callback, call.engine.now()))
+}
+
+/// How the telling of the job's end goes, if somebody is to be told. It is a job of its own, in our queue of callbacks.
+async fn callback(call: &Call, found: &Found) -> Result<Option<Value>, Problem> {
+    let Some(url) = found.job.spec.callback_url.as_deref().filter(|_| found.queue.settings.mode != Mode::Callback) else {
+        return Ok(None);
+    };
+    if !found.job.status().is_terminal() {
+        return Ok(Some(wire::callback(url, None)));
+    }
+    let list = ListJobs {
+        reach: Reach::Namespace(found.queue.namespace),
+        queue: Some(CALLBACKS.to_owned()),
+        status: None,
+        tags: vec![(JOB_TAG.to_owned(), found.job.id.to_string())],
+        key: None,
+        before: None,
+        limit: 1,
+    };
+    let page = call.engine.store().jobs(list).await?;
+    Ok(Some(wire::callback(url, page.jobs.first())))
 }
 
 /// The newest events of a job, oldest first.
@@ -115,7 +143,7 @@ pub(crate) fn cursor(call: &mut Call) -> Result<Option<u64>, Problem> {
 pub(crate) fn list_jobs(call: &mut Call, status: Status) -> Result<ListJobs, Problem> {
     Ok(ListJobs {
         reach: call.reach.clone(),
-        queue: Some(call.queue()?.to_owned()),
+        queue: Some(call.tended_queue()?.to_owned()),
         status: Some(status),
         tags: Vec::new(),
         key: None,

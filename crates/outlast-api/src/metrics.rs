@@ -7,6 +7,7 @@ use axum::response::Response;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
 use outlast_core::Status;
+use outlast_core::gate::Cause;
 use outlast_engine::Engine;
 use outlast_store::jobs::Reach;
 use outlast_store::live::Link;
@@ -45,6 +46,7 @@ pub(crate) async fn render(engine: &Engine, requests: &Requests, reach: &Reach) 
     let mut registry = Registry::with_prefix("outlast");
     let jobs: Family<Labels, Gauge> = Family::default();
     let paused: Family<Labels, Gauge> = Family::default();
+    let held: Family<Labels, Gauge> = Family::default();
     for (queue, counts) in engine.store().census().await?.into_iter().filter(|(queue, _)| reach.covers(queue)) {
         let labels = vec![("namespace", queue.namespace.0.to_string()), ("queue", queue.name.clone())];
         for status in Status::ALL {
@@ -53,14 +55,29 @@ pub(crate) async fn render(engine: &Engine, requests: &Requests, reach: &Reach) 
             jobs.get_or_create(&labels).set(i64::try_from(counts.get(status)).unwrap_or(i64::MAX));
         }
         paused.get_or_create(&labels).set(i64::from(queue.paused));
+        for cause in Cause::ALL {
+            let mut labels = labels.clone();
+            labels.push(("reason", cause.as_str().to_owned()));
+            held.get_or_create(&labels).set(i64::from(queue.hold.is_some_and(|hold| hold.cause == cause)));
+        }
     }
     registry.register("jobs", "Jobs by queue and status", jobs);
     registry.register("queue_paused", "1 while a queue is paused", paused);
+    registry.register("queue_held", "1 while a queue is on hold, by reason", held);
+    for (name, help, value) in [
+        ("deliveries_in_flight", "Deliveries under way on this node", engine.deliveries()),
+        ("circuits_open", "Endpoints this node sends nothing to after failures", engine.open_circuits()),
+    ] {
+        let gauge: Gauge = Gauge::default();
+        gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        registry.register(name, help, gauge);
+    }
     let meters = engine.meters();
     for (name, help, value) in [
         ("jobs_published", "Jobs published", &meters.published),
         ("publish_duplicates", "Publishes that found their job by key", &meters.duplicates),
         ("jobs_handed_out", "Hand-outs", &meters.handed_out),
+        ("deliveries", "Deliveries to endpoints that were begun", &meters.deliveries),
         ("outcomes_acked", "Reports of success", &meters.acked),
         ("outcomes_nacked", "Reports of failure", &meters.nacked),
         ("outcomes_deferred", "Deferrals", &meters.deferred),

@@ -155,6 +155,10 @@ fn spec(mut values: Values<'_>, call: &Call) -> Result<Spec, Problem> {
     {
         return Err(Problem::field("softTimeLimit", "must be shorter than hardTimeLimit"));
     }
+    let callback_url = values.text("callbackUrl");
+    if let Some(url) = &callback_url {
+        call.engine.check_url(url).map_err(|refused| Problem::field("callbackUrl", refused.to_string()))?;
+    }
     Ok(Spec {
         payload,
         priority: values.int("priority").and_then(|priority| i8::try_from(priority).ok()).unwrap_or(0),
@@ -163,7 +167,7 @@ fn spec(mut values: Values<'_>, call: &Call) -> Result<Spec, Problem> {
         idempotency_key: idempotency_key(&mut values, call)?,
         key: values.text("key").map(Into::into),
         tags: tags(&mut values),
-        callback_url: values.text("callbackUrl").map(Into::into),
+        callback_url: callback_url.map(Into::into),
         notify_email: values.text("notifyEmail").map(Into::into),
         traceparent: call.header("traceparent").filter(|text| is_traceparent(text)).map(Into::into),
         overrides,
@@ -237,7 +241,7 @@ async fn finished(call: &Call, namespace: NamespaceId, job: &Job, wait: Duration
 
 async fn whole(call: &Call, reach: &Reach, found: &Found) -> Result<Response, Problem> {
     let events = crate::jobs::last_events(call, reach, &found.job).await?;
-    let mut response = wire::ok(StatusCode::OK, wire::job(&found.job, &found.queue, &events, call.engine.now()));
+    let mut response = wire::ok(StatusCode::OK, crate::jobs::shown(call, found, &events).await?);
     let headers = response.headers_mut();
     headers.insert(PREFERENCE_APPLIED, HeaderValue::from_static("wait"));
     if let Ok(etag) = HeaderValue::try_from(format!("\"{}\"", found.job.version)) {

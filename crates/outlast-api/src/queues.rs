@@ -3,11 +3,14 @@
 use axum::response::Response;
 use http::header::{ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH, LOCATION};
 use http::{HeaderValue, StatusCode};
-use outlast_core::queue::is_name;
-use outlast_core::{NamespaceId, Queue, QueueSettings};
+use outlast_core::queue::{CALLBACKS, is_name};
+use outlast_core::{NamespaceId, Queue};
+use outlast_engine::queues::{QueueChange, SavedQueue};
+use outlast_engine::secrets::OVERLAP_DEFAULT;
+use outlast_engine::sign::Secret;
 use outlast_store::jobs::Reach;
 use outlast_store::operations::{Filter, NewOperation, OperationKind};
-use outlast_store::queues::{Counts, DeleteRefusal, Expect, SaveRefusal, Saved};
+use outlast_store::queues::{Counts, DeleteRefusal, Expect, SaveRefusal};
 use serde_json::Value;
 
 use crate::call::Call;
@@ -28,26 +31,29 @@ pub(crate) async fn create(call: Call) -> Result<Response, Problem> {
     {
         return Err(Problem::new(Code::Forbidden, "the key's scope is bound to other queues"));
     }
-    let settings = settings::from_nothing(values)?;
-    let saved = save(&call, &name, settings, Expect::Absent).await?;
+    let change = change(&call, None, values)?;
+    let saved = save(&call, &name, change, Expect::Absent).await?;
     answer(&call, &saved).await
 }
 
 pub(crate) async fn put(call: Call) -> Result<Response, Problem> {
     let name = own_name(&call)?;
-    let settings = settings::from_nothing(body(&call, &fields::QUEUE, &name)?)?;
-    let saved = save(&call, &name, settings, expect(&call)?).await?;
+    let change = change(&call, None, body(&call, &fields::QUEUE, &name)?)?;
+    let saved = save(&call, &name, change, expect(&call)?).await?;
     answer(&call, &saved).await
 }
 
 pub(crate) async fn patch(call: Call) -> Result<Response, Problem> {
-    let name = own_name(&call)?;
+    let name = match call.parameter("queue") {
+        CALLBACKS => call.tended_queue()?.to_owned(),
+        _ => own_name(&call)?,
+    };
     let asked = expect(&call)?;
     for _ in 0..PATCH_TRIES {
         let (queue, _) = find(&call, &name).await?;
-        let settings = settings::from_present(queue.settings.clone(), body(&call, &fields::QUEUE_PATCH, &name)?)?;
+        let change = change(&call, Some(&queue), body(&call, &fields::QUEUE_PATCH, &name)?)?;
         let expect = if asked == Expect::Anything { Expect::Version(queue.version) } else { asked };
-        match call.engine.save_queue(namespace(&call)?, &name, settings, expect).await? {
+        match call.engine.save_queue(namespace(&call)?, &name, change, expect).await? {
             Ok(saved) => return answer(&call, &saved).await,
             Err(SaveRefusal::VersionMismatch { .. }) if asked == Expect::Anything => {}
             Err(refusal) => return Err(refused(refusal, &name)),
@@ -57,7 +63,7 @@ pub(crate) async fn patch(call: Call) -> Result<Response, Problem> {
 }
 
 pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
-    let (queue, counts) = find(&call, call.queue()?).await?;
+    let (queue, counts) = find(&call, call.tended_queue()?).await?;
     Ok(shown(StatusCode::OK, &queue, &counts))
 }
 
@@ -91,10 +97,25 @@ pub(crate) async fn resume(call: Call) -> Result<Response, Problem> {
 }
 
 async fn set_paused(call: &Call, paused: bool) -> Result<Response, Problem> {
-    let name = call.queue()?;
+    let name = call.tended_queue()?;
     call.engine.set_paused(namespace(call)?, name, paused).await?.ok_or_else(|| Problem::queue_not_found(name))?;
     let (queue, counts) = find(call, name).await.map_err(Problem::after_commit)?;
     Ok(shown(StatusCode::OK, &queue, &counts))
+}
+
+/// A new secret, shown this once; the one before it signs a while longer.
+pub(crate) async fn rotate_secret(call: Call) -> Result<Response, Problem> {
+    let name = call.tended_queue()?;
+    let mut values = call.read(&fields::ROTATE)?;
+    let secret = signing_secret(&mut values)?;
+    let overlap = values.duration("overlap").unwrap_or(OVERLAP_DEFAULT);
+    let (queue, _) = find(&call, name).await?;
+    if !queue.settings.is_push() {
+        return Err(Problem::field("queue", "must deliver to a webhook; nothing is signed for pullers"));
+    }
+    let rotated = call.engine.rotate_secret(namespace(&call)?, name, secret, overlap).await?;
+    let rotated = rotated.ok_or_else(|| Problem::queue_not_found(name))?;
+    Ok(wire::json_ok(StatusCode::OK, &wire::rotated(&rotated)))
 }
 
 pub(crate) async fn delete(mut call: Call) -> Result<Response, Problem> {
@@ -156,8 +177,32 @@ fn body<'a>(call: &'a Call, object: &'static crate::schema::Object, name: &str) 
     }
 }
 
-async fn save(call: &Call, name: &str, settings: QueueSettings, expect: Expect) -> Result<Saved, Problem> {
-    call.engine.save_queue(namespace(call)?, name, settings, expect).await?.map_err(|refusal| refused(refusal, name))
+/// What the fields ask for, over the present settings or from nothing.
+fn change(call: &Call, present: Option<&Queue>, mut values: Values<'_>) -> Result<QueueChange, Problem> {
+    let secret = signing_secret(&mut values)?;
+    let settings = match present {
+        Some(queue) => settings::from_present(queue.settings.clone(), values)?,
+        None => settings::from_nothing(values)?,
+    };
+    if let Some(url) = &settings.webhook_url
+        && present.is_none_or(|queue| queue.settings.webhook_url.as_ref() != Some(url))
+    {
+        call.engine.check_url(url).map_err(|refused| Problem::field("webhookUrl", refused.to_string()))?;
+    }
+    if secret.is_some() && !settings.is_push() {
+        return Err(Problem::field("signingSecret", "has no meaning without a webhookUrl"));
+    }
+    Ok(QueueChange { settings, secret })
+}
+
+fn signing_secret(values: &mut Values<'_>) -> Result<Option<Secret>, Problem> {
+    let text = values.text("signingSecret");
+    let secret = text.map(|text| Secret::from_text(&text)).transpose();
+    secret.map_err(|malformed| Problem::field("signingSecret", format!("is not usable: {malformed}")))
+}
+
+async fn save(call: &Call, name: &str, change: QueueChange, expect: Expect) -> Result<SavedQueue, Problem> {
+    call.engine.save_queue(namespace(call)?, name, change, expect).await?.map_err(|refusal| refused(refusal, name))
 }
 
 fn refused(refusal: SaveRefusal, name: &str) -> Problem {
@@ -197,10 +242,15 @@ fn header_problem(name: &HeaderName, message: &str) -> Problem {
     Problem::field(name.as_str(), message)
 }
 
-async fn answer(call: &Call, saved: &Saved) -> Result<Response, Problem> {
+async fn answer(call: &Call, done: &SavedQueue) -> Result<Response, Problem> {
+    let saved = &done.saved;
     let (queue, counts) = find(call, &saved.queue.name).await.map_err(Problem::after_commit)?;
     let status = if saved.created { StatusCode::CREATED } else { StatusCode::OK };
-    let mut response = shown(status, &queue, &counts);
+    let mut body = wire::queue(&queue, &counts);
+    if let (Some(secret), Value::Object(map)) = (&done.new_secret, &mut body) {
+        map.insert("signingSecret".to_owned(), Value::String(secret.expose().to_owned()));
+    }
+    let mut response = with_etag(wire::json_ok(status, &body), &queue);
     if let (true, Ok(location)) = (saved.created, HeaderValue::try_from(format!("/v1/queues/{}", queue.name))) {
         response.headers_mut().insert(LOCATION, location);
     }
@@ -208,7 +258,10 @@ async fn answer(call: &Call, saved: &Saved) -> Result<Response, Problem> {
 }
 
 fn shown(status: StatusCode, queue: &Queue, counts: &Counts) -> Response {
-    let mut response = wire::json_ok(status, &wire::queue(queue, counts));
+    with_etag(wire::json_ok(status, &wire::queue(queue, counts)), queue)
+}
+
+fn with_etag(mut response: Response, queue: &Queue) -> Response {
     if let Ok(etag) = HeaderValue::try_from(format!("\"{}\"", queue.version)) {
         response.headers_mut().insert(ETAG, etag);
     }

@@ -139,6 +139,7 @@ pub static ROUTES: &[Route] = &[
     plain(Method::DELETE, "/v1/queues/{queue}",                MANAGE,  (204, "deletes a queue", Shape::Nothing),                               handler!(queues::delete)).asks(fields::DELETE_QUEUE).or(&[(202, "with force: its jobs go first", OPERATION)]),
     plain(Method::POST,   "/v1/queues/{queue}/pause",          MANAGE,  (200, "stops handing out jobs", QUEUE),                                 handler!(queues::pause)),
     plain(Method::POST,   "/v1/queues/{queue}/resume",         MANAGE,  (200, "hands out jobs again", QUEUE),                                   handler!(queues::resume)),
+    plain(Method::POST,   "/v1/queues/{queue}/rotate-secret",  MANAGE,  (200, "makes a new signing secret, shown this once", Shape::Named("Rotated")), handler!(queues::rotate_secret)).reads(&fields::ROTATE, Size::Small),
     plain(Method::POST,   "/v1/queues/{queue}/purge",          MANAGE,  (202, "cancels all waiting jobs", OPERATION),                           handler!(operations::purge)),
     plain(Method::POST,   "/v1/queues/{queue}/jobs",           PUBLISH, (202, "publishes a job", Shape::Named("Published")),                    handler!(publish::one)).reads(&fields::PUBLISH, Size::Job).hears(fields::PUBLISH_HEADERS).or(PUBLISHED_BEFORE),
     plain(Method::POST,   "/v1/queues/{queue}/jobs/batch",     PUBLISH, (202, "publishes jobs in one commit", Shape::Named("PublishedBatch")),  handler!(publish::batch)).reads(&fields::PUBLISH_BATCH, Size::Batch),

@@ -12,6 +12,8 @@ use outlast_core::event::Attempt;
 use outlast_core::gate::Hold;
 use outlast_core::state::{Phase, Running};
 use outlast_core::{Event, EventKind, Job, Queue, State, Status, Timestamp};
+use outlast_engine::queues::Rotated;
+use outlast_store::jobs::Found;
 use outlast_store::keys::KeyRecord;
 use outlast_store::operations::Operation;
 use outlast_store::queues::Counts;
@@ -114,7 +116,7 @@ pub(crate) fn job_summary(job: &Job, queue: &Queue, now: Timestamp) -> Map<Strin
         "scheduledFor": at(scheduled_for(job)),
         "pendingReason": pending_reason(&job.state),
         "cancelReason": cancel_reason(&job.state),
-        "callback": null,
+        "callback": job.spec.callback_url.as_deref().map(|url| json!({"url": url})),
         "pipeline": null,
     });
     let Value::Object(mut map) = value else {
@@ -137,8 +139,11 @@ fn add_running(map: &mut Map<String, Value>, running: &Running, deadline: Timest
 }
 
 /// The whole job: summary, payload, the last events, and its moves.
-pub(crate) fn job(job: &Job, queue: &Queue, events: &[Event], now: Timestamp) -> String {
+pub(crate) fn job(job: &Job, queue: &Queue, events: &[Event], callback: Option<Value>, now: Timestamp) -> String {
     let mut map = job_summary(job, queue, now);
+    if let Some(callback) = callback {
+        map.insert("callback".to_owned(), callback);
+    }
     let moves = events.iter().filter(|event| matches!(event.kind, EventKind::State { .. })).map(event_json);
     map.insert("transitions".to_owned(), Value::Array(moves.collect()));
     map.insert("events".to_owned(), Value::Array(events.iter().map(event_json).collect()));
@@ -228,6 +233,34 @@ pub(crate) fn queue(queue: &Queue, counts: &Counts) -> Value {
         map.insert("counts".to_owned(), Value::Object(by_status));
     }
     value
+}
+
+pub(crate) fn rotated(rotated: &Rotated) -> Value {
+    json!({
+        "queue": rotated.queue.name,
+        "signingSecret": rotated.secret.expose(),
+        "previousValidUntil": at(rotated.previous_until),
+        "version": rotated.queue.version,
+    })
+}
+
+/// How the telling of a job's end goes.
+pub(crate) fn callback(url: &str, told: Option<&Found>) -> Value {
+    let Some(found) = told else {
+        return json!({"url": url, "status": "waiting"});
+    };
+    let job = &found.job;
+    json!({
+        "url": url,
+        "id": job.id.to_string(),
+        "status": job.status().as_str(),
+        "attempt": job.attempt,
+        "maxAttempts": job.max_attempts(&found.queue),
+        "deferCount": job.deferrals,
+        "lastError": job.last_error,
+        "scheduledFor": at(scheduled_for(job)),
+        "finishedAt": at(job.finished_at()),
+    })
 }
 
 fn hold(hold: &Hold) -> Value {

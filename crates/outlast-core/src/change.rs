@@ -55,6 +55,8 @@ pub enum Refusal {
     OutcomeConflict { status: Status, recorded: OutcomeKind },
     #[error("the job is {status}; only a failed or cancelled job can be replayed")]
     NotReplayable { status: Status },
+    #[error("a callback says how another job ended, and always the same")]
+    PayloadFixed,
     #[error("the job is {status}, not queued")]
     NotQueued { status: Status },
     #[error("no cancel was requested")]

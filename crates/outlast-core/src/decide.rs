@@ -16,7 +16,7 @@ use crate::event::Reason;
 use crate::gate::Hold;
 use crate::ids::Lease;
 use crate::job::{Job, Spec};
-use crate::queue::{Fencing, Queue};
+use crate::queue::{Fencing, Mode, Queue};
 use crate::state::{CancelReason, Ending, Phase, ResultMeta, Running, State};
 use crate::time::Timestamp;
 
@@ -148,6 +148,9 @@ fn replay(mut draft: Draft<'_>, fresh: bool, payload: Option<Arc<str>>) -> Resul
     let (State::Failed { .. } | State::Cancelled { .. }) = draft.job.state else {
         return Err(Refusal::NotReplayable { status: draft.job.status() });
     };
+    if payload.is_some() && draft.queue.settings.mode == Mode::Callback {
+        return Err(Refusal::PayloadFixed);
+    }
     if let Some(payload) = payload {
         draft.job.spec = Arc::new(Spec { payload, ..Spec::clone(&draft.job.spec) });
     }

@@ -339,6 +339,10 @@ impl QueueSettings {
                 "must be \"standard\" or \"ack\" when webhookUrl is set; add allowPull for pullers",
             ));
         }
+        if self.mode == Mode::Callback && (self.webhook_url.is_some() || self.allow_pull) {
+            let field = if self.allow_pull { "allowPull" } else { "webhookUrl" };
+            problems.push(FieldError::new(field, "cannot be set here: each callback goes to the URL of its job"));
+        }
         if let (Some(soft), Some(hard)) = (self.soft_time_limit, self.hard_time_limit)
             && soft >= hard
         {

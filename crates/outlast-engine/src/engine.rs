@@ -9,7 +9,7 @@ use outlast_store::live::{Link, Live};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use crate::egress::Egress;
+use crate::egress::{Egress, RefusedUrl};
 use crate::keys::Keys;
 use crate::meters::Meters;
 use crate::push::{Push, PushSettings};
@@ -121,6 +121,11 @@ impl Engine {
 
     pub fn now(&self) -> Timestamp {
         self.shared.clock.now()
+    }
+
+    /// May this URL be stored as a destination?
+    pub fn check_url(&self, url: &str) -> Result<(), RefusedUrl> {
+        self.shared.egress.check(url)
     }
 
     pub fn meters(&self) -> &Meters {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use outlast_store::Error;
 use outlast_store::live::Signal;
-use outlast_store::operations::{NewOperation, Operation, OperationId, OperationStatus};
+use outlast_store::operations::{NewOperation, Operation, OperationId, OperationKind, OperationStatus};
 use tokio::time::{Instant, sleep};
 
 use crate::engine::Engine;
@@ -78,6 +78,9 @@ impl Engine {
             // What it changed has new alarms: the end of their retention.
             self.shared.sweep.look_now();
             self.shared.wakes.queue_changed(after.namespace, &after.queue_name);
+            if after.kind == OperationKind::Purge {
+                self.callbacks_wait(after.namespace);
+            }
             if after.status == OperationStatus::Done {
                 tracing::info!(
                     operation = after.id.0,

@@ -9,7 +9,7 @@ use outlast_store::Error;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Engine;
-use crate::seal::{self, Unopened};
+use crate::seal::{self, Seal, Unopened};
 use crate::sign::Secret;
 
 /// How long the old secret still signs beside the new one, unless told otherwise.
@@ -84,7 +84,7 @@ impl Engine {
     pub async fn check_seal(&self) -> Result<(), SecretError> {
         let node = self.shared.seal.fingerprint();
         for (queue, _) in self.shared.store.census().await? {
-            let key = queue.secrets.as_deref().and_then(crate::seal::Seal::key_of);
+            let key = queue.secrets.as_deref().and_then(Seal::key_of);
             if let Some(store) = key.filter(|key| !self.shared.seal.knows(*key)) {
                 return Err(SecretError::OtherKey { store, node });
             }

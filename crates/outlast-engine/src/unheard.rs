@@ -3,6 +3,7 @@
 //! its alarm, and a waiting receive its job.
 
 use outlast_core::NamespaceId;
+use outlast_core::queue::CALLBACKS;
 use outlast_store::Error;
 
 use crate::engine::Engine;
@@ -37,6 +38,9 @@ impl Drop for Unheard<'_> {
         let shared = &self.engine.shared;
         shared.sweep.look_now();
         shared.operation_started.notify_one();
+        for namespace in self.namespaces.iter().flatten() {
+            shared.push.look_for(*namespace, CALLBACKS);
+        }
         shared.wakes.namespaces_changed(&self.namespaces);
     }
 }
