@@ -68,6 +68,7 @@ struct Head {
 
 impl Connection {
     pub(crate) async fn open(target: &Target) -> Result<Self> {
+        #[expect(clippy::disallowed_methods, reason = "a benchmark calls the server it has started")]
         let stream = TcpStream::connect(target.address)
             .await
             .with_context(|| format!("cannot connect to {}", target.address))?;

@@ -8,6 +8,7 @@ use outlast_core::queue::{
     AckTimeoutAction, Dedupe, DedupeBy, Fencing, FieldError, Mode, RateLimit, Scope, StallAction, Template,
 };
 use outlast_core::retry::{Backoff, Seconds};
+use outlast_engine::egress::headers::{check_amount, custom_header};
 
 use crate::error::Problem;
 use crate::schema::{Value, Values};
@@ -37,19 +38,15 @@ pub(crate) fn from_present(mut settings: QueueSettings, mut values: Values<'_>) 
 
 fn checked(settings: QueueSettings) -> Result<QueueSettings, Problem> {
     let mut problems = settings.problems();
-    problems.extend(settings.headers.iter().filter(|(name, value)| !is_header(name, value)).map(|(name, _)| {
-        FieldError::new(format!("headers.{name}"), "is not a header that may be set: it must be a valid name and value, and not one of Host, Connection, Content-*, Transfer-Encoding, Upgrade, TE, Trailer, Cookie, Proxy-* or webhook-*")
-    }));
+    for (name, value) in &settings.headers {
+        if let Err(refused) = custom_header(name, value) {
+            problems.push(FieldError::new(format!("headers.{name}"), refused.to_string()));
+        }
+    }
+    if let Err(refused) = check_amount(settings.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()))) {
+        problems.push(FieldError::new("headers", refused.to_string()));
+    }
     if problems.is_empty() { Ok(settings) } else { Err(Problem::invalid(problems)) }
-}
-
-/// Headers that would break the delivery, or speak for us.
-fn is_header(name: &str, value: &str) -> bool {
-    const OURS: [&str; 8] = ["host", "connection", "transfer-encoding", "upgrade", "te", "trailer", "cookie", "expect"];
-    let lower = name.to_ascii_lowercase();
-    let reserved = OURS.contains(&lower.as_str())
-        || ["proxy-", "webhook-", "content-", "x-outlast-"].iter().any(|start| lower.starts_with(start));
-    !reserved && http::HeaderName::try_from(name).is_ok() && http::HeaderValue::try_from(value).is_ok()
 }
 
 fn fill(settings: &mut QueueSettings, values: Values<'_>) -> Result<(), Problem> {

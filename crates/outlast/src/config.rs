@@ -3,6 +3,7 @@
 //! reads the environment. Must never put a secret into a message.
 
 pub(crate) mod problem;
+pub(crate) mod egress;
 pub(crate) mod sections;
 
 mod reader;
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use self::egress::Egress;
 use self::problem::{Origin, Problem};
 use self::reader::Section;
 use self::sections::{Limits, ListenAddress, Log, Store, Timeouts};
@@ -40,6 +42,7 @@ pub(crate) struct Config {
     pub limits: Limits,
     pub timeouts: Timeouts,
     pub store: Store,
+    pub egress: Egress,
 }
 
 /// Services outside the process. The URLs may hold passwords.
@@ -189,6 +192,7 @@ fn environment_layer(environment: &Environment) -> Node {
         ("OUTLAST_REDIS_URL", &["redis_url"]),
         ("OUTLAST_BLOBS_URL", &["blobs_url"]),
         ("OUTLAST_ALLOW_UNSAFE_DATABASE", &["store", "allow_unsafe_database"]),
+        ("OUTLAST_ALLOW_PRIVATE_TARGETS", &["egress", "allow_private_targets"]),
         ("OUTLAST_LOG", &["log", "level"]),
     ] {
         if let Some(value) = environment.setting(variable) {
@@ -230,6 +234,7 @@ fn read(section: &mut Section) -> Config {
         limits: section.nested("limits", Limits::read),
         timeouts: section.nested("timeouts", Timeouts::read),
         store: section.nested("store", Store::read),
+        egress: section.nested("egress", Egress::read),
     };
     let clash = config.metrics_listen.as_ref().is_some_and(|metrics| *metrics == config.listen && metrics.port != 0);
     if clash {

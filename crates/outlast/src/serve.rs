@@ -2,6 +2,7 @@
 
 mod backing;
 mod database;
+mod egress;
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::Write;
@@ -31,6 +32,13 @@ pub(crate) enum Mode {
 /// Runs until a signal asks it to stop, or until the store fails.
 pub(crate) async fn run(config: Config, mode: Mode) -> anyhow::Result<()> {
     let listener = bind(&config.listen.to_string()).await?;
+    let private_listener = match &config.metrics_listen {
+        Some(address) => Some(bind(&address.to_string()).await?),
+        None => None,
+    };
+    let own = [Some(&listener), private_listener.as_ref()].into_iter().flatten().map(TcpListener::local_addr);
+    // Held until the engine delivers.
+    let _egress = egress::open(&config.egress, mode, own.collect::<Result<_, _>>()?)?;
     let directory = config.data.clone();
     let backing = Backing::open(&config).await?;
     let (store, live, clock) = (Arc::clone(&backing.store), Arc::clone(&backing.live), Arc::clone(&backing.clock));
@@ -40,10 +48,7 @@ pub(crate) async fn run(config: Config, mode: Mode) -> anyhow::Result<()> {
     let loops = engine.start();
 
     let (stop, stopped) = watch::channel(false);
-    let private = match &config.metrics_listen {
-        Some(address) => Some(serve_private(bind(&address.to_string()).await?, &api, &config, stopped.clone())),
-        None => None,
-    };
+    let private = private_listener.map(|listener| serve_private(listener, &api, &config, stopped.clone()));
     // Before anybody is told that it runs: from then on it may be asked to stop.
     let stop_signal = stop_signal()?;
     announce(&listener, mode, &key, &directory)?;

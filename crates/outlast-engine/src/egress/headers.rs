@@ -40,3 +40,90 @@ pub fn check_amount<'a>(headers: impl Iterator<Item = (&'a str, &'a str)>) -> Re
     }
     if count > HEADERS_MAX || bytes > HEADERS_BYTES_MAX { Err(RefusedHeader::TooMany) } else { Ok(()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn takes(name: &str, value: &str) -> bool {
+        custom_header(name, value).is_ok()
+    }
+
+    // (T27)
+    #[test]
+    fn a_header_that_would_break_the_delivery_or_speak_for_us_is_refused() {
+        for name in [
+            "Host",
+            "host",
+            "HOST",
+            "Connection",
+            "Keep-Alive",
+            "Content-Length",
+            "content-type",
+            "Content-Encoding",
+            "Transfer-Encoding",
+            "transfer-encoding",
+            "Upgrade",
+            "TE",
+            "te",
+            "Trailer",
+            "Cookie",
+            "Expect",
+            "Proxy-Authorization",
+            "proxy-connection",
+            "PROXY-x",
+            "webhook-id",
+            "Webhook-Signature",
+            "webhook-timestamp",
+            "x-outlast-lease",
+            "X-Outlast-Signature",
+            "x-outlast-anything",
+        ] {
+            assert!(!takes(name, "x"), "{name}");
+        }
+        for name in ["Authorization", "x-api-key", "X-Request-Id", "User-Agent", "accept", "x-webhook-id", "hostname"] {
+            assert!(takes(name, "x"), "{name}");
+        }
+    }
+
+    #[test]
+    fn no_byte_that_ends_a_line_or_a_name_gets_into_a_header() {
+        for byte in 0..=0x7f_u8 {
+            let inside = format!("x-a{}b", char::from(byte));
+            let is_token = byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+            assert_eq!(takes(&inside, "x"), is_token, "name with byte {byte}");
+
+            let value = format!("a{}b", char::from(byte));
+            let is_text = byte == b'\t' || (0x20..0x7f).contains(&byte);
+            assert_eq!(takes("x-a", &value), is_text, "value with byte {byte}");
+        }
+        for (name, value) in [
+            ("", "x"),
+            ("x a", "x"),
+            ("x-a:", "x"),
+            ("x-ä", "x"),
+            ("x-a\r\nx-b: y", "x"),
+            ("x-a", "x\r\nx-b: y"),
+            ("x-a", "x\n y"),
+            ("x-a", "x\ry"),
+            ("x-a", "x\0"),
+            ("x-a", "x\r\n\r\nPOST / HTTP/1.1"),
+        ] {
+            assert!(!takes(name, value), "{name:?}: {value:?}");
+        }
+    }
+
+    #[test]
+    fn the_amount_of_headers_is_bounded() {
+        let check = |count: usize, bytes: usize| {
+            let names: Vec<String> = (0..count).map(|number| format!("x-{number:02}")).collect();
+            let value = "v".repeat(bytes);
+            check_amount(names.iter().map(|name| (name.as_str(), value.as_str())))
+        };
+
+        assert_eq!(check(HEADERS_MAX, 1), Ok(()));
+        assert_eq!(check(HEADERS_MAX + 1, 1), Err(RefusedHeader::TooMany));
+        assert_eq!(check(8, 1020), Ok(()));
+        assert_eq!(check(8, 1021), Err(RefusedHeader::TooMany));
+    }
+}

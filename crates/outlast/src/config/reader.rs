@@ -135,6 +135,38 @@ impl Section {
         }
     }
 
+    /// `None` when unset.
+    pub(crate) fn optional_count(&mut self, name: &'static str, range: RangeInclusive<usize>) -> Option<usize> {
+        let is_unset = self.entries.iter().any(|(key, node)| key.name == name && matches!(node.value, Value::Null));
+        if is_unset {
+            self.take(name);
+            return None;
+        }
+        Some(self.count(name, range))
+    }
+
+    /// A list, or one text with commas, since the environment has no lists. `wants` says what each entry is.
+    pub(crate) fn list<T>(&mut self, name: &'static str, wants: &str, read: impl Fn(&str) -> Option<T>) -> Vec<T> {
+        let node = self.take(name);
+        let entries = match &node.value {
+            Value::Null => Vec::new(),
+            Value::List(items) => items.iter().map(|item| (text_of(&item.value), describe(&item.value))).collect(),
+            Value::Text { value, .. } => {
+                let parts = value.split(',').map(str::trim).filter(|part| !part.is_empty());
+                parts.map(|part| (Some(part.to_owned()), describe(&node.value))).collect()
+            }
+            other => vec![(text_of(other), describe(other))],
+        };
+        let mut values = Vec::new();
+        for (text, shown) in entries {
+            match text.and_then(|text| read(&text)) {
+                Some(value) => values.push(value),
+                None => self.complain(name, &format!("must be a list of {wants}, not {shown}")),
+            }
+        }
+        values
+    }
+
     /// A size of something that is held in memory whole.
     pub(crate) fn size(&mut self, name: &'static str, range: RangeInclusive<u64>) -> usize {
         usize::try_from(self.bytes(name, range)).unwrap_or(usize::MAX)
@@ -187,6 +219,15 @@ impl Section {
         let (_, node) = self.entries.swap_remove(at);
         self.origins.push((name, node.origin.clone()));
         node
+    }
+}
+
+/// A single value as text.
+fn text_of(value: &Value) -> Option<String> {
+    match value {
+        Value::Text { value, .. } => Some(value.clone()),
+        Value::Integer(value) => Some(value.to_string()),
+        _ => None,
     }
 }
 

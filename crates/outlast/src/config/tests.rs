@@ -279,6 +279,55 @@ fn switches_and_words_are_read_however_yaml_takes_them() {
 }
 
 #[test]
+fn private_targets_come_from_the_file_as_a_list_and_from_the_environment_with_commas() {
+    let yaml =
+        "egress:\n  allow_private_targets: [10.0.0.0/8, '::1', 192.168.1.7]\n  ports: [443]\n  https_only: true\n";
+    let variables = [("OUTLAST_ALLOW_PRIVATE_TARGETS", "127.0.0.0/8, fd00::/8,")];
+    let shown = |config: &Config| {
+        config.egress.allow_private_targets.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    };
+
+    let (defaults, from_file, from_environment) =
+        (load("", &[]).unwrap(), load(yaml, &[]).unwrap(), load(yaml, &variables).unwrap());
+
+    assert_eq!(shown(&defaults), "");
+    assert_eq!(defaults.egress.ports, [80, 443, 8080, 8443]);
+    assert_eq!((defaults.egress.per_host_concurrency, defaults.egress.per_host_rate), (500, None));
+    assert_eq!(shown(&from_file), "10.0.0.0/8 ::1/128 192.168.1.7/32");
+    assert_eq!((from_file.egress.ports.as_slice(), from_file.egress.https_only), (&[443][..], true));
+    assert_eq!(shown(&from_environment), "127.0.0.0/8 fd00::/8");
+}
+
+#[test]
+fn the_other_options_of_the_way_out_are_read() {
+    let yaml = "egress:\n  nameservers: [10.0.0.53, '[::1]:5353']\n  denied_hosts: ['*.evil.example', bad.example]\n  \
+                ca_file: ca.pem\n  per_host_rate: 50\n";
+
+    let egress = load(yaml, &[]).unwrap().egress;
+
+    assert_eq!(egress.nameservers, ["10.0.0.53:53".parse().unwrap(), "[::1]:5353".parse().unwrap()]);
+    assert_eq!(egress.denied_hosts, ["*.evil.example", "bad.example"]);
+    assert_eq!((egress.ca_file, egress.per_host_rate), (Some(PathBuf::from("ca.pem")), Some(50)));
+}
+
+#[test]
+fn what_cannot_be_a_way_out_is_refused_entry_by_entry() {
+    check_refused(
+        "egress:\n  allow_private_targets: [10.0.0.0/33, lan]\n  ports: [0, 443, 65536]\n  nameservers: dns.example\n  \
+         denied_hosts: ['http://x']\n  per_host_rate: 0\n",
+        &[
+            "outlast.yaml:2:26: egress.allow_private_targets must be a list of address blocks such as 10.0.0.0/8 or fd00::/8, not \"10.0.0.0/33\"",
+            "outlast.yaml:2:26: egress.allow_private_targets must be a list of address blocks such as 10.0.0.0/8 or fd00::/8, not \"lan\"",
+            "outlast.yaml:3:10: egress.ports must be a list of ports from 1 to 65535, not 0",
+            "outlast.yaml:3:10: egress.ports must be a list of ports from 1 to 65535, not 65536",
+            "outlast.yaml:4:16: egress.nameservers must be a list of addresses such as 10.0.0.53 or 10.0.0.53:5353, not \"dns.example\"",
+            "outlast.yaml:5:17: egress.denied_hosts must be a list of host names such as example.com or *.example.com, not \"http://x\"",
+            "outlast.yaml:6:18: egress.per_host_rate must be a whole number from 1 to 1000000, not 0",
+        ],
+    );
+}
+
+#[test]
 fn options_that_contradict_each_other_are_refused() {
     check_refused(
         "limits: {payload_bytes: 1MiB, batch_bytes: 64KiB}\n",
