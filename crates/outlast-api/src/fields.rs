@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use outlast_core::dedupe::KEY_BYTES_MAX;
-use outlast_core::queue::{NAME_LENGTH_MAX, is_name, range};
+use outlast_core::queue::{CALLBACKS, NAME_LENGTH_MAX, is_name, range};
 
 use crate::schema::{Field, Kind, Object, field, text};
 
@@ -20,6 +20,17 @@ const fn name() -> Kind {
         check: is_name,
         wants: "a name (letters, digits, \".\", \"_\", \"-\", starting with a letter or digit)",
         pattern: NAME_PATTERN,
+    }
+}
+
+/// Our own queue of callbacks can be looked at, too.
+const fn listed_name() -> Kind {
+    Kind::Text {
+        min: 1,
+        max: NAME_LENGTH_MAX,
+        check: |name| is_name(name) || name == CALLBACKS,
+        wants: "the name of a queue",
+        pattern: "^(_callbacks|[A-Za-z0-9][A-Za-z0-9._-]{0,127})$",
     }
 }
 
@@ -399,7 +410,7 @@ pub const NEWEST: &[Field] = &[LIMIT];
 pub const LIST_JOBS: &[Field] = &[
     LIMIT,
     CURSOR,
-    field("queue", name(), "only this queue"),
+    field("queue", listed_name(), "only this queue"),
     field(
         "status",
         Kind::Word(&["pending", "queued", "running", "succeeded", "failed", "cancelled", "expired"]),

@@ -59,7 +59,8 @@ pub(crate) async fn shown(call: &Call, found: &Found, events: &[Event]) -> Resul
 
 /// How the telling of the job's end goes, if somebody is to be told. It is a job of its own, in our queue of callbacks.
 async fn callback(call: &Call, found: &Found) -> Result<Option<Value>, Problem> {
-    let Some(url) = found.job.spec.callback_url.as_deref().filter(|_| found.queue.settings.mode != Mode::Callback) else {
+    let Some(url) = found.job.spec.callback_url.as_deref().filter(|_| found.queue.settings.mode != Mode::Callback)
+    else {
         return Ok(None);
     };
     if !found.job.status().is_terminal() {

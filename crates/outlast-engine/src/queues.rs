@@ -76,9 +76,8 @@ impl Engine {
         if !change.settings.is_push() || change.secret.is_some() {
             return change.secret.clone();
         }
-        let keeps = present.is_some_and(|queue| {
-            queue.secrets.is_some() && origin(&queue.settings) == origin(&change.settings)
-        });
+        let keeps =
+            present.is_some_and(|queue| queue.secrets.is_some() && origin(&queue.settings) == origin(&change.settings));
         (!keeps).then(|| self.new_secret())
     }
 

@@ -64,7 +64,8 @@ impl Seal {
             chunk.copy_from_slice(&entropy.next_u64().to_le_bytes());
         }
         let payload = Payload { msg: plain, aad: place };
-        let sealed = key.cipher.encrypt(&XNonce::from(nonce), payload).expect("secrets are far below the cipher's limit");
+        let sealed =
+            key.cipher.encrypt(&XNonce::from(nonce), payload).expect("secrets are far below the cipher's limit");
         let mut bytes = vec![FORM];
         bytes.extend_from_slice(&key.fingerprint.to_be_bytes());
         bytes.extend_from_slice(&nonce);

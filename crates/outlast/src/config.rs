@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use self::egress::Egress;
 use self::problem::{Origin, Problem};
 use self::reader::Section;
-use self::sections::{Limits, ListenAddress, Log, Store, Timeouts};
+use self::sections::{Limits, ListenAddress, Log, Push, Store, Timeouts};
 use self::tree::Node;
 
 /// Every option with its default and its explanation.
@@ -37,12 +37,15 @@ pub(crate) struct Config {
     pub metrics_listen: Option<ListenAddress>,
     /// Taken as the admin key at the first start instead of a made one.
     pub admin_key: Option<Secret>,
+    /// What signing secrets are sealed with, in place of the key file.
+    pub secret_key: Option<Secret>,
     pub external: External,
     pub log: Log,
     pub limits: Limits,
     pub timeouts: Timeouts,
     pub store: Store,
     pub egress: Egress,
+    pub push: Push,
 }
 
 /// Services outside the process. The URLs may hold passwords.
@@ -188,6 +191,7 @@ fn environment_layer(environment: &Environment) -> Node {
         ("OUTLAST_DATA", &["data"][..]),
         ("OUTLAST_LISTEN", &["listen"]),
         ("OUTLAST_ADMIN_KEY", &["admin_key"]),
+        ("OUTLAST_SECRET_KEY", &["secret_key"]),
         ("OUTLAST_DATABASE_URL", &["database_url"]),
         ("OUTLAST_REDIS_URL", &["redis_url"]),
         ("OUTLAST_BLOBS_URL", &["blobs_url"]),
@@ -225,6 +229,7 @@ fn read(section: &mut Section) -> Config {
         listen: sections::listen(section, "listen").unwrap_or_default(),
         metrics_listen: sections::listen(section, "metrics_listen"),
         admin_key: sections::admin_key(section),
+        secret_key: section.optional_text("secret_key").map(Secret::new),
         external: External {
             database_url: sections::url(section, "database_url", &["postgres", "postgresql"]),
             redis_url: sections::url(section, "redis_url", &["redis", "rediss"]),
@@ -235,6 +240,7 @@ fn read(section: &mut Section) -> Config {
         timeouts: section.nested("timeouts", Timeouts::read),
         store: section.nested("store", Store::read),
         egress: section.nested("egress", Egress::read),
+        push: section.nested("push", Push::read),
     };
     let clash = config.metrics_listen.as_ref().is_some_and(|metrics| *metrics == config.listen && metrics.port != 0);
     if clash {

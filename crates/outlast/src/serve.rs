@@ -3,22 +3,26 @@
 mod backing;
 mod database;
 mod egress;
+mod files;
+mod sealing;
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
 use outlast_api::{Api, Limits, listen};
 use outlast_engine::Engine;
+use outlast_engine::engine::Ports;
 use outlast_engine::ports::SystemEntropy;
+use outlast_engine::push::PushSettings;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use self::backing::Backing;
+use self::files::write_private;
 use crate::config::Config;
 
 /// How the server is run.
@@ -37,12 +41,20 @@ pub(crate) async fn run(config: Config, mode: Mode) -> anyhow::Result<()> {
         None => None,
     };
     let own = [Some(&listener), private_listener.as_ref()].into_iter().flatten().map(TcpListener::local_addr);
-    // Held until the engine delivers.
-    let _egress = egress::open(&config.egress, mode, own.collect::<Result<_, _>>()?)?;
+    let egress = egress::open(&config.egress, mode, own.collect::<Result<_, _>>()?)?;
     let directory = config.data.clone();
     let backing = Backing::open(&config).await?;
-    let (store, live, clock) = (Arc::clone(&backing.store), Arc::clone(&backing.live), Arc::clone(&backing.clock));
-    let engine = Engine::new(store, live, clock, Box::new(SystemEntropy::seed()?));
+    let (seal, new_key) = sealing::keys(&config)?.split();
+    let ports = Ports {
+        store: Arc::clone(&backing.store),
+        live: Arc::clone(&backing.live),
+        clock: Arc::clone(&backing.clock),
+        entropy: Box::new(SystemEntropy::seed()?),
+        egress,
+        seal,
+    };
+    let engine = Engine::new(ports, push_settings(&config));
+    sealing::settle(&engine, new_key, &config).await?;
     let key = admin_key(&engine, &config, &directory).await?;
     let api = Api::new(engine.clone(), api_limits(&config));
     let loops = engine.start();
@@ -58,11 +70,12 @@ pub(crate) async fn run(config: Config, mode: Mode) -> anyhow::Result<()> {
         () = &mut serving => {}
         why = backing.failed() => fail(&why),
         signal = stop_signal => {
-            tracing::info!(signal, "stopping: no new hand-outs, requests in flight may finish");
+            tracing::info!(signal, "stopping: no new hand-outs, requests and deliveries in flight may finish");
             engine.drain();
             stop.send_replace(true);
+            let settled = engine.settle(config.timeouts.drain);
             tokio::select! {
-                () = serving => {}
+                _ = async { tokio::join!(serving, settled) } => {}
                 why = backing.failed() => fail(&why),
             }
         }
@@ -85,6 +98,10 @@ fn fail(why: &str) -> ! {
 
 async fn bind(address: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
+}
+
+fn push_settings(config: &Config) -> PushSettings {
+    PushSettings { in_flight_max: config.push.in_flight, keeps_excerpts: config.push.response_excerpts }
 }
 
 fn api_limits(config: &Config) -> Limits {
@@ -164,24 +181,13 @@ async fn admin_key(engine: &Engine, config: &Config, directory: &Path) -> anyhow
         return Ok(if works { AdminKey::Known { text, is_new: false } } else { AdminKey::Elsewhere });
     }
     let text = in_file.unwrap_or_else(|| engine.key_text());
-    write_key(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;
+    write_private(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;
     engine.use_admin_key(&text).await?;
     Ok(AdminKey::Known { text, is_new: true })
 }
 
 fn key_path(directory: &Path) -> PathBuf {
     directory.join("admin.key")
-}
-
-fn write_key(path: &Path, text: &str) -> std::io::Result<()> {
-    if let Some(directory) = path.parent() {
-        // An embedded store has made it already.
-        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    }
-    let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.write_all(b"\n")?;
-    file.sync_all()
 }
 
 /// What a person sees on standard output. Programs wait for the line with the address.

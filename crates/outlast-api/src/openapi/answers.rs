@@ -85,7 +85,7 @@ fn summary() -> Value {
         "error": maybe(object(json!({"reason": text(), "message": maybe(text())}), &[])), "lastError": maybe(text()),
         "createdAt": time(), "queuedAt": maybe(time()), "startedAt": maybe(time()), "finishedAt": maybe(time()),
         "scheduledFor": maybe(time()), "pendingReason": maybe(text()), "cancelReason": maybe(text()),
-        "callback": maybe(json!({"type": "object"})), "pipeline": maybe(json!({"type": "object"})),
+        "callback": maybe(callback()), "pipeline": maybe(json!({"type": "object"})),
         "runningPhase": {"type": "string", "enum": ["delivering", "awaiting_ack", "leased"]},
         "leaseExpiresAt": time(), "lastHeartbeatAt": maybe(time()), "cancelRequested": flag(), "worker": maybe(text()),
         "liveness": {"type": "string", "enum": ["working", "slow", "stuck", "dead"]},
@@ -129,6 +129,7 @@ fn operations_and_keys() -> Vec<(&'static str, Value)> {
         ("Operation", object(operation, &[])),
         ("DryRun", object(json!({"dryRun": {"const": true}, "matched": count()}), &[])),
         ("Key", object(key, &[])),
+        ("Rotated", rotated()),
         ("IssuedKey", json!({"allOf": [refer("Key"), object(json!({"key": once}), &[])]})),
         ("Health", object(json!({"status": text()}), &[])),
     ]
@@ -164,7 +165,7 @@ fn queue() -> Value {
     if let Value::Object(state) = state {
         members.extend(state);
     }
-    object(Value::Object(members), &[])
+    object(Value::Object(members), &["signingSecret"])
 }
 
 fn setting(field: &Field) -> Value {
@@ -201,6 +202,25 @@ fn refer(name: &str) -> Value {
 
 fn list(of: Value) -> Value {
     json!({"type": "array", "items": of})
+}
+
+fn rotated() -> Value {
+    let secret = json!({"type": "string", "description": "shown this once"});
+    let members = json!({
+        "queue": text(), "signingSecret": secret, "previousValidUntil": maybe(time()), "version": count(),
+    });
+    object(members, &[])
+}
+
+/// Of the job that tells how this one ended; in lists only the URL.
+fn callback() -> Value {
+    let members = json!({
+        "url": text(), "status": text(), "id": id(), "attempt": count(), "maxAttempts": count(), "deferCount": count(),
+        "lastError": maybe(text()), "scheduledFor": maybe(time()), "finishedAt": maybe(time()),
+    });
+    let beside_url =
+        ["status", "id", "attempt", "maxAttempts", "deferCount", "lastError", "scheduledFor", "finishedAt"];
+    object(members, &beside_url)
 }
 
 fn hold() -> Value {

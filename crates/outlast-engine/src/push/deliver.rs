@@ -116,16 +116,17 @@ impl Engine {
                 let excerpt = self.shared.push.keeps_excerpts.then(|| excerpt(&answer.body)).flatten();
                 let evidence = Evidence { error: Some(error), excerpt, ..evidence };
                 let broken = answer::is_broken(answer.status);
-                Ended { command: End::Report(if broken { free_if_probe(delivery, outcome) } else { outcome }), evidence }
+                Ended {
+                    command: End::Report(if broken { free_if_probe(delivery, outcome) } else { outcome }),
+                    evidence,
+                }
             }
         }
     }
 
     fn unanswered(&self, delivery: &Delivery, target: &Target, error: &SendError) -> Ended {
-        let evidence = Evidence {
-            error: Some(format!("{}: {error}", error.phase.as_str()).into()),
-            ..Evidence::default()
-        };
+        let evidence =
+            Evidence { error: Some(format!("{}: {error}", error.phase.as_str()).into()), ..Evidence::default() };
         if error.is_resolver_outage() || error.phase == SendPhase::Wait {
             let outcome = Outcome::Defer {
                 retry_after: Some(OWN_TROUBLE_PAUSE),

@@ -9,6 +9,7 @@ use outlast_core::state::Phase;
 use outlast_store::Error;
 use outlast_store::jobs::{Claim, Claimed};
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use crate::engine::Engine;
 use crate::secrets::SecretError;
@@ -29,6 +30,8 @@ enum Look {
     More,
     /// Nothing until something happens, or until this much time has passed.
     Wait(Option<Duration>),
+    /// What was found cannot be signed; looking again before this time would find the same.
+    Stuck(Duration),
     /// No such queue, or none that delivers.
     Gone,
 }
@@ -59,6 +62,15 @@ impl Engine {
             let found = self.look(&(namespace, Arc::clone(&queue)), places, &mut endpoint, &mut deliveries).await;
             let pause = match found {
                 Look::Gone => break,
+                Look::Stuck(pause) => {
+                    // The bell is not listened to: what was put back rings it.
+                    tokio::select! {
+                        biased;
+                        _ = stopping.changed() => {}
+                        () = sleep(pause) => {}
+                    }
+                    continue;
+                }
                 Look::More => {
                     bell.found();
                     continue;
@@ -111,7 +123,7 @@ impl Engine {
         let pause = after_hold.into_iter().chain(claimed.look_again).min();
         if let Err(error) = self.send_all(claimed, places, endpoint, deliveries).await {
             tracing::error!(%error, queue = &*name.1, "deliveries cannot be signed and were put back");
-            return Look::Wait(Some(SEALED_PAUSE));
+            return Look::Stuck(SEALED_PAUSE);
         }
         if is_full && pause.is_none() { Look::More } else { Look::Wait(pause) }
     }

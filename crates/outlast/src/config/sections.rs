@@ -162,6 +162,21 @@ impl Store {
     }
 }
 
+#[derive(Debug, Clone)]
+pub(crate) struct Push {
+    pub in_flight: usize,
+    pub response_excerpts: bool,
+}
+
+impl Push {
+    pub(crate) fn read(section: &mut Section) -> Push {
+        Push {
+            in_flight: section.count("in_flight", 2..=100_000),
+            response_excerpts: section.switch("response_excerpts"),
+        }
+    }
+}
+
 /// `HOST:PORT`; an IPv6 address stands in brackets.
 pub(crate) fn listen(section: &mut Section, name: &'static str) -> Option<ListenAddress> {
     let text = section.optional_text(name)?;
