@@ -38,6 +38,16 @@ pub trait Backend: Send + Sync {
     async fn verify(&self) -> bool {
         true
     }
+
+    /// Makes the row of the oldest job unreadable and tells how many rows it changed. The store must be closed.
+    fn damage_first_row(&self) -> usize {
+        0
+    }
+
+    /// How many jobs the newest transaction wrote, where the engine can tell.
+    fn written_by_the_newest_transaction(&self) -> Option<usize> {
+        None
+    }
 }
 
 pub struct Model(ModelDisk);
@@ -106,6 +116,13 @@ impl Backend for Sqlite {
         let store = self.opened.lock().await.clone().expect("a store is open");
         store.verify().await.expect("the index can be read")
     }
+
+    /// With a reason that does not exist.
+    fn damage_first_row(&self) -> usize {
+        let connection = rusqlite::Connection::open(self.directory.path().join("outlast.db")).expect("the file opens");
+        let damage = "UPDATE job SET lease = x'00', last_how = 99, detail = 77 WHERE seq = (SELECT min(seq) FROM job)";
+        connection.execute(damage, []).expect("the row is written")
+    }
 }
 
 pub struct Postgres {
@@ -136,5 +153,21 @@ impl Backend for Postgres {
     async fn verify(&self) -> bool {
         let store = self.opened.lock().await.clone().expect("a store is open");
         store.verify().await.expect("the tables can be read")
+    }
+
+    /// With a state of no bytes.
+    fn damage_first_row(&self) -> usize {
+        let damaged = self.database.psql(
+            "WITH damaged AS (UPDATE job SET state = '' WHERE seq = (SELECT min(seq) FROM job) RETURNING seq)
+             SELECT count(*) FROM damaged",
+        );
+        damaged.trim().parse().expect("a count")
+    }
+
+    fn written_by_the_newest_transaction(&self) -> Option<usize> {
+        let written = self
+            .database
+            .psql("SELECT count(*) FROM job WHERE xmin::text::bigint = (SELECT max(xmin::text::bigint) FROM job)");
+        Some(written.trim().parse().expect("a count"))
     }
 }

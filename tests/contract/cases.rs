@@ -5,6 +5,7 @@ pub mod publish;
 pub mod claims;
 pub mod gate;
 pub mod reports;
+pub mod together;
 pub mod alarms;
 pub mod lists;
 pub mod events;
@@ -69,6 +70,10 @@ macro_rules! contract {
                 reports::a_job_that_is_never_answered_ends_as_a_dead_letter,
                 reports::a_delivery_that_died_with_its_server_is_charged,
                 reports::a_replay_opens_a_new_run,
+                together::a_claim_beside_a_deferral_finds_the_queue_held,
+                together::a_claim_beside_a_cancel_gets_the_job_behind_it,
+                together::a_job_handed_out_beside_a_refused_command_has_its_payload,
+                together::claims_that_come_too_late_need_not_look_again,
                 alarms::an_idle_store_has_no_alarm,
                 alarms::alarms_ring_in_order_and_not_before_their_time,
                 alarms::naming_due_jobs_changes_nothing_and_waking_early_neither,

@@ -1,80 +1,162 @@
-//! What the embedded store does when a row of its file no longer makes sense: that job is out, all others go on. Damage is
-//! done to a closed file, as a bad disk or a careless hand would.
+//! What a store does when a row no longer makes sense: that job is out, all others go on. Damage is done while the store
+//! is closed, as a bad disk or a careless hand would.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::state::Phase;
-use outlast_core::{Clock, NamespaceId, QueueSettings, Spec};
-use outlast_store::JobStore;
-use outlast_store::jobs::{Claim, NewJob};
+use outlast_core::state::{CancelReason, Phase};
+use outlast_core::{Clock, Command, Job, JobId, NamespaceId, QueueSettings, Spec, Status};
+use outlast_store::jobs::{Claim, NewJob, Order, Published, Reach};
+use outlast_store::operations::{Filter, NewOperation, OperationKind, OperationStatus};
 use outlast_store::queues::Expect;
-use outlast_store::sqlite::{Options, SqliteStore};
-use outlast_tests::ports::{SeededEntropy, VirtualClock};
-use tempfile::TempDir;
+use outlast_store::{Error, JobStore};
+use tokio::join;
 
-struct Place {
-    directory: TempDir,
-    clock: VirtualClock,
+use crate::backend::{Backend, Ground, Postgres, Sqlite};
+
+const QUEUE: &str = "mail";
+const DELAY: Duration = Duration::from_secs(5);
+
+/// Three jobs, the first of which cannot be read.
+struct Scene {
+    ground: Ground,
+    store: Arc<dyn JobStore>,
+    namespace: NamespaceId,
+    jobs: Vec<JobId>,
+    // Last: the place must outlive the store.
+    _backend: Box<dyn Backend>,
 }
 
-impl Place {
-    fn new() -> Place {
-        Place { directory: TempDir::new().unwrap(), clock: VirtualClock::default() }
+impl Scene {
+    async fn due_at_once<B: Backend + 'static>() -> Scene {
+        Scene::new::<B>(Spec::default()).await
     }
 
-    fn open(&self) -> SqliteStore {
-        let options =
-            Options::new(self.directory.path(), Arc::new(self.clock.clone()), Box::new(SeededEntropy::new(3)));
-        SqliteStore::open(options).unwrap()
+    async fn delayed<B: Backend + 'static>() -> Scene {
+        let not_before = Some(Ground::new(3).clock.now().plus(DELAY));
+        Scene::new::<B>(Spec { not_before, ..Spec::default() }).await
     }
 
-    /// A reason that does not exist, in the row of the first job.
-    fn damage_first_row(&self) {
-        let connection = rusqlite::Connection::open(self.directory.path().join("outlast.db")).unwrap();
-        let changed =
-            connection.execute("UPDATE job SET lease = x'00', last_how = 99, detail = 77 WHERE seq = 1", []).unwrap();
-        assert_eq!(changed, 1);
-    }
-
-    /// Three jobs, the first of which is damaged while the store is closed.
-    async fn three_jobs(&self, delay: Duration) -> (SqliteStore, NamespaceId) {
-        let store = self.open();
+    async fn new<B: Backend + 'static>(spec: Spec) -> Scene {
+        let ground = Ground::new(3);
+        let backend = B::on(&ground);
+        let store = backend.open().await;
         let namespace = store.namespace("default").await.unwrap();
-        store.save_queue(namespace, "mail", QueueSettings::default(), Expect::Absent).await.unwrap().unwrap();
-        let not_before = (!delay.is_zero()).then(|| self.clock.now().plus(delay));
-        let spec = Arc::new(Spec { payload: "1".into(), not_before, ..Spec::default() });
-        let job = NewJob { namespace, queue: "mail".into(), spec };
-        store.publish(vec![job.clone(), job.clone(), job]).await.unwrap();
+        store.save_queue(namespace, QUEUE, QueueSettings::default(), Expect::Absent).await.unwrap().unwrap();
+        let job = NewJob { namespace, queue: QUEUE.into(), spec: Arc::new(Spec { payload: "1".into(), ..spec }) };
+        let published = store.publish(vec![job.clone(), job.clone(), job]).await.unwrap();
         store.close().await;
         drop(store);
-        self.damage_first_row();
-        (self.open(), namespace)
+        assert_eq!(backend.damage_first_row(), 1);
+        let store = backend.open().await;
+        let jobs = published.into_iter().map(id).collect();
+        Scene { ground, store, namespace, jobs, _backend: Box::new(backend) }
+    }
+
+    async fn claim(&self, limit: usize) -> Vec<JobId> {
+        let (namespace, queue) = (self.namespace, QUEUE.into());
+        let want = Claim { namespace, queue, limit, phase: Phase::Leased, visibility: None, worker: None };
+        self.store.claim(want).await.unwrap().unwrap().jobs.iter().map(|job| job.id).collect()
+    }
+
+    fn cancel(&self, job: usize) -> Vec<Order> {
+        let command = Command::Cancel { reason: CancelReason::User };
+        vec![Order { id: self.jobs[job], reach: Reach::Namespace(self.namespace), command }]
+    }
+
+    async fn job(&self, job: usize) -> Result<Job, Error> {
+        self.store.job(&Reach::Everything, self.jobs[job]).await.map(|found| found.expect("the job exists").job)
+    }
+}
+
+fn id(published: Published) -> JobId {
+    match published {
+        Published::Created { job, .. } => job.id,
+        other => panic!("expected a new job, got {other:?}"),
     }
 }
 
 #[tokio::test]
 async fn a_damaged_row_does_not_stop_the_alarms_of_others() {
-    let place = Place::new();
-    let (store, _) = place.three_jobs(Duration::from_secs(5)).await;
-    place.clock.advance(Duration::from_secs(6));
+    async fn check<B: Backend + 'static>() {
+        let scene = Scene::delayed::<B>().await;
+        assert!(scene.job(0).await.is_err(), "the damage does not show");
+        scene.ground.clock.advance(DELAY);
 
-    let due = store.due(10).await.unwrap();
-    let again = store.due(10).await.unwrap();
+        let due = scene.store.due(10).await.unwrap();
+        let wake = |id: &JobId| Order { id: *id, reach: Reach::Everything, command: Command::Wake };
+        scene.store.apply(due.jobs.iter().map(wake).collect()).await.unwrap();
 
-    assert_eq!((due.jobs.len(), again.jobs.len()), (2, 2));
-    store.close().await;
+        assert!(due.jobs.ends_with(&scene.jobs[1..]), "{due:?}");
+        let again = scene.store.due(10).await.unwrap();
+        assert_eq!((again.jobs, again.next), (vec![], None));
+        for job in [1, 2] {
+            assert_eq!(scene.job(job).await.unwrap().status(), Status::Queued);
+        }
+        scene.store.close().await;
+    }
+    check::<Sqlite>().await;
+    check::<Postgres>().await;
 }
 
 #[tokio::test]
 async fn a_damaged_row_at_the_head_does_not_stop_its_queue() {
-    let place = Place::new();
-    let (store, namespace) = place.three_jobs(Duration::ZERO).await;
-    let want =
-        Claim { namespace, queue: "mail".into(), limit: 10, phase: Phase::Leased, visibility: None, worker: None };
+    async fn check<B: Backend + 'static>() {
+        let scene = Scene::due_at_once::<B>().await;
+        assert!(scene.job(0).await.is_err(), "the damage does not show");
 
-    let claimed = store.claim(want).await.unwrap().unwrap();
+        assert_eq!(scene.claim(1).await, scene.jobs[1..2]);
+        assert_eq!(scene.claim(10).await, scene.jobs[2..]);
+        assert_eq!(scene.claim(10).await, []);
+        scene.store.close().await;
+    }
+    check::<Sqlite>().await;
+    check::<Postgres>().await;
+}
 
-    assert_eq!(claimed.jobs.len(), 2);
-    store.close().await;
+#[tokio::test]
+async fn a_command_on_a_damaged_row_fails_alone() {
+    async fn check<B: Backend + 'static>() {
+        let scene = Scene::due_at_once::<B>().await;
+
+        let (damaged, sound, claimed) =
+            join!(scene.store.apply(scene.cancel(0)), scene.store.apply(scene.cancel(1)), scene.claim(1));
+
+        // SQLite keeps what the call did before it met the damage, so nobody may say that nothing was stored.
+        assert!(matches!(damaged, Err(Error::Corrupt(_) | Error::Indeterminate)), "{damaged:?}");
+        assert_eq!(sound.unwrap().pop().unwrap().unwrap().status, Status::Cancelled);
+        assert_eq!(claimed, scene.jobs[2..]);
+        scene.store.close().await;
+    }
+    check::<Sqlite>().await;
+    check::<Postgres>().await;
+}
+
+#[tokio::test]
+async fn a_deletion_that_cannot_read_a_job_takes_the_others_and_ends() {
+    async fn check<B: Backend + 'static>() {
+        let scene = Scene::due_at_once::<B>().await;
+        let (namespace, kind, filter) = (scene.namespace, OperationKind::Delete, Filter::default());
+        let new = NewOperation { namespace, queue: QUEUE.into(), kind, filter, limit: None, rate_per_second: None };
+        let started = scene.store.start_operation(new).await.unwrap().unwrap();
+
+        let mut steps = 0;
+        let ended = loop {
+            let operation = scene.store.advance_operation(started.id, 1).await.unwrap().unwrap();
+            steps += 1;
+            assert!(steps < 10, "it goes round for ever: {operation:?}");
+            if operation.status != OperationStatus::Running {
+                break operation;
+            }
+        };
+
+        assert_eq!((ended.status, ended.processed), (OperationStatus::Stuck, 2));
+        assert_eq!(ended.finished_at, Some(scene.ground.clock.now()));
+        assert_eq!(scene.store.operation(namespace, started.id).await.unwrap(), Some(ended));
+        let (_, counts) = scene.store.queue(namespace, QUEUE).await.unwrap().expect("what is left needs its queue");
+        assert_eq!(counts.total(), 1);
+        scene.store.close().await;
+    }
+    check::<Sqlite>().await;
+    check::<Postgres>().await;
 }
