@@ -65,11 +65,11 @@ impl Fixture {
         self.store.close().await;
     }
 
-    /// Were so many jobs written by the newest transaction? Without this a case of calls that share one might
-    /// pass because they did not.
+    /// Were so many jobs written by the newest transaction? Without this a case of calls that share one might pass because
+    /// they did not.
     pub fn check_that_one_transaction_wrote(&self, jobs: usize) {
         if let Some(written) = self.backend.written_by_the_newest_transaction() {
-            assert_eq!(written, jobs, "the calls did not share a transaction");
+            assert_eq!(written, jobs, "jobs that the newest transaction wrote");
         }
     }
 

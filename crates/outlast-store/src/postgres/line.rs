@@ -83,7 +83,7 @@ pub(super) fn line_up(
     (line.into_iter(), look_again)
 }
 
-static IN_LINE: Sql = Sql {
+pub(super) static IN_LINE: Sql = Sql {
     text: "SELECT seq FROM turn WHERE queue = $1 ORDER BY place, at, seq LIMIT $2",
     types: &[Type::INT4, Type::INT8],
 };

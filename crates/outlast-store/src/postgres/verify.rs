@@ -10,7 +10,7 @@ use tokio_postgres::types::Type;
 
 use super::apply::{DUE, LOCK};
 use super::batch::{ALARMS, COUNT, DELETE_TURNS, INSERT_JOB, INSERT_TURNS, UPDATE_JOB};
-use super::line::TAKE;
+use super::line::{IN_LINE, TAKE};
 use super::publish::TAKE_NEW_KEYS;
 use super::queues::census;
 use super::read::JOB;
@@ -94,11 +94,12 @@ async fn found(shared: &Arc<Shared>) -> Result<Tables, Error> {
 }
 
 /// The statements of nearly every transaction.
-static HOT: [(&str, &Sql); 11] = [
+static HOT: [(&str, &Sql); 12] = [
     ("open", &OPENING_TO_PUBLISH),
     ("insert jobs", &INSERT_JOB),
     ("take new keys", &TAKE_NEW_KEYS),
     ("take the next jobs", &TAKE),
+    ("what is in line", &IN_LINE),
     ("lock jobs", &LOCK),
     ("update jobs", &UPDATE_JOB),
     ("give up a turn", &DELETE_TURNS),
