@@ -87,7 +87,7 @@ impl Fixture {
     }
 
     pub async fn save(&self, name: &str, settings: QueueSettings) -> Arc<Queue> {
-        self.store.save_queue(self.ours, name, settings, Expect::Anything).await.unwrap().unwrap().queue
+        self.store.save_queue(self.ours, name, settings.into(), Expect::Anything).await.unwrap().unwrap().queue
     }
 
     pub async fn try_publish(&self, spec: Spec) -> Published {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use outlast_core::gate::Cause;
 use outlast_core::queue::Scope;
 use outlast_core::state::{CancelReason, Phase};
 use outlast_core::{
@@ -241,7 +242,11 @@ fn everyone_who_waits_gets_work_when_a_probe_opens_the_queue() {
             rig.publish(Duration::ZERO).await;
         }
         let first = rig.claim().await;
-        rig.report(&first, Outcome::Defer { retry_after: Some(SECOND), scope: Some(Scope::Queue) }).await;
+        rig.report(
+            &first,
+            Outcome::Defer { retry_after: Some(SECOND), scope: Some(Scope::Queue), cause: Cause::Backpressure },
+        )
+        .await;
         sleep(SECOND + AT_ONCE).await;
         let probe = rig.claim().await;
         let waiters = [rig.waiter(), rig.waiter(), rig.waiter()];

@@ -8,13 +8,13 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outlast_core::{Command, Event, Evidence, JobId, Lease, NamespaceId, Outcome, Queue, QueueSettings, State};
+use outlast_core::{Command, Event, Evidence, JobId, Lease, NamespaceId, Outcome, Queue, State};
 use outlast_store::jobs::{
     Applied, Claim, Claimed, Declined, Due, Found, JobPage, ListJobs, NewJob, Order, Published, Reach,
 };
 use outlast_store::keys::{KeyId, KeyRecord, NewKey};
 use outlast_store::operations::{NewOperation, Operation, OperationId};
-use outlast_store::queues::{Counts, DeleteRefusal, Expect, SaveRefusal, Saved};
+use outlast_store::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
 use outlast_store::{Error, JobStore};
 use outlast_tests::chance::Chance;
 use outlast_tests::model::{ModelDisk, ModelStore};
@@ -259,10 +259,10 @@ impl JobStore for FaultyStore {
         &self,
         namespace: NamespaceId,
         name: &str,
-        settings: QueueSettings,
+        draft: QueueDraft,
         expect: Expect,
     ) -> Result<Result<Saved, SaveRefusal>, Error> {
-        self.call(self.inner.save_queue(namespace, name, settings, expect)).await
+        self.call(self.inner.save_queue(namespace, name, draft, expect)).await
     }
 
     async fn set_paused(&self, namespace: NamespaceId, name: &str, paused: bool) -> Result<Option<Arc<Queue>>, Error> {
@@ -288,6 +288,14 @@ impl JobStore for FaultyStore {
 
     async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
         self.call(self.inner.census()).await
+    }
+
+    async fn interrupted(&self) -> Result<Vec<JobId>, Error> {
+        self.call(self.inner.interrupted()).await
+    }
+
+    async fn sealing_key(&self, key: i64) -> Result<i64, Error> {
+        self.call(self.inner.sealing_key(key)).await
     }
 
     async fn namespace(&self, name: &str) -> Result<NamespaceId, Error> {

@@ -136,7 +136,11 @@ impl Rig {
         let clock = RuntimeClock::start();
         let disk = ModelDisk::new(Rules::default(), Arc::new(clock), Box::new(SeededEntropy::new(5)));
         let namespace = disk.open().namespace("default").await.unwrap();
-        disk.open().save_queue(namespace, QUEUE, QueueSettings::default(), Expect::Absent).await.unwrap().unwrap();
+        disk.open()
+            .save_queue(namespace, QUEUE, QueueSettings::default().into(), Expect::Absent)
+            .await
+            .unwrap()
+            .unwrap();
         let (left, right, is_cut) = Wire::pair();
         let (a, b) = (node(&disk, left, clock, 1), node(&disk, right, clock, 2));
         Rig { disk, clock, a, b, is_cut, namespace }

@@ -100,7 +100,7 @@ async fn prepare(plant: Plant, seed: u64, chance: &mut Chance) -> Arc<Sim> {
     let store = disk.open();
     let namespace = store.namespace("default").await.expect("the model is open");
     store
-        .save_queue(namespace, "mail", settings(chance), Expect::Absent)
+        .save_queue(namespace, "mail", settings(chance).into(), Expect::Absent)
         .await
         .expect("the model is open")
         .expect("the queue is new");

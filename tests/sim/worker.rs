@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use outlast_core::gate::Cause;
 use outlast_core::state::Phase;
 use outlast_core::{Command, Evidence, Job, Lease, Outcome, OutcomeKind, Refusal, State};
 use outlast_store::jobs::{Claim, Declined, Order, Reach};
@@ -60,7 +61,11 @@ async fn handle(sim: &Sim, chance: &mut Chance, job: &Job) {
         0..=39 => Outcome::Ack { result: chance.percent(30).then(|| "1".into()) },
         40..=51 => Outcome::Nack { retryable: true, delay: None },
         52..=56 => Outcome::Nack { retryable: false, delay: None },
-        57..=66 => Outcome::Defer { retry_after: Some(Duration::from_millis(chance.below(3000))), scope: None },
+        57..=66 => Outcome::Defer {
+            retry_after: Some(Duration::from_millis(chance.below(3000))),
+            scope: None,
+            cause: Cause::Backpressure,
+        },
         67..=72 => Outcome::Release,
         // Vanishes: the lease runs out.
         73..=82 => return,

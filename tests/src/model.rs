@@ -15,13 +15,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use outlast_core::{Clock, Entropy, Event, JobId, NamespaceId, Queue, QueueSettings};
+use outlast_core::{Clock, Entropy, Event, JobId, NamespaceId, Queue};
 use outlast_store::jobs::{
     Applied, Claim, Claimed, Declined, Due, Found, JobPage, ListJobs, NewJob, Order, Published, Reach,
 };
 use outlast_store::keys::{KeyId, KeyRecord, NewKey};
 use outlast_store::operations::{NewOperation, Operation, OperationId};
-use outlast_store::queues::{Counts, DeleteRefusal, Expect, SaveRefusal, Saved};
+use outlast_store::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
 use outlast_store::{Error, JobStore};
 
 pub use rules::Rules;
@@ -37,7 +37,7 @@ impl ModelDisk {
     }
 
     pub fn open(&self) -> ModelStore {
-        ModelStore { disk: self.clone(), closed: AtomicBool::new(false) }
+        ModelStore { disk: self.clone(), interrupted: self.world().delivering(), closed: AtomicBool::new(false) }
     }
 
     /// Waiting jobs one namespace may hold.
@@ -53,6 +53,8 @@ impl ModelDisk {
 
 pub struct ModelStore {
     disk: ModelDisk,
+    /// Deliveries that were under way when it was opened.
+    interrupted: Vec<JobId>,
     closed: AtomicBool,
 }
 
@@ -108,10 +110,10 @@ impl JobStore for ModelStore {
         &self,
         namespace: NamespaceId,
         name: &str,
-        settings: QueueSettings,
+        draft: QueueDraft,
         expect: Expect,
     ) -> Result<Result<Saved, SaveRefusal>, Error> {
-        Ok(self.transaction()?.save_queue(namespace, name, settings, expect))
+        Ok(self.transaction()?.save_queue(namespace, name, &draft, expect))
     }
 
     async fn set_paused(&self, namespace: NamespaceId, name: &str, paused: bool) -> Result<Option<Arc<Queue>>, Error> {
@@ -137,6 +139,14 @@ impl JobStore for ModelStore {
 
     async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
         Ok(self.transaction()?.census())
+    }
+
+    async fn interrupted(&self) -> Result<Vec<JobId>, Error> {
+        Ok(self.interrupted.clone())
+    }
+
+    async fn sealing_key(&self, key: i64) -> Result<i64, Error> {
+        Ok(*self.transaction()?.sealing_key.get_or_insert(key))
     }
 
     async fn namespace(&self, name: &str) -> Result<NamespaceId, Error> {

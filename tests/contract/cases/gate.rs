@@ -1,6 +1,6 @@
 //! When a queue hands out nothing: pause, concurrency, hold and probe.
 
-use outlast_core::gate::Hold;
+use outlast_core::gate::{Cause, Hold};
 use outlast_core::queue::Mode;
 use outlast_core::state::Phase;
 use outlast_core::{Outcome, QueueSettings, Status};
@@ -11,7 +11,7 @@ use super::operations::{start, whole};
 use crate::fixture::{Fixture, QUEUE, SECOND, ack, payload};
 
 fn defer(seconds: u32) -> Outcome {
-    Outcome::Defer { retry_after: Some(seconds * SECOND), scope: None }
+    Outcome::Defer { retry_after: Some(seconds * SECOND), scope: None, cause: Cause::Backpressure }
 }
 
 /// Three jobs, one of them deferred for ten seconds: the queue is held, and all of it is due when the hold ends.
@@ -82,9 +82,15 @@ pub async fn a_held_queue_sends_one_probe_when_the_hold_ends(fixture: &mut Fixtu
     fixture.sweep().await;
     let probe = fixture.claim(9).await;
     assert_eq!(probe.len(), 1);
-    assert_eq!(fixture.queue().await.hold, Some(Hold { until, probe: Some(probe[0].id) }));
+    assert_eq!(
+        fixture.queue().await.hold,
+        Some(Hold { probe: Some(probe[0].id), ..Hold::new(until, Cause::Backpressure) })
+    );
     fixture.reopen().await;
-    assert_eq!(fixture.queue().await.hold, Some(Hold { until, probe: Some(probe[0].id) }));
+    assert_eq!(
+        fixture.queue().await.hold,
+        Some(Hold { probe: Some(probe[0].id), ..Hold::new(until, Cause::Backpressure) })
+    );
     assert!(fixture.claim(9).await.is_empty(), "the probe is not back");
 
     fixture.report(&probe[0], ack()).await.unwrap();
@@ -98,7 +104,7 @@ pub async fn a_probe_that_is_deferred_holds_the_queue_again(fixture: &mut Fixtur
     let probe = fixture.claim(9).await.pop().unwrap();
     fixture.report(&probe, defer(5)).await.unwrap();
 
-    let hold = Hold { until: fixture.now().plus(5 * SECOND), probe: None };
+    let hold = Hold { round: 1, ..Hold::new(fixture.now().plus(5 * SECOND), Cause::Backpressure) };
     assert_eq!(fixture.queue().await.hold, Some(hold));
     assert!(fixture.claim(9).await.is_empty());
 }

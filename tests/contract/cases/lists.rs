@@ -78,7 +78,7 @@ pub async fn a_list_shows_only_what_fits_its_filters(fixture: &mut Fixture) {
 pub async fn a_list_shows_only_what_is_in_reach(fixture: &mut Fixture) {
     fixture.save("other", QueueSettings::default()).await;
     let anything = Expect::Anything;
-    fixture.store.save_queue(fixture.theirs, QUEUE, QueueSettings::default(), anything).await.unwrap().unwrap();
+    fixture.store.save_queue(fixture.theirs, QUEUE, QueueSettings::default().into(), anything).await.unwrap().unwrap();
     let spec = || Spec { key: Some("t".into()), ..tagged("kind", "x") };
     let ours = fixture.publish(spec()).await.id;
     let other = created(fixture.publish_to(fixture.ours, "other", spec()).await).id;

@@ -89,7 +89,7 @@ pub async fn a_key_seen_before_finds_its_job(fixture: &mut Fixture) {
 pub async fn a_key_belongs_to_one_queue_of_one_namespace(fixture: &mut Fixture) {
     fixture.save("other", QueueSettings::default()).await;
     let anything = outlast_store::queues::Expect::Anything;
-    fixture.store.save_queue(fixture.theirs, QUEUE, QueueSettings::default(), anything).await.unwrap().unwrap();
+    fixture.store.save_queue(fixture.theirs, QUEUE, QueueSettings::default().into(), anything).await.unwrap().unwrap();
 
     let first = fixture.publish(keyed("k")).await;
     let elsewhere = created(fixture.publish_to(fixture.ours, "other", keyed("k")).await);

@@ -64,8 +64,8 @@ pub async fn every_setting_survives(fixture: &mut Fixture) {
 }
 
 pub async fn a_queue_is_saved_only_under_its_condition(fixture: &mut Fixture) {
-    let save = async |name: &str, settings, expect| {
-        fixture.store.save_queue(fixture.ours, name, settings, expect).await.unwrap()
+    let save = async |name: &str, settings: QueueSettings, expect| {
+        fixture.store.save_queue(fixture.ours, name, settings.into(), expect).await.unwrap()
     };
 
     assert_eq!(save(QUEUE, attempts(2), Expect::Absent).await, Err(SaveRefusal::Exists));
@@ -101,7 +101,7 @@ pub async fn queues_are_listed_by_name_and_namespace(fixture: &mut Fixture) {
     for name in ["b", "a", "c", "Z"] {
         fixture.save(name, QueueSettings::default()).await;
     }
-    fixture.store.save_queue(fixture.theirs, "bb", attempts(1), Expect::Absent).await.unwrap().unwrap();
+    fixture.store.save_queue(fixture.theirs, "bb", attempts(1).into(), Expect::Absent).await.unwrap().unwrap();
 
     let page = async |after: Option<&str>, limit| {
         let found = fixture.store.queues(fixture.ours, after, limit).await.unwrap();

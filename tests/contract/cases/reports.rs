@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use outlast_core::queue::Fencing;
+use outlast_core::gate::Cause;
+use outlast_core::queue::{Fencing, Scope};
 use outlast_core::state::{CancelReason, Ending, Phase, ResultMeta};
 use outlast_core::{Command, JobId, Lease, Outcome, OutcomeKind, QueueSettings, Refusal, Status};
 use outlast_store::jobs::{Claim, Declined, Order, Reach};
@@ -14,7 +15,7 @@ fn user_cancel() -> Command {
 }
 
 pub async fn each_outcome_leads_to_its_state(fixture: &mut Fixture) {
-    let deferred = Outcome::Defer { retry_after: Some(SECOND), scope: Some(outlast_core::queue::Scope::Job) };
+    let deferred = Outcome::Defer { retry_after: Some(SECOND), scope: Some(Scope::Job), cause: Cause::Backpressure };
     for (outcome, status, ending) in [
         (ack(), Status::Succeeded, Ending::Acked),
         (Outcome::Nack { retryable: true, delay: None }, Status::Pending, Ending::Nacked),

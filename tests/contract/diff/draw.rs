@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use outlast_core::gate::Cause;
 use outlast_core::queue::{AckTimeoutAction, Dedupe, DedupeBy, Fencing, Mode, Scope};
 use outlast_core::retry::{Backoff, Seconds};
 use outlast_core::state::{CancelReason, Phase, ResultMeta};
@@ -140,7 +141,11 @@ impl Draw {
             }
             10..=12 => {
                 let scope = self.maybe(60, |draw| if draw.chance.percent(70) { Scope::Job } else { Scope::Queue });
-                Outcome::Defer { retry_after: self.maybe(60, |draw| draw.millis(2000)), scope }
+                Outcome::Defer {
+                    retry_after: self.maybe(60, |draw| draw.millis(2000)),
+                    scope,
+                    cause: Cause::Backpressure,
+                }
             }
             13..=14 => Outcome::Release,
             _ => Outcome::Cancelled,

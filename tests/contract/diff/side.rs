@@ -164,7 +164,7 @@ impl Side {
         match call {
             Call::SaveQueue(place, settings, expect) => {
                 let namespace = self.names.namespaces[place.namespace];
-                let saved = store.save_queue(namespace, place.queue, *settings, expect).await.unwrap();
+                let saved = store.save_queue(namespace, place.queue, (*settings).into(), expect).await.unwrap();
                 Answer::Saved(saved.map(|saved| (self.names.queue(&saved.queue), saved.created)))
             }
             Call::Pause(place, paused) => {

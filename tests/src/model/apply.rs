@@ -26,6 +26,7 @@ impl World {
             changed: !matches!(done, Done::Unchanged),
             deleted: matches!(done, Done::Deleted),
             frees: frees(&done, job.status()),
+            callback: matches!(done, Done::Changed { callback: true, .. }),
             wake_at: row.and_then(|row| row.wake_at),
         })
     }
@@ -43,7 +44,9 @@ impl World {
 /// Is there something new to hand out: this job, or another one in the room it leaves?
 fn frees(done: &Done, after: Status) -> bool {
     match done {
-        Done::Changed { before } => after == Status::Queued || (*before == Status::Running && after != Status::Running),
+        Done::Changed { before, .. } => {
+            after == Status::Queued || (*before == Status::Running && after != Status::Running)
+        }
         Done::Unchanged | Done::Deleted => false,
     }
 }

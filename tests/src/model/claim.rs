@@ -4,7 +4,7 @@ use outlast_core::gate::Gate;
 use outlast_core::{Command, Status};
 use outlast_store::jobs::{Claim, Claimed};
 
-use super::world::{Row, World};
+use super::world::{Done, Row, World};
 
 impl World {
     pub(super) fn claim(&mut self, want: &Claim) -> Option<Claimed> {
@@ -12,10 +12,20 @@ impl World {
         let runs = |row: &&Row| row.job.queue == queue.id && row.job.status() == Status::Running;
         let running = self.rows.values().filter(runs).count() as u64;
         let gate = (self.rules.gate)(&queue, want.phase, running, self.now);
-        let mut claimed =
-            Claimed { jobs: Vec::new(), wake_at: None, held_until: None, push_only: false, look_again: None, queue };
+        let mut claimed = Claimed {
+            jobs: Vec::new(),
+            wake_at: None,
+            held_until: None,
+            push_only: false,
+            look_again: None,
+            callbacks: false,
+            queue,
+        };
         let limit = match gate {
-            Gate::Open { limit } => want.limit.min(limit as usize),
+            Gate::Open { limit, more_at } => {
+                claimed.held_until = more_at.filter(|_| limit as usize <= want.limit);
+                want.limit.min(limit as usize)
+            }
             Gate::Probe => want.limit.min(1),
             Gate::Shut => 0,
             Gate::PushOnly => {
@@ -33,8 +43,10 @@ impl World {
             };
             let command =
                 Command::Claim { phase: want.phase, visibility: want.visibility, worker: want.worker.clone() };
-            if let Err(refusal) = self.command(position, command) {
-                panic!("a queued job was not handed out: {refusal}");
+            match self.command(position, command) {
+                Ok(Done::Changed { callback, .. }) => claimed.callbacks |= callback,
+                Ok(Done::Unchanged | Done::Deleted) => {}
+                Err(refusal) => panic!("a queued job was not handed out: {refusal}"),
             }
             // One whose time was over while it waited has been cancelled instead.
             let row = &self.rows[&position];

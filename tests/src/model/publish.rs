@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use outlast_core::{Job, JobId, NamespaceId, Spec};
+use outlast_core::queue::CALLBACKS;
+use outlast_core::{Job, JobId, NamespaceId, Queue, QueueSettings, Spec};
+use outlast_store::callback;
 use outlast_store::jobs::{NewJob, Published};
 use outlast_store::step::{birth, dedupe_key};
 use serde_json::Value;
@@ -26,11 +28,24 @@ impl World {
         if self.waiting(new.namespace) >= self.waiting_max {
             return Published::QuotaReached { waiting_max: self.waiting_max };
         }
-        let spec = Spec { idempotency_key: key.map(Into::into), ..Spec::clone(&new.spec) };
+        self.create(&queue, Spec { idempotency_key: key.map(Into::into), ..Spec::clone(&new.spec) })
+    }
+
+    /// Tells how a job ended, through a job of its own in the namespace's queue for that.
+    pub(super) fn publish_callback(&mut self, ended: &Row, of: &Queue) {
+        let draft = QueueSettings::of_callbacks().into();
+        let queue = match self.find_queue(of.namespace, CALLBACKS) {
+            Some(queue) => queue,
+            None => self.create_queue(of.namespace, CALLBACKS, &draft),
+        };
+        self.create(&queue, callback::spec(&ended.job, of, ended.result.as_deref()));
+    }
+
+    fn create(&mut self, queue: &Queue, spec: Spec) -> Published {
         let id = JobId::new(self.now, u128::from(self.jobs_made + 1));
         let mut job = Job::admit(id, queue.id, Arc::new(spec), self.now);
         let events = vec![birth(&mut job)];
-        let wake_at = (self.rules.alarm)(&job, &queue);
+        let wake_at = (self.rules.alarm)(&job, queue);
         self.insert(Row { job: job.clone(), events, wake_at, result: None });
         Published::Created { job, wake_at }
     }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use outlast_core::{NamespaceId, Queue, QueueId, QueueSettings};
-use outlast_store::queues::{Counts, DeleteRefusal, Expect, SaveRefusal, Saved};
+use outlast_core::pace::Pace;
+use outlast_core::{NamespaceId, Queue, QueueId};
+use outlast_store::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
 
 use super::world::World;
 
@@ -12,7 +13,7 @@ impl World {
         &mut self,
         namespace: NamespaceId,
         name: &str,
-        settings: QueueSettings,
+        draft: &QueueDraft,
         expect: Expect,
     ) -> Result<Saved, SaveRefusal> {
         let present = self.find_queue(namespace, name);
@@ -25,9 +26,13 @@ impl World {
             _ => {}
         }
         Ok(match present {
-            None => Saved { queue: self.create_queue(namespace, name, settings), created: true },
-            Some(queue) if queue.settings == settings => Saved { queue, created: false },
-            Some(queue) => Saved { queue: self.put_queue(Queue { settings, ..Queue::clone(&queue) }), created: false },
+            None => Saved { queue: self.create_queue(namespace, name, draft), created: true },
+            Some(queue) => {
+                let secrets = draft.secrets.clone().or_else(|| queue.secrets.clone());
+                let changed = Queue { settings: draft.settings.clone(), secrets, ..Queue::clone(&queue) };
+                let queue = if changed == *queue { queue } else { self.put_queue(changed) };
+                Saved { queue, created: false }
+            }
         })
     }
 
@@ -81,15 +86,17 @@ impl World {
         (queue, counts)
     }
 
-    fn create_queue(&mut self, namespace: NamespaceId, name: &str, settings: QueueSettings) -> Arc<Queue> {
+    pub(super) fn create_queue(&mut self, namespace: NamespaceId, name: &str, draft: &QueueDraft) -> Arc<Queue> {
         self.queues_made += 1;
         let queue = Arc::new(Queue {
             id: QueueId(self.queues_made),
             namespace,
             name: name.to_owned(),
-            settings,
+            settings: draft.settings.clone(),
             paused: false,
             hold: None,
+            pace: Pace::default(),
+            secrets: draft.secrets.clone(),
             version: 1,
             created_at: self.now,
             updated_at: self.now,

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use outlast_core::gate::Hold;
+use outlast_core::state::Phase;
 use outlast_core::{
-    Change, Clock, Command, Effect, Entropy, Event, Job, JobId, NamespaceId, Queue, QueueId, Refusal, Status,
+    Change, Clock, Command, Effect, Entropy, Event, Job, JobId, NamespaceId, Queue, QueueId, Refusal, State, Status,
     Timestamp, Update,
 };
 use outlast_store::keys::{KeyId, KeyRecord};
@@ -37,12 +38,13 @@ pub struct World {
     pub operations: BTreeMap<OperationId, Operation>,
     pub(super) queues_made: u32,
     pub(super) jobs_made: u64,
+    pub(super) sealing_key: Option<i64>,
 }
 
 /// What a command did.
 pub(super) enum Done {
     Unchanged,
-    Changed { before: Status },
+    Changed { before: Status, callback: bool },
     Deleted,
 }
 
@@ -62,6 +64,7 @@ impl World {
             operations: BTreeMap::new(),
             queues_made: 0,
             jobs_made: 0,
+            sealing_key: None,
         }
     }
 
@@ -72,6 +75,13 @@ impl World {
 
     pub fn row(&self, id: JobId) -> Option<&Row> {
         self.rows.get(self.positions.get(&id)?)
+    }
+
+    /// The deliveries under way.
+    pub(super) fn delivering(&self) -> Vec<JobId> {
+        let delivers =
+            |row: &&Row| matches!(&row.job.state, State::Running(running) if running.phase == Phase::Delivering);
+        self.rows.values().filter(delivers).map(|row| row.job.id).collect()
     }
 
     pub fn queue_of(&self, job: &Job) -> &Arc<Queue> {
@@ -121,8 +131,9 @@ impl World {
                 Ok(Done::Deleted)
             }
             Change::Update(update) => {
+                let callback = update.effects.contains(&Effect::Callback);
                 self.write(position, &queue, *update);
-                Ok(Done::Changed { before })
+                Ok(Done::Changed { before, callback })
             }
         }
     }
@@ -133,19 +144,27 @@ impl World {
         row.job = update.job;
         row.events.extend(update.events);
         row.wake_at = wake_at;
+        let mut callback = false;
         for effect in update.effects {
             match effect {
                 Effect::KeepResult(body) => self.row_mut(position).result = Some(body),
                 Effect::DropResult => self.row_mut(position).result = None,
-                Effect::SetHold(hold) => {
-                    let present = self.queues.get(&queue.id).expect("a job has a queue");
-                    let held = Queue { hold, ..Queue::clone(present) };
-                    self.queues.insert(queue.id, Arc::new(held));
-                }
+                Effect::SetHold(hold) => self.queue_mut(queue.id).hold = hold,
+                Effect::SetPace(pace) => self.queue_mut(queue.id).pace = pace,
+                // It tells of the whole change, so it comes last.
+                Effect::Callback => callback = true,
                 // Checkpoints are not stored yet.
                 Effect::DropCheckpoints => {}
             }
         }
+        if callback {
+            let ended = self.rows[&position].clone();
+            self.publish_callback(&ended, queue);
+        }
+    }
+
+    fn queue_mut(&mut self, id: QueueId) -> &mut Queue {
+        Arc::make_mut(self.queues.get_mut(&id).expect("a job has a queue"))
     }
 
     fn row_mut(&mut self, position: u64) -> &mut Row {

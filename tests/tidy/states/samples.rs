@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use outlast_core::gate::Cause;
+use outlast_core::pace::Pace;
 use outlast_core::retry::Backoff;
 use outlast_core::state::{CancelReason, Phase, ResultMeta};
 use outlast_core::{
@@ -40,6 +42,8 @@ impl Sample {
             settings,
             paused: false,
             hold: None,
+            pace: Pace::default(),
+            secrets: None,
             version: 1,
             created_at: now,
             updated_at: now,
@@ -67,8 +71,10 @@ impl Sample {
             self.job = update.job.clone();
             self.events.extend(update.events.iter().cloned());
             for effect in &update.effects {
-                if let Effect::SetHold(hold) = effect {
-                    self.queue.hold = *hold;
+                match effect {
+                    Effect::SetHold(hold) => self.queue.hold = *hold,
+                    Effect::SetPace(pace) => self.queue.pace = *pace,
+                    _ => {}
                 }
             }
         }
@@ -177,7 +183,12 @@ pub fn commands() -> Vec<Named<Maker>> {
         ("ack", |sample| report(sample.lease(), Outcome::Ack { result: None })),
         ("nack", |sample| report(sample.lease(), nack(true))),
         ("nack, not retryable", |sample| report(sample.lease(), nack(false))),
-        ("defer", |sample| report(sample.lease(), Outcome::Defer { retry_after: Some(SECOND), scope: None })),
+        ("defer", |sample| {
+            report(
+                sample.lease(),
+                Outcome::Defer { retry_after: Some(SECOND), scope: None, cause: Cause::Backpressure },
+            )
+        }),
         ("release", |sample| report(sample.lease(), Outcome::Release)),
         ("cancelled", |sample| report(sample.lease(), Outcome::Cancelled)),
         ("heartbeat", |sample| Command::Heartbeat { lease: Some(sample.lease()), extend: None }),
