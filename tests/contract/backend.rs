@@ -34,6 +34,11 @@ pub trait Backend: Send + Sync {
     /// Opens the store. The one opened before must have been closed.
     async fn open(&self) -> Arc<dyn JobStore>;
 
+    /// May several nodes have it open at once?
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// Is what the open store holds in memory what is on its disk? Engines that hold nothing have nothing to say.
     async fn verify(&self) -> bool {
         true
@@ -57,6 +62,10 @@ impl Model {
         let disk = ModelDisk::new(rules, Arc::new(ground.clock.clone()), Box::new(ground.entropy.clone()));
         disk.set_waiting_max(ground.waiting_max);
         Model(disk)
+    }
+
+    pub fn shared_if(self, is_shared: bool) -> Model {
+        Model(if is_shared { self.0.shared() } else { self.0 })
     }
 }
 
@@ -148,6 +157,10 @@ impl Backend for Postgres {
         let store = Arc::new(PostgresStore::open(options).await.expect("the store opens"));
         *self.opened.lock().await = Some(Arc::clone(&store));
         store
+    }
+
+    fn is_shared(&self) -> bool {
+        true
     }
 
     async fn verify(&self) -> bool {

@@ -134,7 +134,7 @@ fn node(disk: &ModelDisk, live: Arc<dyn Live>, clock: RuntimeClock, seed: u64) -
 impl Rig {
     async fn new() -> Rig {
         let clock = RuntimeClock::start();
-        let disk = ModelDisk::new(Rules::default(), Arc::new(clock), Box::new(SeededEntropy::new(5)));
+        let disk = ModelDisk::new(Rules::default(), Arc::new(clock), Box::new(SeededEntropy::new(5))).shared();
         let namespace = disk.open().namespace("default").await.unwrap();
         disk.open()
             .save_queue(namespace, QUEUE, QueueSettings::default().into(), Expect::Absent)

@@ -29,15 +29,24 @@ pub use world::{Row, World};
 
 /// What survives when the store is closed or its process dies.
 #[derive(Clone)]
-pub struct ModelDisk(Arc<Mutex<World>>);
+pub struct ModelDisk {
+    world: Arc<Mutex<World>>,
+    is_shared: bool,
+}
 
 impl ModelDisk {
     pub fn new(rules: Rules, clock: Arc<dyn Clock>, entropy: Box<dyn Entropy + Send>) -> ModelDisk {
-        ModelDisk(Arc::new(Mutex::new(World::new(rules, clock, entropy))))
+        ModelDisk { world: Arc::new(Mutex::new(World::new(rules, clock, entropy))), is_shared: false }
+    }
+
+    /// The same disk for several nodes at once: who opens it cannot tell whose deliveries are under way.
+    pub fn shared(self) -> ModelDisk {
+        ModelDisk { is_shared: true, ..self }
     }
 
     pub fn open(&self) -> ModelStore {
-        ModelStore { disk: self.clone(), interrupted: self.world().delivering(), closed: AtomicBool::new(false) }
+        let interrupted = if self.is_shared { Vec::new() } else { self.world().delivering() };
+        ModelStore { disk: self.clone(), interrupted, closed: AtomicBool::new(false) }
     }
 
     /// Waiting jobs one namespace may hold.
@@ -47,7 +56,7 @@ impl ModelDisk {
 
     /// For checkers, which look at everything after each step.
     pub fn world(&self) -> MutexGuard<'_, World> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

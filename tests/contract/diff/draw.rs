@@ -4,17 +4,17 @@
 use std::time::Duration;
 
 use outlast_core::gate::Cause;
-use outlast_core::queue::{AckTimeoutAction, Dedupe, DedupeBy, Fencing, Mode, Scope};
+use outlast_core::queue::{AckTimeoutAction, CALLBACKS, Dedupe, DedupeBy, Fencing, Mode, RateLimit, Scope};
 use outlast_core::retry::{Backoff, Seconds};
 use outlast_core::state::{CancelReason, Phase, ResultMeta};
 use outlast_core::{Command, Evidence, Lease, Outcome, Overrides, QueueSettings, Spec, Status, Timestamp};
 use outlast_store::operations::{Filter, OperationKind};
-use outlast_store::queues::Expect;
+use outlast_store::queues::{Expect, QueueDraft};
 use outlast_tests::chance::Chance;
 
 use super::plan::{Bulk, Call, Listing, Place, Range, Whom};
 
-const QUEUES: [&str; 3] = ["a", "b", "c"];
+const QUEUES: [&str; 4] = ["a", "b", "c", CALLBACKS];
 const KINDS: [OperationKind; 4] =
     [OperationKind::Replay, OperationKind::Purge, OperationKind::Discard, OperationKind::Delete];
 
@@ -49,7 +49,7 @@ impl Draw {
     pub fn place(&mut self) -> Place {
         // Mostly one queue, so that its jobs meet each other.
         let namespace = usize::from(self.chance.percent(10));
-        Place { namespace, queue: QUEUES[[0, 0, 0, 0, 0, 0, 0, 1, 1, 2][self.chance.below(10) as usize]] }
+        Place { namespace, queue: QUEUES[[0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 3, 3][self.chance.below(12) as usize]] }
     }
 
     fn publish(&mut self) -> Call {
@@ -80,7 +80,7 @@ impl Draw {
                 1 => vec![("x".into(), "2".into()), ("y".into(), "1".into())],
                 _ => Vec::new(),
             },
-            callback_url: self.maybe(5, |_| "https://example.com".into()),
+            callback_url: self.maybe(25, |_| "https://example.com".into()),
             notify_email: self.maybe(5, |_| "a@example.com".into()),
             traceparent: self.maybe(5, |_| "00-1-2-3".into()),
             overrides: Overrides {
@@ -144,7 +144,7 @@ impl Draw {
                 Outcome::Defer {
                     retry_after: self.maybe(60, |draw| draw.millis(2000)),
                     scope,
-                    cause: Cause::Backpressure,
+                    cause: self.either(Cause::Backpressure, Cause::Circuit),
                 }
             }
             13..=14 => Outcome::Release,
@@ -186,7 +186,7 @@ impl Draw {
         };
         Listing {
             range: self.range(),
-            queue: self.maybe(40, |draw| QUEUES[draw.chance.below(3) as usize]),
+            queue: self.maybe(40, |draw| QUEUES[draw.chance.below(4) as usize]),
             status: self.maybe(40, |draw| Status::ALL[draw.chance.below(7) as usize]),
             tags: (0..self.chance.below(3)).map(|_| tag(self)).collect(),
             key: self.maybe(20, |draw| format!("t{}", draw.chance.below(2))),
@@ -197,13 +197,13 @@ impl Draw {
     fn manage_queue(&mut self) -> Call {
         let place = self.place();
         match self.chance.below(12) {
-            0..=5 => Call::SaveQueue(place, Box::new(self.settings()), self.expect()),
+            0..=5 => Call::SaveQueue(place, Box::new(self.queue(place)), self.expect()),
             6..=8 => Call::Pause(place, self.chance.percent(30)),
             9 => Call::DeleteQueue(place),
             10 => Call::Queue(place),
             _ => Call::Queues {
                 namespace: place.namespace,
-                after: self.maybe(50, |draw| QUEUES[draw.chance.below(3) as usize]),
+                after: self.maybe(50, |draw| QUEUES[draw.chance.below(4) as usize]),
                 limit: self.chance.between(1, 3) as usize,
             },
         }
@@ -217,7 +217,16 @@ impl Draw {
         }
     }
 
-    pub fn settings(&mut self) -> QueueSettings {
+    pub fn queue(&mut self, place: Place) -> QueueDraft {
+        let mut settings = self.settings();
+        // Users cannot choose this mode nor take it away: no job tells how a job ended that tells how one ended.
+        if place.queue == CALLBACKS {
+            settings.mode = Mode::Callback;
+        }
+        QueueDraft { settings, secrets: self.maybe(30, |draw| vec![draw.chance.below(3) as u8; 4].into()) }
+    }
+
+    fn settings(&mut self) -> QueueSettings {
         let push = self.chance.percent(15);
         QueueSettings {
             mode: if push { Mode::Ack } else { Mode::Pull },
@@ -237,6 +246,8 @@ impl Draw {
             max_age: self.seconds(12),
             backpressure_scope: self.either(Scope::Job, Scope::Queue),
             backpressure_delay: self.millis(1500),
+            rate_limit: self
+                .maybe(25, |draw| RateLimit { limit: draw.chance.between(1, 60) as u32, per: draw.seconds(3) }),
             concurrency: self.maybe(30, |draw| draw.chance.between(1, 4) as u32),
             result_ttl: self.millis(3000),
             retention: if self.chance.percent(50) { self.seconds(6) } else { self.seconds(200) },
@@ -259,12 +270,13 @@ impl Draw {
 
     fn keys(&mut self) -> Call {
         let namespace = self.chance.below(2) as usize;
-        match self.chance.below(3) {
+        match self.chance.below(4) {
             0 => Call::AddKey { namespace, number: self.keys },
             1 => Call::RevokeKey {
                 namespace: self.maybe(50, |_| namespace),
                 key: self.chance.below(self.keys as u64 + 1) as usize,
             },
+            2 => Call::SealingKey(self.chance.below(100) as i64),
             _ => Call::Namespace(namespace),
         }
     }

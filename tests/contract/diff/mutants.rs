@@ -3,10 +3,11 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use outlast_core::gate::{Gate, gate};
+use outlast_core::gate::{Cause, Gate, Hold, gate};
+use outlast_core::queue::Mode;
 use outlast_core::state::{Phase, Status};
 use outlast_core::{
-    Change, Command, Entropy, Job, Outcome, Queue, Refusal, State, Timestamp, Update, alarm, decide, dedupe,
+    Change, Command, Effect, Entropy, Job, Outcome, Queue, Refusal, State, Timestamp, Update, alarm, decide, dedupe,
 };
 use outlast_store::operations::{self, Filter, Operation, Step};
 use outlast_tests::model::Rules;
@@ -35,10 +36,16 @@ enum Mutant {
     AlarmTooLate,
     RetentionIgnored,
     FilterIgnored,
+    CallbackForgotten,
+    CallbackOfCallback,
+    PaceForgotten,
+    RateIgnored,
+    RoundNotCounted,
+    CauseForgotten,
 }
 
 impl Mutant {
-    const ALL: [Mutant; 15] = [
+    const ALL: [Mutant; 21] = [
         Mutant::PriorityIgnored,
         Mutant::YoungestFirst,
         Mutant::OneAttemptMore,
@@ -54,6 +61,12 @@ impl Mutant {
         Mutant::AlarmTooLate,
         Mutant::RetentionIgnored,
         Mutant::FilterIgnored,
+        Mutant::CallbackForgotten,
+        Mutant::CallbackOfCallback,
+        Mutant::PaceForgotten,
+        Mutant::RateIgnored,
+        Mutant::RoundNotCounted,
+        Mutant::CauseForgotten,
     ];
 
     fn rules(self) -> Rules {
@@ -74,6 +87,12 @@ impl Mutant {
             Mutant::AlarmTooLate => Rules { alarm: alarm_too_late, ..sound },
             Mutant::RetentionIgnored => Rules { decide: retention_ignored, ..sound },
             Mutant::FilterIgnored => Rules { operate: filter_ignored, ..sound },
+            Mutant::CallbackForgotten => Rules { decide: callback_forgotten, ..sound },
+            Mutant::CallbackOfCallback => Rules { decide: callback_of_callback, ..sound },
+            Mutant::PaceForgotten => Rules { decide: pace_forgotten, ..sound },
+            Mutant::RateIgnored => Rules { gate: rate_ignored, ..sound },
+            Mutant::RoundNotCounted => Rules { decide: round_not_counted, ..sound },
+            Mutant::CauseForgotten => Rules { decide: cause_forgotten, ..sound },
         }
     }
 }
@@ -181,6 +200,70 @@ fn alarm_too_late(job: &Job, queue: &Queue) -> Option<Timestamp> {
 
 fn filter_ignored(operation: &Operation, job: &Job) -> Step {
     operations::step(&Operation { filter: Filter::default(), ..operation.clone() }, job)
+}
+
+fn rate_ignored(queue: &Queue, phase: Phase, running: u64, now: Timestamp) -> Gate {
+    let mut fast = queue.clone();
+    fast.settings.rate_limit = None;
+    gate(&fast, phase, running, now)
+}
+
+/// Decides soundly, then forgets the effects that `forgets` names.
+fn forgetful(decision: Decision, forgets: impl Fn(&Effect) -> bool) -> Decision {
+    bent(decision, |update| update.effects.retain(|effect| !forgets(effect)))
+}
+
+fn callback_forgotten(
+    job: &Job,
+    queue: &Queue,
+    command: Command,
+    now: Timestamp,
+    entropy: &mut dyn Entropy,
+) -> Decision {
+    forgetful(decide(job, queue, command, now, entropy), |effect| *effect == Effect::Callback)
+}
+
+fn callback_of_callback(
+    job: &Job,
+    queue: &Queue,
+    command: Command,
+    now: Timestamp,
+    entropy: &mut dyn Entropy,
+) -> Decision {
+    let mut talkative = queue.clone();
+    if talkative.settings.mode == Mode::Callback {
+        talkative.settings.mode = Mode::Standard;
+    }
+    decide(job, &talkative, command, now, entropy)
+}
+
+fn pace_forgotten(job: &Job, queue: &Queue, command: Command, now: Timestamp, entropy: &mut dyn Entropy) -> Decision {
+    forgetful(decide(job, queue, command, now, entropy), |effect| matches!(effect, Effect::SetPace(_)))
+}
+
+/// Decides soundly, then bends the hold.
+fn holding(decision: Decision, bend: impl Fn(&mut Hold)) -> Decision {
+    bent(decision, |update| {
+        for effect in &mut update.effects {
+            if let Effect::SetHold(Some(hold)) = effect {
+                bend(hold);
+            }
+        }
+    })
+}
+
+fn round_not_counted(
+    job: &Job,
+    queue: &Queue,
+    command: Command,
+    now: Timestamp,
+    entropy: &mut dyn Entropy,
+) -> Decision {
+    holding(decide(job, queue, command, now, entropy), |hold| hold.round = 0)
+}
+
+fn cause_forgotten(job: &Job, queue: &Queue, command: Command, now: Timestamp, entropy: &mut dyn Entropy) -> Decision {
+    holding(decide(job, queue, command, now, entropy), |hold| hold.cause = Cause::Backpressure)
 }
 
 /// M-2.

@@ -1,8 +1,11 @@
 //! Each engine makes its own ids and numbers. Here they become the order in which they appeared, which must be the same
 //! everywhere.
 
+use std::sync::Arc;
+
 use outlast_core::gate::Hold;
-use outlast_core::{Job, JobId, NamespaceId, Queue, QueueId, Timestamp};
+use outlast_core::{Job, JobId, NamespaceId, Queue, QueueId, Spec, Timestamp};
+use outlast_store::callback::JOB_TAG;
 use outlast_store::keys::{KeyId, KeyRecord};
 use outlast_store::operations::{Filter, Operation, OperationId};
 
@@ -30,7 +33,19 @@ impl Names {
     }
 
     pub fn job(&mut self, job: Job) -> Job {
+        let job = self.callback(job);
         Job { id: self.job_id(job.id), queue: QueueId(order(&mut self.queues, job.queue)), ..job }
+    }
+
+    /// The job that tells how another one ended has the other's id in its tag and its payload.
+    fn callback(&self, job: Job) -> Job {
+        let Some((_, told)) = job.spec.tags.iter().find(|(name, _)| **name == *JOB_TAG) else {
+            return job;
+        };
+        let named = self.job_id(told.parse().expect("the tag names a job")).to_string();
+        let payload = job.spec.payload.replace(&**told, &named).into();
+        let tags = vec![(JOB_TAG.into(), named.into())];
+        Job { spec: Arc::new(Spec { payload, tags, ..Spec::clone(&job.spec) }), ..job }
     }
 
     pub fn queue(&mut self, queue: &Queue) -> Queue {

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use outlast_core::state::Phase;
-use outlast_core::{Command, QueueSettings, Spec, Status};
+use outlast_core::{Command, Spec, Status};
 use outlast_store::operations::{Filter, OperationKind};
-use outlast_store::queues::Expect;
+use outlast_store::queues::{Expect, QueueDraft};
 
 /// A queue of one of the two namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub enum Call {
         limit: usize,
     },
     Result(Range, Whom),
-    SaveQueue(Place, Box<QueueSettings>, Expect),
+    SaveQueue(Place, Box<QueueDraft>, Expect),
     Pause(Place, bool),
     DeleteQueue(Place),
     Queue(Place),
@@ -84,6 +84,7 @@ pub enum Call {
         limit: usize,
     },
     Namespace(usize),
+    SealingKey(i64),
     AddKey {
         namespace: usize,
         number: usize,

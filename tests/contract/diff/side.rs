@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use outlast_core::queue::CALLBACKS;
 use outlast_core::{Clock, Command, Event, Job, JobId, Lease, NamespaceId, Queue, State, Status, Timestamp};
 use outlast_store::JobStore;
 use outlast_store::jobs::{Applied, Claim, Declined, ListJobs, NewJob, Order, Published, Reach};
@@ -12,7 +13,7 @@ use outlast_store::queues::{Counts, DeleteRefusal, SaveRefusal};
 use super::names::Names;
 use super::plan::{Bulk, Call, Range, Whom};
 use crate::backend::{Backend, Ground};
-use crate::dump::{Dump, all_jobs, dump};
+use crate::dump::{Dump, all_jobs, dump, every_job};
 
 const NAMESPACES: [&str; 2] = ["default", "theirs"];
 
@@ -20,10 +21,16 @@ const NAMESPACES: [&str; 2] = ["default", "theirs"];
 #[derive(Debug, PartialEq)]
 pub enum Answer {
     Nothing,
+    /// The deliveries that the opening interrupted.
+    Reopened(Vec<JobId>),
     Published(Vec<(Published, Option<Timestamp>)>),
     Claimed(Option<HandedOut>),
     Applied(Vec<Result<Effect, Declined>>),
-    Swept { rung: Vec<JobId>, next: Option<Timestamp>, effects: Vec<Result<Effect, Declined>> },
+    Swept {
+        rung: Vec<JobId>,
+        next: Option<Timestamp>,
+        effects: Vec<Result<Effect, Declined>>,
+    },
     Job(Option<Box<(Job, Queue)>>),
     Jobs(Vec<Job>),
     Events(Option<Vec<Event>>),
@@ -33,6 +40,7 @@ pub enum Answer {
     Deleted(Result<(), DeleteRefusal>),
     Counted(Vec<(Queue, Counts)>),
     Namespace(NamespaceId),
+    SealingKey(i64),
     Key(Option<KeyRecord>),
     Operations(Vec<Operation>),
     Count(u64),
@@ -44,6 +52,7 @@ pub struct HandedOut {
     wake_at: Option<Timestamp>,
     held_until: Option<Timestamp>,
     push_only: bool,
+    callbacks: bool,
 }
 
 #[derive(Debug, PartialEq)]
@@ -55,6 +64,7 @@ pub struct Effect {
     changed: bool,
     deleted: bool,
     frees: bool,
+    callback: bool,
     wake_at: Option<Timestamp>,
 }
 
@@ -83,14 +93,37 @@ impl Side {
         self.backend.verify().await
     }
 
+    pub fn jobs_made(&self) -> usize {
+        self.names.jobs.len()
+    }
+
     pub async fn perform(&mut self, call: &Call) -> Answer {
+        let answer = self.carry_out(call).await;
+        self.meet_callbacks().await;
+        answer
+    }
+
+    /// Gives names to the jobs that the store itself has made, in the order it made them.
+    async fn meet_callbacks(&mut self) {
+        let list = ListJobs { queue: Some(CALLBACKS.to_owned()), ..every_job() };
+        for found in all_jobs(&*self.store, list).await.iter().rev() {
+            if !self.names.jobs.contains(&found.job.id) {
+                self.names.add_job(&found.job);
+            }
+        }
+    }
+
+    async fn carry_out(&mut self, call: &Call) -> Answer {
         let store = Arc::clone(&self.store);
         match call.clone() {
             Call::Pass(_) => Answer::Nothing,
             Call::Reopen => {
                 self.store.close().await;
                 self.store = self.backend.open().await;
-                Answer::Nothing
+                let interrupted = self.store.interrupted().await.unwrap();
+                let mut interrupted: Vec<_> = interrupted.into_iter().map(|id| self.names.job_id(id)).collect();
+                interrupted.sort_unstable();
+                Answer::Reopened(interrupted)
             }
             Call::Publish(jobs) => {
                 let new = |(place, spec): (super::plan::Place, _)| NewJob {
@@ -110,6 +143,7 @@ impl Side {
                     wake_at: claimed.wake_at,
                     held_until: claimed.held_until,
                     push_only: claimed.push_only,
+                    callbacks: claimed.callbacks,
                 }))
             }
             Call::Apply(orders) => {
@@ -162,9 +196,9 @@ impl Side {
     async fn manage(&mut self, call: Call) -> Answer {
         let store = Arc::clone(&self.store);
         match call {
-            Call::SaveQueue(place, settings, expect) => {
+            Call::SaveQueue(place, draft, expect) => {
                 let namespace = self.names.namespaces[place.namespace];
-                let saved = store.save_queue(namespace, place.queue, (*settings).into(), expect).await.unwrap();
+                let saved = store.save_queue(namespace, place.queue, *draft, expect).await.unwrap();
                 Answer::Saved(saved.map(|saved| (self.names.queue(&saved.queue), saved.created)))
             }
             Call::Pause(place, paused) => {
@@ -188,6 +222,7 @@ impl Side {
                 let order = self.names.namespaces.iter().position(|known| *known == id);
                 Answer::Namespace(NamespaceId(order.expect("a namespace keeps its number") as u32))
             }
+            Call::SealingKey(key) => Answer::SealingKey(store.sealing_key(key).await.unwrap()),
             Call::AddKey { namespace, number } => {
                 let key = NewKey {
                     namespace: self.names.namespaces[namespace],
@@ -263,6 +298,7 @@ impl Side {
             changed: applied.changed,
             deleted: applied.deleted,
             frees: applied.frees,
+            callback: applied.callback,
             wake_at: applied.wake_at,
         }
     }

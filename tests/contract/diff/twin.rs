@@ -3,7 +3,6 @@
 use std::fmt::{Debug, Write};
 
 use outlast_core::{Clock, Lease};
-use outlast_store::jobs::Published;
 use outlast_tests::chance::Chance;
 use outlast_tests::model::Rules;
 use outlast_tests::ports::SeededEntropy;
@@ -43,8 +42,10 @@ impl Twin {
     async fn new<B: Backend + 'static>(rules: Rules, seed: u64) -> Twin {
         let ground = Ground { waiting_max: WAITING_MAX, ..Ground::new(seed) };
         let other = Ground { entropy: SeededEntropy::new(seed), ..ground.clone() };
-        let model = Side::new(ground.clone(), Box::new(Model::with_rules(rules, &ground))).await;
-        let engine = Side::new(other.clone(), Box::new(B::on(&other))).await;
+        let backend = B::on(&other);
+        let model = Model::with_rules(rules, &ground).shared_if(backend.is_shared());
+        let model = Side::new(ground.clone(), Box::new(model)).await;
+        let engine = Side::new(other.clone(), Box::new(backend)).await;
         let chance = Chance::seeded(seed);
         let draw = Draw {
             chance,
@@ -59,9 +60,9 @@ impl Twin {
 
     async fn run(&mut self) -> Result<(), String> {
         for (namespace, queue) in [(0, "a"), (0, "b"), (1, "a")] {
-            let settings = Box::new(self.draw.settings());
             let place = Place { namespace, queue };
-            self.step(Call::SaveQueue(place, settings, outlast_store::queues::Expect::Absent)).await?;
+            let draft = Box::new(self.draw.queue(place));
+            self.step(Call::SaveQueue(place, draft, outlast_store::queues::Expect::Absent)).await?;
         }
         let length = self.draw.chance.between(40, 100);
         for _ in 0..length {
@@ -107,14 +108,8 @@ impl Twin {
 
     /// What later calls need to know.
     fn learn(&mut self, answer: &Answer) {
+        self.draw.leases.resize(self.model.jobs_made(), Vec::new());
         match answer {
-            Answer::Published(answers) => {
-                for (published, _) in answers {
-                    if let Published::Created { .. } = published {
-                        self.draw.leases.push(Vec::new());
-                    }
-                }
-            }
             Answer::Claimed(Some(handed_out)) => {
                 for job in &handed_out.jobs {
                     let order = job.id.variable() as usize;
