@@ -42,7 +42,7 @@ impl Scene {
         let backend = B::on(&ground);
         let store = backend.open().await;
         let namespace = store.namespace("default").await.unwrap();
-        store.save_queue(namespace, QUEUE, QueueSettings::default(), Expect::Absent).await.unwrap().unwrap();
+        store.save_queue(namespace, QUEUE, QueueSettings::default().into(), Expect::Absent).await.unwrap().unwrap();
         let job = NewJob { namespace, queue: QUEUE.into(), spec: Arc::new(Spec { payload: "1".into(), ..spec }) };
         let published = store.publish(vec![job.clone(), job.clone(), job]).await.unwrap();
         store.close().await;

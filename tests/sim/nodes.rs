@@ -10,8 +10,11 @@ use outlast_core::state::Phase;
 use outlast_core::{Clock, Command, JobId, NamespaceId, QueueSettings, Spec, Status};
 use outlast_engine::Engine;
 use outlast_engine::engine::Loops;
+use outlast_engine::engine::Ports;
 use outlast_engine::keys::KeyRequest;
+use outlast_engine::push::PushSettings;
 use outlast_engine::scope::{Principal, Scope, Word};
+use outlast_engine::seal::Seal;
 use outlast_engine::watch::Until;
 use outlast_store::JobStore;
 use outlast_store::jobs::{Claim, NewJob, Order, Published, Reach};
@@ -20,6 +23,7 @@ use outlast_store::live::{Alone, FLOOR_ALONE, FLOOR_LINKED, Link, Live, News, Si
 use outlast_store::operations::{Filter, NewOperation, OperationKind};
 use outlast_store::queues::Expect;
 use outlast_tests::model::{ModelDisk, Rules};
+use outlast_tests::no_egress::NoEgress;
 use outlast_tests::ports::{RuntimeClock, SeededEntropy};
 use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
@@ -126,7 +130,17 @@ fn both(check: impl AsyncFn(&Rig, Duration)) {
 fn node(disk: &ModelDisk, live: Arc<dyn Live>, clock: RuntimeClock, seed: u64) -> Node {
     let faults = Arc::new(Faults::none(HALF, HALF));
     let store = FaultyStore::new(disk, Arc::clone(&faults), Arc::new(Witness::default()), Plant::Nothing);
-    let engine = Engine::new(Arc::new(store), live, Arc::new(clock), Box::new(SeededEntropy::new(seed)));
+    let engine = Engine::new(
+        Ports {
+            store: Arc::new(store),
+            live,
+            clock: Arc::new(clock),
+            entropy: Box::new(SeededEntropy::new(seed)),
+            egress: Arc::new(NoEgress),
+            seal: Seal::new(&[1; 32], &[]),
+        },
+        PushSettings::default(),
+    );
     let loops = engine.start();
     Node { engine, loops, faults }
 }

@@ -6,8 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use outlast_core::Clock;
 use outlast_engine::Engine;
 use outlast_engine::engine::Loops;
+use outlast_engine::engine::Ports;
+use outlast_engine::push::PushSettings;
+use outlast_engine::seal::Seal;
 use outlast_store::live::Alone;
 use outlast_tests::model::ModelDisk;
+use outlast_tests::no_egress::NoEgress;
 use outlast_tests::ports::SeededEntropy;
 
 use crate::faults::{Faults, FaultyStore};
@@ -45,7 +49,17 @@ impl Server {
         let store = FaultyStore::new(&self.disk, Arc::clone(&self.faults), Arc::clone(&self.witness), self.plant);
         let alive = store.alive();
         let (live, entropy) = (Arc::new(Alone::embedded()), Box::new(SeededEntropy::new(3)));
-        let engine = Engine::new(Arc::new(store), live, Arc::clone(&self.clock), entropy);
+        let engine = Engine::new(
+            Ports {
+                store: Arc::new(store),
+                live,
+                clock: Arc::clone(&self.clock),
+                entropy,
+                egress: Arc::new(NoEgress),
+                seal: Seal::new(&[1; 32], &[]),
+            },
+            PushSettings::default(),
+        );
         self.loops.lock().unwrap_or_else(PoisonError::into_inner).push(engine.start());
         *self.life() = Some(Life { engine, alive });
     }

@@ -8,6 +8,7 @@ pub mod wait;
 pub mod ports;
 pub mod seeds;
 pub mod model;
+pub mod no_egress;
 
 pub mod daemon;
 pub mod postgres;

@@ -1,6 +1,7 @@
 //! Calls that come in at the same time and share a transaction, where the engine lets them: each must see what those
 //! before it have done, though nothing of it is committed yet.
 
+use outlast_core::gate::Cause;
 use outlast_core::queue::Scope;
 use outlast_core::state::CancelReason;
 use outlast_core::{Command, Job, Outcome, QueueSettings, Status};
@@ -27,7 +28,8 @@ pub async fn a_claim_beside_a_deferral_finds_the_queue_held(fixture: &mut Fixtur
     fixture.publish_many(3).await;
     let first = fixture.claim(1).await.pop().unwrap();
     let elsewhere = other_queue(fixture).await;
-    let defer = Outcome::Defer { retry_after: Some(10 * SECOND), scope: Some(Scope::Queue) };
+    let defer =
+        Outcome::Defer { retry_after: Some(10 * SECOND), scope: Some(Scope::Queue), cause: Cause::Backpressure };
 
     let (deferred, claimed, last) = join!(
         fixture.report(&first, defer),

@@ -7,9 +7,13 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use outlast_api::{Api, Limits, listen};
 use outlast_engine::Engine;
+use outlast_engine::engine::Ports;
 use outlast_engine::ports::{SystemClock, SystemEntropy};
+use outlast_engine::push::PushSettings;
+use outlast_engine::seal::Seal;
 use outlast_store::live::Alone;
 use outlast_store::sqlite::{Durability, Options, SqliteStore};
+use outlast_tests::no_egress::NoEgress;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -26,7 +30,17 @@ async fn main() -> anyhow::Result<()> {
         Options { durability, ..Options::new(directory, Arc::clone(&clock) as _, Box::new(SystemEntropy::seed()?)) };
     let store = SqliteStore::open(options)?;
     let live = Arc::new(Alone::embedded());
-    let engine = Engine::new(Arc::new(store), live, clock, Box::new(SystemEntropy::seed()?));
+    let engine = Engine::new(
+        Ports {
+            store: Arc::new(store),
+            live,
+            clock,
+            entropy: Box::new(SystemEntropy::seed()?),
+            egress: Arc::new(NoEgress),
+            seal: Seal::new(&[1; 32], &[]),
+        },
+        PushSettings::default(),
+    );
     engine.use_admin_key(&std::env::var("OUTLAST_ADMIN_KEY")?).await?;
     engine.load_keys().await?;
     let _loops = engine.start();
