@@ -11,6 +11,7 @@ use outlast_core::{
     Clock, Command, Evidence, Job, JobId, Lease, NamespaceId, Outcome, QueueSettings, Spec, State, Status,
 };
 use outlast_engine::Engine;
+use outlast_engine::queues::QueueChange;
 use outlast_engine::watch::Until;
 use outlast_store::jobs::{Claim, NewJob, Order, Published, Reach};
 use outlast_store::operations::{Filter, NewOperation, OperationKind, OperationStatus};
@@ -62,7 +63,11 @@ impl Rig {
         server.start();
         let engine = server.engine().unwrap();
         let namespace = engine.store().namespace("default").await.unwrap();
-        engine.save_queue(namespace, QUEUE, settings, Expect::Absent).await.unwrap().unwrap();
+        engine
+            .save_queue(namespace, QUEUE, QueueChange { settings, secret: None }, Expect::Absent)
+            .await
+            .unwrap()
+            .unwrap();
         Rig { server, engine, clock, namespace }
     }
 
