@@ -6,4 +6,5 @@ mod table;
 mod rules;
 mod budgets;
 mod walk;
+mod push;
 mod random;

@@ -91,6 +91,7 @@ fn refusal_name(refusal: Refusal) -> &'static str {
         Refusal::NotRunning { .. } => "not running",
         Refusal::OutcomeConflict { .. } => "outcome conflict",
         Refusal::NotReplayable { .. } => "not replayable",
+        Refusal::PayloadFixed => "payload fixed",
         Refusal::NotQueued { .. } => "not queued",
         Refusal::NoCancelRequested => "no cancel requested",
     }
