@@ -2,5 +2,8 @@
 //! Nothing here leaves the machine: "public" is played by an allowed loopback address, "private" by one that is not.
 
 mod scene;
+mod traps;
 
 mod plain;
+mod urls;
+mod names;

@@ -11,6 +11,8 @@ pub const TIMEOUT: Duration = Duration::from_secs(5);
 pub const BODY_MAX: usize = 64 * 1024;
 pub const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
+pub const OK_AND_CLOSE: &str = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok";
+
 /// Lets these addresses be called and no other.
 pub fn allowing(addresses: &[&str]) -> EgressSettings {
     let blocks = addresses.iter().map(|address| address.parse::<IpAddr>().expect(address).into());

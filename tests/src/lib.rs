@@ -22,6 +22,7 @@ pub mod server;
 pub mod image;
 pub mod proxy;
 pub mod responder;
+pub mod dns;
 pub mod round_robin;
 pub mod fault;
 pub mod trace;
