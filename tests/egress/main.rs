@@ -7,3 +7,8 @@ mod traps;
 mod plain;
 mod urls;
 mod names;
+mod hostile;
+mod answers;
+mod redirects;
+mod injection;
+mod memory;

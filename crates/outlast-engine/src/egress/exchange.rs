@@ -14,6 +14,7 @@ use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming as Chunks};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, timeout_at};
 
 use super::stream::{Meter, Stream, Transport};
@@ -23,6 +24,9 @@ use super::{Incoming, SendError, SendPhase};
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 /// A body of unknown length starts with this much room and doubles it as it grows.
 const BODY_BYTES_FIRST: usize = 4 * 1024;
+
+/// A body in pieces of a byte costs a thousand times what its bytes would.
+const BODY_PIECES_MAX: usize = 4096;
 
 pub(super) struct Connection {
     sender: SendRequest<Full<Bytes>>,
@@ -84,12 +88,10 @@ impl Connection {
         };
         self.meter.head_is_complete();
         let (head, chunks) = response.into_parts();
-        if head.headers.contains_key(TRANSFER_ENCODING) && head.headers.contains_key(CONTENT_LENGTH) {
-            // Two lengths for one body: what comes after it cannot be trusted to be the next answer.
-            self.is_closed = true;
-        }
+        // Two lengths for one body: what comes after it cannot be trusted to be the next answer.
+        let is_ambiguous = head.headers.contains_key(TRANSFER_ENCODING) && head.headers.contains_key(CONTENT_LENGTH);
         let (body, is_cut) = self.body(chunks, bounds).await;
-        self.is_closed |= is_cut;
+        self.is_closed |= is_cut || is_ambiguous;
         Ok(Incoming { status: head.status.as_u16(), headers: head.headers, body, is_cut })
     }
 
@@ -117,11 +119,18 @@ impl Connection {
         (body.freeze(), !whole.unwrap_or(false))
     }
 
-    /// True when the body ended before the bound.
+    /// True when the body ended within the bounds.
     async fn fill(&mut self, chunks: Chunks, body: &mut BytesMut, body_max: usize) -> bool {
         let mut chunks = pin!(chunks);
+        let mut pieces = 0;
         while let Some(frame) = poll_fn(|cx| self.frame(chunks.as_mut(), cx)).await {
             let Ok(frame) = frame else { return false };
+            pieces += 1;
+            if pieces > BODY_PIECES_MAX {
+                return false;
+            }
+            // Pieces that came in together are all ready at once; others want their turn, and the deadline its look.
+            consume_budget().await;
             // Trailers say nothing that is of use here.
             let Ok(chunk) = frame.into_data() else { continue };
             let left = body_max.saturating_sub(body.len());

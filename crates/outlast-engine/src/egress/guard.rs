@@ -108,7 +108,8 @@ impl Denied {
 }
 
 fn is_internal(name: &str) -> bool {
-    !name.contains('.') || INTERNAL_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
+    let is_below = |suffix: &&str| name.ends_with(*suffix) || suffix.strip_prefix('.') == Some(name);
+    !name.contains('.') || INTERNAL_SUFFIXES.iter().any(is_below)
 }
 
 /// A socket can be bound to an address of this machine and to no other. Nothing is sent.
@@ -151,6 +152,7 @@ mod tests {
             "http://db.internal/",
             "http://printer.local./",
             "http://router.home.arpa/",
+            "http://home.arpa/",
             "http://nas.lan/",
             "http://example.com:22/",
             "http://8.8.8.8:25/",
