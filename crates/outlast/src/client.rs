@@ -36,7 +36,7 @@ pub(crate) struct Remote {
     /// How long to wait for an answer, on top of any wait asked for
     #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = duration, help_heading = "Server")]
     pub timeout: Duration,
-    /// Print the server's JSON instead of a table
+    /// Print JSON instead of what people read
     #[arg(long, global = true, help_heading = "Server")]
     pub json: bool,
 }

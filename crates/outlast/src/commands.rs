@@ -5,10 +5,12 @@ pub(crate) mod defaults;
 pub(crate) mod doctor;
 pub(crate) mod jobs;
 pub(crate) mod keys;
+pub(crate) mod listen;
 pub(crate) mod queues;
 pub(crate) mod start;
 pub(crate) mod validate;
 
+mod argument;
 mod operation;
 mod settings;
 

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::commands::{completions, defaults, doctor, jobs, keys, queues, start, validate};
+use crate::commands::{completions, defaults, doctor, jobs, keys, listen, queues, start, validate};
 use crate::config::Environment;
 use crate::failure::{EXIT_CODES, Exit, Failure};
 use crate::serve::Mode;
@@ -45,11 +45,13 @@ enum Command {
     /// Print a completion script for a shell
     Completions(completions::Args),
     /// Make, inspect and operate queues
-    Queues(queues::Args),
+    Queues(Box<queues::Args>),
     /// Publish, inspect and operate jobs
     Jobs(jobs::Args),
     /// Make, list and revoke API keys
     Keys(keys::Args),
+    /// Receive deliveries on this machine, show them, and answer as told
+    Listen(listen::Args),
 }
 
 fn main() -> ExitCode {
@@ -82,8 +84,19 @@ async fn run(command: Command, environment: &Environment) -> Result<(), Failure>
         Command::Validate(args) => validate::run(&args, environment),
         Command::Doctor(args) => doctor::run(&args, environment).await,
         Command::Completions(args) => completions::run(&args, Cli::command()),
-        Command::Queues(args) => queues::run(args, environment).await,
+        Command::Queues(args) => queues::run(*args, environment).await,
         Command::Jobs(args) => jobs::run(args, environment).await,
         Command::Keys(args) => keys::run(args, environment).await,
+        Command::Listen(args) => listen::run(args, environment).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flags_of_all_commands_go_together() {
+        Cli::command().debug_assert();
     }
 }

@@ -1,14 +1,15 @@
 //! `outlast jobs`: publish, inspect and operate jobs.
 
 mod publish;
+mod attempts;
 mod show;
 mod watch;
 
 use clap::Subcommand;
 use serde_json::Value;
 
-use super::Session;
 use super::settings::{Fields, pair};
+use super::{Session, argument};
 use crate::client::{Call, Remote};
 use crate::config::Environment;
 use crate::failure::{EXIT_CODES, Exit, Failure};
@@ -28,9 +29,14 @@ enum Action {
     /// Publish a job
     #[command(after_help = EXIT_CODES)]
     Publish(publish::Args),
-    /// Show a job, its payload and its last events
+    /// Show a job, its payload, its attempts and its last events
     #[command(after_help = EXIT_CODES)]
-    Show { id: String },
+    Show {
+        id: String,
+        /// All events and attempts, and the answers of webhooks as far as they were kept
+        #[arg(long)]
+        full: bool,
+    },
     /// List jobs, the newest first
     #[command(after_help = EXIT_CODES)]
     List(List),
@@ -79,7 +85,8 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<(), Fai
     let session = Session::open(&args.remote, environment)?;
     match args.action {
         Action::Publish(publish) => publish::run(&session, &publish).await,
-        Action::Show { id } => show::run(&session, &id).await,
+        Action::Show { id, full: false } => show::run(&session, &id).await,
+        Action::Show { id, full: true } => show::run_full(&session, &id).await,
         Action::List(filter) => list(&session, filter).await,
         Action::Watch { id } => watch::run(&session, &id).await,
         Action::Cancel { id } => cancel(&session, &id).await,
@@ -89,7 +96,7 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<(), Fai
                 fields.set("fresh", &true)?;
             }
             if let Some(payload) = payload {
-                fields.set("payload", &publish::read_payload(&payload)?)?;
+                fields.set("payload", &argument::payload(&payload)?)?;
             }
             replay(&session, &id, &fields).await
         }

@@ -1,6 +1,8 @@
 //! `outlast queues`: make, inspect and operate queues.
 
+mod flags;
 mod create;
+mod secret;
 mod dead;
 
 use std::time::Duration;
@@ -12,7 +14,7 @@ use super::{Session, jobs, operation};
 use crate::client::{Call, Remote};
 use crate::config::Environment;
 use crate::failure::{EXIT_CODES, Exit, Failure};
-use crate::output::{self, Table, cell, escape, show};
+use crate::output::{self, Table, cell, escape, show, show_pairs};
 
 /// More queues than a list is good for; reached only with a queue per customer.
 const QUEUES_MAX: usize = 10_000;
@@ -38,9 +40,15 @@ enum Action {
     List,
     /// Make a queue
     #[command(after_help = EXIT_CODES)]
-    Create(create::Args),
-    /// Show settings, counts and recent jobs
+    Create(create::Create),
+    /// Change settings of a queue; what is not given stays
     #[command(after_help = EXIT_CODES)]
+    Update(create::Update),
+    /// Make a new signing secret and show it, once
+    #[command(after_help = EXIT_CODES)]
+    RotateSecret(secret::Rotate),
+    /// Show settings, counts and recent jobs
+    #[command(after_help = EXIT_CODES, visible_alias = "show")]
     Inspect {
         name: String,
         /// How many recent jobs
@@ -89,7 +97,9 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<(), Fai
     let session = Session::open(&args.remote, environment)?;
     match args.action {
         Action::List => list(&session).await,
-        Action::Create(create) => create::run(&session, &create).await,
+        Action::Create(create) => create::create(&session, &create).await,
+        Action::Update(update) => create::update(&session, &update).await,
+        Action::RotateSecret(rotate) => secret::rotate(&session, &rotate).await,
         Action::Inspect { name, limit } => inspect(&session, &name, limit).await,
         Action::Peek { name, limit } => peek(&session, &name, usize::from(limit)).await,
         Action::Dlq { name, limit, cursor } => dead::list(&session, &name, limit, cursor).await,
@@ -137,13 +147,20 @@ async fn inspect(session: &Session, name: &str, limit: usize) -> Result<(), Fail
     output::print(&format!("\n{}", jobs::table(&recent.values())))
 }
 
+/// What a reader looks for first; the rest follows as it came.
+const FIRST: [&str; 6] = ["name", "mode", "webhookUrl", "paused", "hold", "pace"];
+
 /// Everything that is set, names as in the API.
 fn settings_table(queue: &Value) -> String {
     let mut table = Table::bare();
-    table.row(&["name".to_owned(), cell(queue, "name")]);
-    for (field, value) in queue.as_object().into_iter().flatten() {
-        if !value.is_null() && !matches!(field.as_str(), "name" | "counts") {
-            table.row(&[field.clone(), show(value)]);
+    let fields: Vec<(&str, &Value)> =
+        queue.as_object().into_iter().flatten().map(|(name, value)| (name.as_str(), value)).collect();
+    let first = FIRST.iter().filter_map(|name| queue.get(name).map(|value| (*name, value)));
+    let rest = fields.into_iter().filter(|(name, _)| !FIRST.contains(name) && *name != "counts");
+    for (name, value) in first.chain(rest) {
+        let shown = if value.is_object() { show_pairs(Some(value)) } else { show(value) };
+        if shown != "-" {
+            table.row(&[name.to_owned(), shown]);
         }
     }
     table.render()
@@ -245,8 +262,14 @@ mod tests {
 
     #[test]
     fn settings_show_what_is_set_and_nothing_else() {
-        let queue = json!({"name": "mail", "maxAttempts": 5, "jobTimeout": null, "counts": {"queued": 1}});
+        let queue = json!({
+            "maxAttempts": 5, "jobTimeout": null, "headers": {}, "counts": {"queued": 1}, "name": "mail",
+            "webhookUrl": "https://example.com/", "hold": {"reason": "http_429", "probing": false},
+        });
 
-        assert_eq!(settings_table(&queue), "name         mail\nmaxAttempts  5\n");
+        assert_eq!(
+            settings_table(&queue),
+            "name         mail\nwebhookUrl   https://example.com/\nhold         reason=http_429 probing=false\nmaxAttempts  5\n"
+        );
     }
 }

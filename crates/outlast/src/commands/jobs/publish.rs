@@ -1,20 +1,14 @@
 //! `outlast jobs publish`: one job from an argument, a file or stdin. The payload goes out byte for byte.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::time::Duration;
-
-use serde_json::value::{RawValue, to_raw_value};
 
 use super::{is_terminal, verdict};
 use crate::client::{Call, duration};
-use crate::commands::Session;
 use crate::commands::settings::{Fields, pair};
-use crate::failure::{Exit, Failure};
+use crate::commands::{Session, argument};
+use crate::failure::Failure;
 use crate::output::{self, cell, escape};
-
-/// Above the largest payload a server can be set to take; stops reading an endless stdin.
-const PAYLOAD_BYTES_MAX: u64 = 2 * 1024 * 1024;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -43,6 +37,9 @@ pub(crate) struct Args {
     /// A tag to find the job by; may be repeated
     #[arg(long = "tag", value_name = "NAME=VALUE", value_parser = pair)]
     tags: Vec<(String, String)>,
+    /// Where to send the news of the job's end
+    #[arg(long, value_name = "URL")]
+    callback_url: Option<String>,
     /// Attempts before the job becomes a dead letter
     #[arg(long, value_name = "N")]
     max_attempts: Option<u32>,
@@ -96,14 +93,17 @@ fn fields(args: &Args) -> Result<Fields, Failure> {
         fields.assign(assignment)?;
     }
     if let Some(payload) = &args.payload {
-        let payload = if args.text { text_payload(payload)? } else { read_payload(payload)? };
-        fields.set("payload", &payload)?;
+        match args.text {
+            true => fields.set("payload", &argument::text(payload)?)?,
+            false => fields.set("payload", &argument::payload(payload)?)?,
+        }
     }
     fields.set_some("idempotencyKey", args.idempotency_key.as_ref())?;
     fields.set_duration("delay", args.delay)?;
     fields.set_some("runAt", args.run_at.as_ref())?;
     fields.set_some("priority", args.priority.as_ref())?;
     fields.set_some("key", args.job_key.as_ref())?;
+    fields.set_some("callbackUrl", args.callback_url.as_ref())?;
     fields.set_some("maxAttempts", args.max_attempts.as_ref())?;
     if !args.tags.is_empty() {
         let tags: BTreeMap<&str, &str> =
@@ -111,69 +111,4 @@ fn fields(args: &Args) -> Result<Fields, Failure> {
         fields.set("tags", &tags)?;
     }
     Ok(fields)
-}
-
-/// JSON from an argument, from stdin (`-`) or from a file (`@path`).
-pub(crate) fn read_payload(argument: &str) -> Result<Box<RawValue>, Failure> {
-    let text = read_argument(argument)?;
-    serde_json::from_str(text.trim()).map_err(|error| {
-        Failure::usage(format!("the payload is not JSON: {error}"))
-            .with_hint("quote it for the shell, as in '{\"to\":\"ada\"}', or publish a text with --text")
-    })
-}
-
-fn text_payload(argument: &str) -> Result<Box<RawValue>, Failure> {
-    let text = read_argument(argument)?;
-    to_raw_value(&text).map_err(|error| Failure::new(Exit::Refused, format!("cannot write JSON: {error}")))
-}
-
-fn read_argument(argument: &str) -> Result<String, Failure> {
-    if argument == "-" {
-        return read_all(std::io::stdin().lock(), "stdin");
-    }
-    let Some(path) = argument.strip_prefix('@') else { return Ok(argument.to_owned()) };
-    let file = std::fs::File::open(path).map_err(|error| Failure::usage(format!("cannot open {path}: {error}")))?;
-    read_all(file, path)
-}
-
-fn read_all(source: impl Read, name: &str) -> Result<String, Failure> {
-    let mut text = String::new();
-    let read = source.take(PAYLOAD_BYTES_MAX + 1).read_to_string(&mut text);
-    let length = read.map_err(|error| Failure::usage(format!("cannot read {name}: {error}")))?;
-    if u64::try_from(length).is_ok_and(|length| length > PAYLOAD_BYTES_MAX) {
-        return Err(Failure::usage(format!("{name} holds more than {PAYLOAD_BYTES_MAX} bytes")));
-    }
-    Ok(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_payload_keeps_its_bytes() {
-        let payload = read_payload(r#" {"b": 1.10, "a": 12345678901234567890123} "#).unwrap();
-
-        assert_eq!(payload.get(), r#"{"b": 1.10, "a": 12345678901234567890123}"#);
-    }
-
-    #[test]
-    fn a_payload_that_is_not_json_is_a_usage_error() {
-        let failure = read_payload("hello there").unwrap_err();
-
-        assert_eq!(failure.exit, Exit::Usage);
-        assert!(failure.hint.is_some());
-    }
-
-    #[test]
-    fn a_text_becomes_a_json_string() {
-        assert_eq!(text_payload("say \"hi\"").unwrap().get(), r#""say \"hi\"""#);
-    }
-
-    #[test]
-    fn an_endless_input_is_cut_off() {
-        let failure = read_all(std::io::repeat(b'a'), "stdin").unwrap_err();
-
-        assert_eq!(failure.exit, Exit::Usage);
-    }
 }

@@ -1,11 +1,12 @@
-//! `outlast jobs show`: one job with its payload and its last events.
+//! `outlast jobs show`: one job with its payload, its attempts, its callback and its last events.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
+use super::attempts::{self as attempt_log, is_attempt};
 use super::{attempts, error};
-use crate::client::Answer;
+use crate::client::{Answer, Call};
 use crate::commands::Session;
 use crate::failure::Failure;
 use crate::output::{self, Table, cell, escape, show, show_pairs};
@@ -29,15 +30,50 @@ const FIELDS: [&str; 15] = [
     "version",
 ];
 
+/// The most events a page of the API has, and the most pages that are read for one job.
+const EVENTS_PAGE: usize = 1_000;
+const PAGES_MAX: usize = 50;
+
 pub(crate) async fn run(session: &Session, id: &str) -> Result<(), Failure> {
     let job = session.client.job(id, &[], Duration::ZERO).await?;
     if session.is_json {
         return output::print_json(&job.text);
     }
-    output::print(&render(&job))
+    let events = job.json.get("events").and_then(Value::as_array).cloned().unwrap_or_default();
+    output::print(&render(&job, &events))
 }
 
-fn render(job: &Answer) -> String {
+/// The same with the whole log in place of its end, and with what webhooks have answered.
+pub(crate) async fn run_full(session: &Session, id: &str) -> Result<(), Failure> {
+    let job = session.client.job(id, &[], Duration::ZERO).await?;
+    if session.is_json {
+        return output::print_json(&job.text);
+    }
+    let events = all_events(session, id).await?;
+    output::print(&render(&job, &events))?;
+    output::print(&attempt_log::answers(&events))
+}
+
+async fn all_events(session: &Session, id: &str) -> Result<Vec<Value>, Failure> {
+    let mut events = Vec::new();
+    let mut after = 0;
+    for _ in 0..PAGES_MAX {
+        let path = ["v1", "jobs", id, "events"];
+        let call = Call::get(&path).query("after", after.to_string()).query("limit", EVENTS_PAGE.to_string());
+        let page = session.client.send(call).await?.json;
+        let items = page.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
+        let next = page.get("nextAfter").and_then(Value::as_u64).unwrap_or(after);
+        if items.is_empty() || next <= after {
+            return Ok(events);
+        }
+        after = next;
+        events.extend(items);
+    }
+    output::note(&format!("the job has more events; these are the first {}", events.len()));
+    Ok(events)
+}
+
+fn render(job: &Answer, events: &[Value]) -> String {
     let mut table = Table::bare();
     for field in ["id", "queue", "status"] {
         table.row(&[field.to_owned(), cell(&job.json, field)]);
@@ -57,12 +93,18 @@ fn render(job: &Answer) -> String {
     if let Some(payload) = job.raw("payload") {
         text.push_str(&format!("\npayload\n{}\n", escape(&payload)));
     }
-    let events = job.json.get("events").and_then(Value::as_array).cloned().unwrap_or_default();
-    if !events.is_empty() {
-        let mut table = Table::new(&["seq", "at", "type", "event"]);
-        for event in &events {
-            table.row(&[cell(event, "seq"), cell(event, "at"), cell(event, "type"), describe(event)]);
-        }
+    if let Some(callback) = attempt_log::callback(&job.json) {
+        text.push_str(&format!("\ncallback\n{callback}"));
+    }
+    if let Some(attempts) = attempt_log::table(events) {
+        text.push_str(&format!("\n{attempts}"));
+    }
+    let mut table = Table::new(&["seq", "at", "type", "event"]);
+    let others: Vec<&Value> = events.iter().filter(|event| !is_attempt(event)).collect();
+    for event in &others {
+        table.row(&[cell(event, "seq"), cell(event, "at"), cell(event, "type"), describe(event)]);
+    }
+    if !others.is_empty() {
         text.push_str(&format!("\n{}", table.render()));
     }
     text
@@ -98,13 +140,18 @@ mod tests {
             "payload":{"amount":12345678901234567890.10},"key":null,
             "events":[{"seq":1,"at":"2026-01-01T00:00:00.000Z","type":"state","from":null,"to":"queued"},
                       {"seq":2,"at":"2026-01-01T00:00:01.000Z","type":"attempt","number":1,"outcome":"nack","error":"\u001b[2J"}]}"#;
-        let json = serde_json::from_str(text).unwrap();
+        let json: Value = serde_json::from_str(text).unwrap();
+        let events = json["events"].as_array().unwrap().clone();
 
-        let shown = render(&Answer { status: StatusCode::OK, text: text.to_owned(), json });
+        let shown = render(&Answer { status: StatusCode::OK, text: text.to_owned(), json }, &events);
 
         assert!(shown.contains("attempt  2/5\n"), "{shown}");
         assert!(shown.contains("{\"amount\":12345678901234567890.10}"), "{shown}");
-        assert!(shown.contains("number=1 outcome=nack error=\\u{1b}[2J"), "{shown}");
+        assert!(
+            shown.contains("\n1        2026-01-01T00:00:01.000Z  -      nack     -       -     \\u{1b}[2J"),
+            "{shown}"
+        );
+        assert!(shown.contains("\n1    2026-01-01T00:00:00.000Z  state  queued\n"), "{shown}");
         assert!(!shown.contains("key"), "{shown}");
     }
 

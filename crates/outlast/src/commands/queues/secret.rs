@@ -1,0 +1,50 @@
+//! Signing secrets of queues: shown once, when they are made. `outlast queues rotate-secret` makes a new one.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::client::{Call, duration};
+use crate::commands::Session;
+use crate::commands::settings::Fields;
+use crate::config::Secret;
+use crate::failure::Failure;
+use crate::output::{self, cell, escape};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Rotate {
+    name: String,
+    /// How long deliveries carry signatures of both secrets
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    overlap: Option<Duration>,
+    /// Your own secret instead of a made one
+    #[arg(long, value_name = "SECRET")]
+    signing_secret: Option<Secret>,
+}
+
+pub(crate) async fn rotate(session: &Session, args: &Rotate) -> Result<(), Failure> {
+    let mut fields = Fields::default();
+    fields.set_duration("overlap", args.overlap)?;
+    fields.set_some("signingSecret", args.signing_secret.as_ref().map(Secret::expose).as_ref())?;
+    let path = ["v1", "queues", args.name.as_str(), "rotate-secret"];
+    let answer = session.client.send(Call::post(&path).body(fields.to_json()?)).await?;
+    if session.is_json {
+        return output::print_json(&answer.text);
+    }
+    print(&answer.json)?;
+    output::note(&match cell(&answer.json, "previousValidUntil").as_str() {
+        "-" => "the old secret is not used any more".to_owned(),
+        until => format!(
+            "until {until} webhook-signature has a signature of each secret; the plain header is made with the new one only"
+        ),
+    });
+    Ok(())
+}
+
+/// The secret in an answer, if there is one: alone on a line of stdout, so that a script can take it.
+pub(crate) fn print(answer: &Value) -> Result<(), Failure> {
+    let Some(secret) = answer.get("signingSecret").and_then(Value::as_str) else { return Ok(()) };
+    output::print(&format!("{}\n", escape(secret)))?;
+    output::note("the signing secret is shown only this once; the receiver checks deliveries with it");
+    Ok(())
+}
