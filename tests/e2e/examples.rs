@@ -2,28 +2,33 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use outlast_tests::http::Client;
-use outlast_tests::server::Server;
-use serde_json::json;
+use outlast_tests::server::{Launch, Server};
+use outlast_tests::wait;
+use serde_json::{Value, json};
 
-use crate::api::{dead, job, make_queue, publish};
+use crate::api::{dead, job, make_queue, publish, text};
+use crate::programs::{Running, clean_command, example, python};
+
+/// The longest of the scenes below takes some seconds; this is many times as much.
+const FINISHED: Duration = Duration::from_secs(60);
 
 // The simple form, with plain Python `requests`.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_python_consumer_works_through_a_queue() {
-    let python = std::env::var("OUTLAST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
-    check_consumer(&python, "consumer-python/consumer.py").await;
+    check_consumer(python(), "consumer-python/consumer.py").await;
 }
 
 // The simple form, with the `fetch` that is built into Node.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_node_consumer_works_through_a_queue() {
-    check_consumer("node", "consumer-node/consumer.mjs").await;
+    check_consumer(PathBuf::from("node"), "consumer-node/consumer.mjs").await;
 }
 
 /// Three good messages and one that always fails: the good ones succeed, the bad one is tried twice and dies.
-async fn check_consumer(interpreter: &str, program: &str) {
+async fn check_consumer(interpreter: PathBuf, program: &str) {
     let server = Server::fresh().await;
     let client = server.client();
     make_queue(&client, "mail", json!({"maxAttempts": 2})).await;
@@ -47,12 +52,92 @@ async fn check_consumer(interpreter: &str, program: &str) {
     assert_eq!(dead(&client, "mail").await, [bad]);
 }
 
-async fn run(interpreter: &str, program: &str, client: &Client) -> Output {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../examples").join(program);
-    let mut command = Command::new(interpreter);
-    command.arg(path).args(["mail", "--max", "5"]).env("OUTLAST_URL", &client.base).env("OUTLAST_KEY", &client.key);
-    let interpreter = interpreter.to_owned();
+async fn run(interpreter: PathBuf, program: &str, client: &Client) -> Output {
+    let mut command = Command::new(&interpreter);
+    command
+        .arg(example(program))
+        .args(["mail", "--max", "5"])
+        .env("OUTLAST_URL", &client.base)
+        .env("OUTLAST_KEY", &client.key);
     let running = tokio::task::spawn_blocking(move || command.output());
     let output = running.await.unwrap();
-    output.unwrap_or_else(|error| panic!("cannot run {interpreter}: {error}"))
+    output.unwrap_or_else(|error| panic!("cannot run {}: {error}", interpreter.display()))
+}
+
+// Python's own HTTP server, in ack mode.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_python_worker_does_each_job_once() {
+    check_worker(python(), "worker-python/worker.py").await;
+}
+
+// Node's own HTTP server, in ack mode.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_node_worker_does_each_job_once() {
+    check_worker(PathBuf::from("node"), "worker-node/worker.mjs").await;
+}
+
+/// A worker under every kind of delivery: jobs that go well, fail, are busy, and two that are delivered again although
+/// their work is under way or done.
+async fn check_worker(interpreter: PathBuf, program: &str) {
+    let server = Launch::fresh().with_env("OUTLAST_ALLOW_PRIVATE_TARGETS", "127.0.0.0/8").start().await;
+    let client = server.client();
+    let secret = "one-secret-for-all-queues";
+    let mut command = clean_command(&interpreter);
+    command.arg(example(program)).args(["--listen", "127.0.0.1:0"]).env("OUTLAST_SIGNING_SECRET", secret);
+    let worker = Running::start(command.env("OUTLAST_URL", &client.base).env("OUTLAST_KEY", &client.key));
+    let webhook_url = format!("{}/", worker.address().await);
+    // The outcome comes within the time; while the work is under way; and in the pause between two deliveries.
+    for (queue, ack_timeout, pause) in [("calm", 60.0, 0.1), ("working", 1.0, 0.1), ("done", 1.0, 3.0)] {
+        let settings = json!({
+            "mode": "ack", "webhookUrl": webhook_url, "signingSecret": secret, "ackTimeout": ack_timeout,
+            "backoff": {"type": "fixed", "delay": pause, "jitter": 0}, "maxAttempts": 20, "concurrency": 10,
+        });
+        make_queue(&client, queue, settings).await;
+    }
+
+    let calm = publish(&client, "calm", json!({"n": 1})).await;
+    let busy = publish(&client, "calm", json!({"busy": 1})).await;
+    let bad = client.post("/v1/queues/calm/jobs", json!({"payload": {"fail": true}, "maxAttempts": 2})).await;
+    let bad = text(&bad.unwrap().expect(202)["id"]);
+    let working = publish(&client, "working", json!({"seconds": 3})).await;
+    let done = publish(&client, "done", json!({"seconds": 2})).await;
+
+    for (id, did) in [(&calm, 1), (&busy, 1), (&bad, 2), (&working, 1), (&done, 1)] {
+        let finished = finished(&client, id).await;
+        let is_good = *id != bad;
+        assert_eq!(finished["status"], json!(if is_good { "succeeded" } else { "failed" }), "{finished}");
+        assert_eq!(worker.count(&format!("did {id}")), did, "{finished}\n{:#?}", worker.lines());
+    }
+    // The faults have struck: both were delivered again, one while it was worked on and one when it was done.
+    for id in [&working, &done] {
+        assert!(job(&client, id).await["attempt"].as_u64() > Some(1), "{id} was delivered once");
+        assert!(worker.count(&format!("again {id}")) > 0, "{:#?}", worker.lines());
+    }
+    assert!(worker.count(&format!("ack {done} refused")) > 0, "the lease was alive: {:#?}", worker.lines());
+    assert_eq!(job(&client, &busy).await["deferCount"], json!(1));
+    assert_eq!(job(&client, &busy).await["attempt"], json!(1), "a defer is free");
+    let result = client.get(&format!("/v1/jobs/{calm}/result")).await.unwrap().expect(200);
+    assert!(result["length"].as_u64() > Some(0), "{result}");
+    check_forgeries(&webhook_url, &worker).await;
+}
+
+/// Nothing that is not signed is worked on.
+async fn check_forgeries(url: &str, worker: &Running) {
+    let http = Client::new(url.trim_end_matches('/'), "");
+    let body = json!({"id": "forged", "lease": "x", "attempt": 1, "deferCount": 0, "payload": {}}).to_string();
+    for signature in ["", "v1,", "v1,AAAA", "v1,AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="] {
+        let request = http.keyless(reqwest::Method::POST, "/").body(body.clone()).header("webhook-id", "forged");
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+        let request = request.header("webhook-timestamp", now).header("webhook-signature", signature);
+        assert_eq!(http.send(request).await.unwrap().status, 401, "{signature:?}");
+    }
+    assert_eq!(worker.count("did forged"), 0);
+}
+
+async fn finished(client: &Client, id: &str) -> Value {
+    wait::until("a finished job", FINISHED, async || {
+        let job = job(client, id).await;
+        matches!(job["status"].as_str(), Some("succeeded" | "failed")).then_some(job)
+    })
+    .await
 }

@@ -13,6 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use crate::api::{publish, text};
+use crate::programs::python_with;
 use crate::scene::Scene;
 
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
@@ -26,7 +27,7 @@ const BATCHES: [&str; 2] = ["postOutcomes", "postQueuesQueueJobsBatch"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn schemathesis_finds_no_server_error_and_nothing_undocumented() {
-    let Some(python) = python() else { return };
+    let Some(python) = python_with("schemathesis") else { return };
     let scene = Scene::set().await;
     let config = scene.server.launch().scratch().join("schemathesis.toml");
     fs::write(&config, configuration(&scene).await).unwrap();
@@ -56,7 +57,7 @@ async fn schemathesis_finds_no_server_error_and_nothing_undocumented() {
 // The control: a server that breaks is found out, by the same command and the same checks.
 #[tokio::test(flavor = "multi_thread")]
 async fn schemathesis_finds_a_server_error_where_there_is_one() {
-    let Some(python) = python() else { return };
+    let Some(python) = python_with("schemathesis") else { return };
     let scratch = tempfile::tempdir().unwrap();
     let config = scratch.path().join("schemathesis.toml");
     fs::write(&config, "").unwrap();
@@ -67,20 +68,6 @@ async fn schemathesis_finds_a_server_error_where_there_is_one() {
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(1), "{printed}");
     assert!(printed.contains("Server error"), "{printed}");
-}
-
-/// The interpreter, if it has schemathesis. Where it is asked for, in CI or by name, it must be there.
-fn python() -> Option<PathBuf> {
-    let named = std::env::var("OUTLAST_PYTHON").ok();
-    let is_needed = named.is_some() || std::env::var("CI").is_ok_and(|value| value == "true");
-    let python = PathBuf::from(named.unwrap_or_else(|| "python3".to_owned()));
-    let found = Command::new(&python).args(["-c", "import schemathesis"]).output();
-    if found.as_ref().is_ok_and(|output| output.status.success()) {
-        return Some(python);
-    }
-    assert!(!is_needed, "{} has no schemathesis: install tests/requirements.txt ({found:?})", python.display());
-    println!("not run: {} has no schemathesis; install tests/requirements.txt", python.display());
-    None
 }
 
 /// What the variable parts of the paths can be, beside what the fuzzer makes up.

@@ -5,6 +5,7 @@
 mod accounting;
 mod api;
 mod cases;
+mod programs;
 mod raw;
 mod scene;
 
@@ -19,6 +20,8 @@ mod leases;
 mod replay;
 mod simple;
 
+mod signatures;
+mod listen;
 mod examples;
 
 mod authority;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::output::{Table, cell, escape, show};
 
-const CALLBACK: [&str; 6] = ["id", "url", "status", "attempt", "lastError", "finishedAt"];
+const CALLBACK: [&str; 7] = ["id", "url", "status", "attempt", "lastError", "scheduledFor", "finishedAt"];
 
 /// One line per attempt among the events; nothing where there is none.
 pub(crate) fn table(events: &[Value]) -> Option<String> {

@@ -72,7 +72,8 @@ async fn change(session: &Session, wish: &Wish<'_>, known: &[Secret], present: &
         return pointed(&answer, remark);
     }
     // The secret is not shown again. It was for this receiver alone, so a new one harms nobody.
-    let rotated = session.client.send(Call::post(&["v1", "queues", wish.name, "rotate-secret"])).await?;
+    let path = ["v1", "queues", wish.name, "rotate-secret"];
+    let rotated = session.client.send(Call::post(&path).body("{}".to_owned())).await?;
     remark.push_str("; its signing secret was rotated, since the old one cannot be read back");
     let header = answer.json.get("signatureHeader").cloned().unwrap_or_default();
     Ok(Pointed { signature_header: header.as_str().map(str::to_owned), ..pointed(&rotated, remark)? })
