@@ -1,6 +1,7 @@
 //! The OpenAPI 3.1 document, made from the route and field tables that also serve the requests.
 
 mod answers;
+mod webhooks;
 
 use axum::response::Response;
 use http::StatusCode;
@@ -43,6 +44,7 @@ pub fn document() -> Value {
         "servers": [{"url": "/"}],
         "security": [{"key": []}],
         "paths": paths,
+        "webhooks": webhooks::webhooks(),
         "components": {
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "a key like ol_…"}},
             "schemas": schemas,

@@ -73,8 +73,13 @@ impl Engine {
     /// The secret that has to be new, if any. Whoever can change the URL must not get deliveries that are signed for
     /// the host before.
     fn secret_for(&self, present: Option<&Queue>, change: &QueueChange) -> Option<Secret> {
-        if !change.settings.is_push() || change.secret.is_some() {
-            return change.secret.clone();
+        if let Some(given) = change.secret.as_ref().filter(|_| change.settings.is_push()) {
+            // The one that signs already: saying so again changes nothing.
+            let signs = present.and_then(|queue| self.open_secrets(queue).ok().flatten());
+            return (!signs.is_some_and(|secrets| secrets.is_only(given))).then(|| given.clone());
+        }
+        if !change.settings.is_push() {
+            return None;
         }
         let keeps =
             present.is_some_and(|queue| queue.secrets.is_some() && origin(&queue.settings) == origin(&change.settings));

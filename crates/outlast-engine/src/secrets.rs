@@ -7,6 +7,7 @@ use std::time::Duration;
 use outlast_core::{NamespaceId, Queue, Timestamp};
 use outlast_store::Error;
 use serde::{Deserialize, Serialize};
+use subtle::ConstantTimeEq;
 
 use crate::engine::Engine;
 use crate::seal::{self, Seal, Unopened};
@@ -50,6 +51,10 @@ impl Secrets {
         }
         self.0.insert(0, (secret, None));
         self
+    }
+
+    pub(crate) fn is_only(&self, secret: &Secret) -> bool {
+        matches!(&self.0[..], [(only, None)] if bool::from(only.expose().as_bytes().ct_eq(secret.expose().as_bytes())))
     }
 
     /// Those that sign at this time, the newest first.

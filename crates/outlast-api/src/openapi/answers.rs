@@ -130,6 +130,8 @@ fn operations_and_keys() -> Vec<(&'static str, Value)> {
         ("DryRun", object(json!({"dryRun": {"const": true}, "matched": count()}), &[])),
         ("Key", object(key, &[])),
         ("Rotated", rotated()),
+        ("Delivery", delivery()),
+        ("Callback", told()),
         ("IssuedKey", json!({"allOf": [refer("Key"), object(json!({"key": once}), &[])]})),
         ("Health", object(json!({"status": text()}), &[])),
     ]
@@ -210,6 +212,23 @@ fn rotated() -> Value {
         "queue": text(), "signingSecret": secret, "previousValidUntil": maybe(time()), "version": count(),
     });
     object(members, &[])
+}
+
+fn delivery() -> Value {
+    let members = json!({
+        "id": id(), "queue": text(), "payload": {}, "attempt": count(), "maxAttempts": count(), "deferCount": count(),
+        "run": count(), "createdAt": time(), "lease": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
+        "leaseExpiresAt": time(),
+    });
+    object(members, &[])
+}
+
+fn told() -> Value {
+    let members = json!({
+        "id": id(), "queue": text(), "status": refer("Status"), "run": count(), "result": {}, "resultUrl": text(),
+        "error": maybe(object(json!({"reason": text(), "message": maybe(text())}), &[])), "finishedAt": time(),
+    });
+    object(members, &["result", "resultUrl"])
 }
 
 /// Of the job that tells how this one ended; in lists only the URL.
