@@ -10,5 +10,6 @@ mod names;
 mod hostile;
 mod answers;
 mod redirects;
+mod certificates;
 mod injection;
 mod memory;

@@ -1,5 +1,7 @@
 //! The ordinary way: a request and its answer, connections used again, connections that went stale.
 
+use std::time::Duration;
+
 use outlast_engine::egress::Egress;
 use outlast_tests::responder::{Responder, read_request};
 use tokio::io::AsyncWriteExt;
@@ -63,4 +65,30 @@ async fn a_connection_that_the_other_side_closed_while_idle_is_replaced() {
     }
 
     assert_eq!((responder.seen.connections(), responder.seen.requests().len()), (50, 50));
+}
+
+// (T02) A name may lead elsewhere after a while, so a connection is not kept for long.
+#[tokio::test]
+async fn idle_connections_are_closed_and_old_ones_not_used() {
+    let responder = Responder::answering("127.0.0.2:0", OK).await;
+    let egress = egress(allowing(&["127.0.0.2"]));
+    send(&egress, &responder.url("/")).await.unwrap();
+
+    pass(Duration::from_secs(25)).await;
+    send(&egress, &responder.url("/")).await.unwrap();
+    assert_eq!(responder.seen.connections(), 1, "idle for less than half a minute");
+    pass(Duration::from_secs(31)).await;
+    send(&egress, &responder.url("/")).await.unwrap();
+    assert_eq!(responder.seen.connections(), 2, "idle for longer");
+    for _ in 0..3 {
+        pass(Duration::from_secs(25)).await;
+        send(&egress, &responder.url("/")).await.unwrap();
+    }
+    assert_eq!(responder.seen.connections(), 3, "open for more than a minute, though never idle for long");
+}
+
+async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
 }

@@ -23,6 +23,7 @@ pub mod image;
 pub mod proxy;
 pub mod responder;
 pub mod dns;
+pub mod certificates;
 pub mod round_robin;
 pub mod fault;
 pub mod trace;
