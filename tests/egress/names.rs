@@ -43,7 +43,9 @@ fn in_turn(first: &'static [&'static str], second: &'static [&'static str]) -> i
     move |question| addresses(if question.number.is_multiple_of(2) { first } else { second })
 }
 
-fn patterns() -> Vec<(&'static str, Box<dyn Fn(&Question) -> Reply + Send + Sync>)> {
+type Script = Box<dyn Fn(&Question) -> Reply + Send + Sync>;
+
+fn patterns() -> Vec<(&'static str, Script)> {
     let fixed = |texts: &'static [&'static str]| move |_: &Question| addresses(texts);
     let alias = |records: Vec<Record>| move |_: &Question| Reply::Records(records.clone());
     vec![

@@ -1,10 +1,12 @@
 //! The ordinary way: a request and its answer, connections used again, connections that went stale.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_engine::egress::Egress;
+use outlast_engine::egress::{Egress, SendPhase};
 use outlast_tests::responder::{Responder, read_request};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::scene::{OK, allowing, egress, request, send};
 
@@ -67,6 +69,94 @@ async fn a_connection_that_the_other_side_closed_while_idle_is_replaced() {
     assert_eq!((responder.seen.connections(), responder.seen.requests().len()), (50, 50));
 }
 
+/// Answers the first request of each connection; takes a second one and closes without a word.
+async fn closing_at_the_second() -> Responder {
+    Responder::handling("127.0.0.2:0", |mut stream, seen| async move {
+        for answer in [OK, ""] {
+            let Some(request) = read_request(&mut stream).await else { return };
+            seen.add(request);
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_request_on_a_used_connection_that_breaks_is_repeated_once_on_a_fresh_one() {
+    let responder = closing_at_the_second().await;
+    let egress = egress(allowing(&["127.0.0.2"]));
+
+    for _ in 0..10 {
+        assert_eq!(send(&egress, &responder.url("/")).await.unwrap().status, 200);
+    }
+
+    // The first needs one; each of the others is sent on the used connection, lost, and sent on a fresh one.
+    assert_eq!((responder.seen.connections(), responder.seen.requests().len()), (10, 19));
+}
+
+#[tokio::test]
+async fn a_request_on_a_fresh_connection_that_breaks_is_not_repeated() {
+    let responder = Responder::handling("127.0.0.2:0", |mut stream, seen| async move {
+        if let Some(request) = read_request(&mut stream).await {
+            seen.add(request);
+        }
+    })
+    .await;
+
+    let error = send(&egress(allowing(&["127.0.0.2"])), &responder.url("/")).await.unwrap_err();
+
+    assert_eq!(error.phase, SendPhase::FirstByte, "{error}");
+    assert_eq!((responder.seen.connections(), responder.seen.requests().len()), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_at_once_need_no_more_connections_than_there_are_at_once() {
+    let responder = Responder::answering("127.0.0.2:0", OK).await;
+    let egress = Arc::new(egress(allowing(&["127.0.0.2"])));
+    let mut sending = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let (egress, url) = (Arc::clone(&egress), responder.url("/"));
+        sending.spawn(async move {
+            for _ in 0..50 {
+                assert_eq!(send(&egress, &url).await.unwrap().status, 200);
+            }
+        });
+    }
+    sending.join_all().await;
+
+    assert_eq!(responder.seen.requests().len(), 1000);
+    assert!(responder.seen.connections() <= 20, "{} connections", responder.seen.connections());
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_before_the_request_was_read_is_taken() {
+    let answer = "HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n";
+    let responder = Responder::handling("127.0.0.2:0", move |mut stream, _| async move {
+        let _ = stream.read(&mut [0; 1024]).await;
+        let _ = stream.write_all(answer.as_bytes()).await;
+        until_closed(&stream).await;
+    })
+    .await;
+    let egress = egress(allowing(&["127.0.0.2"]));
+    let mut outgoing = request(&responder.url("/"));
+    outgoing.body = vec![b'x'; 16 * 1024 * 1024].into();
+
+    assert_eq!(egress.send(outgoing).await.unwrap().status, 413);
+}
+
+#[tokio::test]
+async fn a_host_that_does_not_take_the_request_is_left_in_time() {
+    let responder = Responder::handling("127.0.0.2:0", |stream, _| async move { until_closed(&stream).await }).await;
+    let egress = egress(allowing(&["127.0.0.2"]));
+    let mut outgoing = request(&responder.url("/"));
+    outgoing.body = vec![b'x'; 16 * 1024 * 1024].into();
+    outgoing.timeout = Duration::from_millis(300);
+
+    let error = egress.send(outgoing).await.unwrap_err();
+
+    assert_eq!((error.phase, &*error.message), (SendPhase::Send, "the host did not take the request in time"));
+}
+
 // (T02) A name may lead elsewhere after a while, so a connection is not kept for long.
 #[tokio::test]
 async fn idle_connections_are_closed_and_old_ones_not_used() {
@@ -85,6 +175,11 @@ async fn idle_connections_are_closed_and_old_ones_not_used() {
         send(&egress, &responder.url("/")).await.unwrap();
     }
     assert_eq!(responder.seen.connections(), 3, "open for more than a minute, though never idle for long");
+}
+
+/// Reads nothing, and ends when the other side has gone.
+async fn until_closed(stream: &TcpStream) {
+    let _ = stream.ready(tokio::io::Interest::ERROR).await;
 }
 
 async fn pass(time: Duration) {

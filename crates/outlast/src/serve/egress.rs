@@ -49,3 +49,40 @@ fn certificates(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     anyhow::ensure!(!certificates.is_empty(), "{}: it has no certificates", context());
     Ok(certificates)
 }
+
+#[cfg(test)]
+mod tests {
+    use outlast_engine::egress::Egress as _;
+
+    use super::*;
+    use crate::config::{Config, Environment, Flags};
+
+    fn takes(mode: Mode, own: &str, url: &str) -> bool {
+        let config = Config::load(&Flags::default(), &Environment::default()).unwrap();
+        open(&config.egress, mode, vec![own.parse().unwrap()]).unwrap().check(url).is_ok()
+    }
+
+    #[tokio::test]
+    async fn dev_may_call_this_machine_and_serve_may_not() {
+        for url in ["http://127.0.0.1:3000/", "http://[::1]:3000/", "http://localhost:3000/"] {
+            assert!(takes(Mode::Dev, "127.0.0.1:8080", url), "{url}");
+            assert!(!takes(Mode::Serve, "127.0.0.1:8080", url), "{url}");
+        }
+        assert!(!takes(Mode::Dev, "127.0.0.1:8080", "http://10.0.0.1/"));
+        assert!(!takes(Mode::Dev, "127.0.0.1:8080", "http://127.0.0.1:8080/v1/queues"), "ourselves");
+    }
+
+    #[tokio::test]
+    async fn a_file_of_authorities_that_has_none_is_refused_by_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ca.pem");
+        std::fs::write(&path, "nothing\n").unwrap();
+        let mut config = Config::load(&Flags::default(), &Environment::default()).unwrap().egress;
+
+        for file in [path, directory.path().join("missing.pem")] {
+            config.ca_file = Some(file.clone());
+            let error = open(&config, Mode::Serve, Vec::new()).err().expect("it cannot be used");
+            assert!(format!("{error:#}").contains(&file.display().to_string()), "{error:#}");
+        }
+    }
+}
