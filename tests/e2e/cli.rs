@@ -118,6 +118,37 @@ async fn queues_are_made_listed_inspected_paused_and_drained() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_push_queue_is_made_changed_and_given_a_new_secret() {
+    let server = Server::fresh().await;
+    let cli = Cli::of(&server);
+    let secret_of = |ran: &Ran| ran.out.lines().last().unwrap().to_owned();
+
+    let url = ["--webhook-url", "https://hooks.example.com/a"];
+    let made = cli.run(&[&["queues", "create", "push"][..], &url, &["--rate-limit", "50/s"]].concat());
+    let renamed = cli.run(&["queues", "update", "push", "--mode", "ack", "--header", "x-team=a"]);
+    let moved = cli.run(&["queues", "update", "push", "--webhook-url", "https://hooks.example.org/a"]);
+    let rotated = cli.run(&["queues", "rotate-secret", "push", "--overlap", "1h"]);
+    let own = cli.json(&["queues", "rotate-secret", "push", "--signing-secret", "a-secret-of-my-own"]);
+
+    assert!(made.out.starts_with("queue \"push\" created\nwhsec_"), "{}", made.out);
+    assert!(made.err.contains("shown only this once"), "{}", made.err);
+    assert_eq!(renamed.out, "queue \"push\" updated\n", "the same receiver keeps its secret");
+    assert!(moved.out.starts_with("queue \"push\" updated\nwhsec_"), "another host gets another secret: {}", moved.out);
+    assert!(rotated.out.starts_with("whsec_") && rotated.out.lines().count() == 1, "{}", rotated.out);
+    assert!(rotated.err.contains("has a signature of each secret"), "{}", rotated.err);
+    let secrets = [secret_of(&made), secret_of(&moved), secret_of(&rotated)];
+    assert!(secrets[0] != secrets[1] && secrets[1] != secrets[2], "no secret is used twice");
+    assert_eq!(own["signingSecret"], json!("a-secret-of-my-own"));
+    let shown = cli.out(&["queues", "show", "push"]);
+    for line in ["mode                    ack\n", "webhookUrl              https://hooks.example.org/a\n", "x-team=a\n"]
+    {
+        assert!(shown.contains(line), "{line:?} is not in\n{shown}");
+    }
+    assert!(!secrets.iter().any(|secret| shown.contains(secret.as_str())), "{shown}");
+    assert!(cli.fails(5, &["queues", "rotate-secret", "nope"]).contains("queue \"nope\" not found"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn jobs_are_published_shown_listed_peeked_at_cancelled_and_replayed() {
     let server = Server::fresh().await;
     let cli = Cli::of(&server);

@@ -15,6 +15,8 @@ use crate::output::{self, escape, escape_json};
 /// So much of a payload is shown to people; `--json` has all of it.
 const SHOWN_BYTES_MAX: usize = 16 * 1024;
 const INDENT: &str = "  ";
+const PLAIN_DIFFERS: &str = "the plain header is made with another secret, as after a rotation";
+const CALLBACKS_DIFFER: &str = "callbacks have a secret of their own, see `outlast queues rotate-secret _callbacks`";
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Printer {
@@ -68,12 +70,18 @@ fn block(delivery: &Delivery, answer: &Answer) -> String {
     for (name, shown, usual) in [("run", "run", "1"), ("deferCount", "deferred", "0")] {
         head.extend(delivery.field(name).filter(|value| value != usual).map(|value| format!("{shown} {value}")));
     }
-    head.push(match &delivery.verdict {
+    head.push(judged(delivery));
+    format!("{}\n{}{INDENT}{}\n\n", escape(&head.join("  ")), content(delivery), escape(&answered(answer)))
+}
+
+fn judged(delivery: &Delivery) -> String {
+    match &delivery.verdict {
         Verdict::Unchecked => "signature not checked".to_owned(),
         Verdict::Right => "signature ok".to_owned(),
+        Verdict::RightButPlain => format!("signature ok, but {PLAIN_DIFFERS}"),
+        Verdict::Wrong(reason) if delivery.is_callback() => format!("WRONG SIGNATURE: {reason}; {CALLBACKS_DIFFER}"),
         Verdict::Wrong(reason) => format!("WRONG SIGNATURE: {reason}"),
-    });
-    format!("{}\n{}{INDENT}{}\n\n", escape(&head.join("  ")), content(delivery), escape(&answered(answer)))
+    }
 }
 
 /// The payload or, where there is none, the whole body, indented.
@@ -125,7 +133,8 @@ fn document(delivery: &Delivery, answer: &Answer) -> String {
     let (signature, reason) = match &delivery.verdict {
         Verdict::Unchecked => ("unchecked", None),
         Verdict::Right => ("ok", None),
-        Verdict::Wrong(reason) => ("wrong", Some(reason)),
+        Verdict::RightButPlain => ("ok", Some(PLAIN_DIFFERS)),
+        Verdict::Wrong(reason) => ("wrong", Some(reason.as_str())),
     };
     let headers: Map<String, Value> =
         delivery.headers.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
