@@ -312,6 +312,14 @@ pub const NACK: Object =
     Object { name: "Nack", about: "The work failed.", fields: &[RETRYABLE, REASON, NACK_DELAY, LEASE] };
 pub const DEFER: Object =
     Object { name: "Defer", about: "Not now; no attempt is charged.", fields: &[RETRY_AFTER, SCOPE, REASON, LEASE] };
+pub const HEARTBEAT: Object = Object {
+    name: "Heartbeat",
+    about: "Still at work: the lease is extended.",
+    fields: &[
+        field("extend", span(&range::VISIBILITY_TIMEOUT), "the lease from now on; as it was given if left out"),
+        LEASE,
+    ],
+};
 pub const RELEASE: Object = Object { name: "Release", about: "Handed back at once, free.", fields: &[LEASE] };
 pub const CONFIRM: Object =
     Object { name: "CancelConfirmed", about: "A requested cancel was carried out.", fields: &[LEASE] };

@@ -18,6 +18,7 @@ mod settings;
 mod publish;
 mod receive;
 mod outcome;
+mod work;
 mod jobs;
 mod queues;
 mod dead;

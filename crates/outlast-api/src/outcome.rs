@@ -36,17 +36,20 @@ pub(crate) async fn cancelled(call: Call) -> Result<Response, Problem> {
 async fn report(call: Call, object: &'static Object, kind: &str) -> Result<Response, Problem> {
     let id = call.job()?;
     let mut values = call.read(object)?;
-    if let (false, Some(header)) = (values.contains("lease"), call.header("x-outlast-lease")) {
-        let lease = header.to_owned();
-        lease
-            .parse::<Lease>()
-            .map_err(|_| Problem::field("x-outlast-lease", "must be the lease as it was handed out"))?;
-        values.push("lease", Value::Text(lease.into()));
-    }
-    let command = command(kind, values, &call)?;
+    let lease = lease(&mut values, &call)?;
+    let command = command(kind, lease, values, &call)?;
     let order = Order { id, reach: call.reach.clone(), command };
     let applied = call.engine.apply_one(order).await??;
     Ok(wire::ok(StatusCode::OK, accepted(&applied)))
+}
+
+/// The lease of the field, else of the header.
+pub(crate) fn lease(values: &mut Values<'_>, call: &Call) -> Result<Option<Lease>, Problem> {
+    if let Some(text) = values.text("lease") {
+        return Ok(text.parse().ok());
+    }
+    let header = call.header("x-outlast-lease").map(str::parse).transpose();
+    header.map_err(|_| Problem::field("x-outlast-lease", "must be the lease as it was handed out"))
 }
 
 /// Each outcome is taken or refused on its own.
@@ -116,7 +119,8 @@ fn order(raw: &Value<'_>, place: usize, call: &Call) -> Result<Order, Problem> {
             format!("has no meaning with outcome \"{kind}\""),
         ));
     }
-    Ok(Order { id, reach: call.reach.clone(), command: command(&kind, values, call)? })
+    let lease = values.text("lease").and_then(|text| text.parse().ok());
+    Ok(Order { id, reach: call.reach.clone(), command: command(&kind, lease, values, call)? })
 }
 
 fn allowed(kind: &str) -> &'static [&'static str] {
@@ -128,8 +132,7 @@ fn allowed(kind: &str) -> &'static [&'static str] {
     }
 }
 
-fn command(kind: &str, mut values: Values<'_>, call: &Call) -> Result<Command, Problem> {
-    let lease = values.text("lease").and_then(|text| text.parse::<Lease>().ok());
+fn command(kind: &str, lease: Option<Lease>, mut values: Values<'_>, call: &Call) -> Result<Command, Problem> {
     let evidence = Evidence { error: values.text("reason").map(Into::into), ..Evidence::default() };
     let outcome = match kind {
         "ack" => {

@@ -10,7 +10,7 @@ use outlast_engine::scope::Word;
 use crate::call::Call;
 use crate::error::Problem;
 use crate::schema::{Field, Object};
-use crate::{dead, fields, health, jobs, keys, openapi, operations, outcome, publish, queues, receive, simple};
+use crate::{dead, fields, health, jobs, keys, openapi, operations, outcome, publish, queues, receive, simple, work};
 
 /// What a caller must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,6 +155,7 @@ pub static ROUTES: &[Route] = &[
     plain(Method::GET,    "/v1/jobs/{id}/result",              READ,    (200, "the job's inline result", Shape::Anything),                      handler!(jobs::result)),
     plain(Method::POST,   "/v1/jobs/{id}/cancel",              MANAGE,  (200, "cancels a job", JOB),                                            handler!(jobs::cancel)),
     plain(Method::POST,   "/v1/jobs/{id}/replay",              MANAGE,  (200, "starts a new run of a dead letter", JOB),                        handler!(jobs::replay)).reads(&fields::REPLAY, Size::Job),
+    plain(Method::POST,   "/v1/jobs/{id}/heartbeat",           CONSUME, (200, "keeps the lease of a job that is being worked on", Shape::Named("Heard")), handler!(work::heartbeat)).reads(&fields::HEARTBEAT, Size::Small).hears(fields::LEASE_HEADERS),
     plain(Method::POST,   "/v1/jobs/{id}/ack",                 CONSUME, (200, "the work is done", REPORTED),                                    handler!(outcome::ack)).reads(&fields::ACK, Size::Job).hears(fields::LEASE_HEADERS),
     plain(Method::POST,   "/v1/jobs/{id}/nack",                CONSUME, (200, "the work failed", REPORTED),                                     handler!(outcome::nack)).reads(&fields::NACK, Size::Small).hears(fields::LEASE_HEADERS),
     plain(Method::POST,   "/v1/jobs/{id}/defer",               CONSUME, (200, "not now; no attempt is charged", REPORTED),                      handler!(outcome::defer)).reads(&fields::DEFER, Size::Small).hears(fields::LEASE_HEADERS),

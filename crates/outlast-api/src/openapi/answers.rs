@@ -110,6 +110,14 @@ fn reports() -> Vec<(&'static str, Value)> {
                 json!({"id": id(), "accepted": {"const": true}, "status": refer("Status"), "version": count()});
             object(members, &[])
         }),
+        ("Heard", {
+            let directive = json!({"type": "string", "enum": ["cancel"]});
+            let members = json!({
+                "leaseExpiresAt": maybe(time()), "directives": list(directive), "cancelRequested": flag(),
+                "softLimitReached": flag(),
+            });
+            object(members, &[])
+        }),
         ("ReportedBatch", object(json!({"results": list(entry)}), &[])),
     ]
 }
