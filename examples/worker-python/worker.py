@@ -69,7 +69,7 @@ class Worker:
     def is_genuine(self, headers, body):
         """Standard Webhooks: an HMAC over id, time and the raw body, one signature for each live secret."""
         sent_id, sent_at = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
-        if not sent_id or not sent_at.isdigit() or abs(time.time() - int(sent_at)) > TOLERANCE_SECONDS:
+        if not sent_id or not sent_at.isdecimal() or abs(time.time() - int(sent_at)) > TOLERANCE_SECONDS:
             return False
         signed = f"{sent_id}.{sent_at}.".encode() + body
         digest = hmac.new(self.signing_key, signed, hashlib.sha256).digest()
@@ -152,7 +152,7 @@ def handler(worker):
 
         def do_POST(self):
             length = self.headers.get("content-length", "")
-            if not length.isdigit() or int(length) > BODY_BYTES_MAX:
+            if not length.isdecimal() or int(length) > BODY_BYTES_MAX:
                 self.close_connection = True
                 return self.answer(413)
             body = self.rfile.read(int(length))

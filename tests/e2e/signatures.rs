@@ -1,6 +1,7 @@
 //! What we sign, judged by others: the `standardwebhooks` implementations for Rust and Python, and a few lines of HMAC in
 //! Python and Node for the plain header. And the other way: what they sign, judged by us. (I-29, T07, T28)
 
+use std::fs;
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -32,7 +33,24 @@ for line in sys.stdin:
         print("false")
 "#;
 
-/// What the documentation tells a receiver to write.
+/// Asks the function of the documentation above it.
+const PYTHON_ASKS: &str = r#"
+import json, sys
+
+for line in sys.stdin:
+    case = json.loads(line)
+    print("true" if is_genuine(case["secret"], case["headers"], case["body"].encode()) else "false")
+"#;
+
+const NODE_ASKS: &str = r#"
+import { readFileSync } from "node:fs";
+for (const line of readFileSync(0, "utf8").trim().split("\n")) {
+  const { secret, headers, body } = JSON.parse(line);
+  console.log(isGenuine(secret, headers, Buffer.from(body)));
+}
+"#;
+
+/// What the documentation tells a receiver of the plain header to write.
 const PYTHON_PLAIN: &str = r#"
 import hashlib, hmac, json, sys
 
@@ -172,6 +190,28 @@ fn five_lines_of_node_believe_the_plain_header() {
     let cases = cases();
 
     assert_eq!(judged(Command::new("node").args(["-e", NODE_PLAIN]), &cases), plain_genuine(&cases));
+}
+
+/// The code block of docs/PUSH.md in this language that has this in it.
+fn documented(language: &str, part: &str) -> String {
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/PUSH.md")).unwrap();
+    let opening = format!("```{language}\n");
+    let blocks = page.split(opening.as_str()).skip(1).filter_map(|rest| rest.split("```").next());
+    blocks.into_iter().find(|block| block.contains(part)).expect("the page has such a block").to_owned()
+}
+
+#[test]
+fn the_lines_of_the_documentation_believe_what_we_sign() {
+    // The lines are for secrets that the server has made.
+    let cases: Vec<Case> = cases().into_iter().filter(|case| case.secret.starts_with("whsec_")).collect();
+    let python_lines = documented("python", "def is_genuine") + PYTHON_ASKS;
+    let node_lines = documented("js", "function isGenuine") + NODE_ASKS;
+
+    let in_python = judged(Command::new(python()).args(["-c", &python_lines]), &cases);
+    let in_node = judged(Command::new("node").args(["--input-type=module", "-e", &node_lines]), &cases);
+
+    assert_eq!(in_python, genuine(&cases));
+    assert_eq!(in_node, genuine(&cases));
 }
 
 #[test]
