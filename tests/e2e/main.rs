@@ -21,6 +21,7 @@ mod replay;
 mod simple;
 
 mod signatures;
+mod signed_traffic;
 mod listen;
 mod examples;
 

@@ -18,7 +18,7 @@ use crate::programs::{printed_by, python, python_with};
 const BODY: &str = r#"{"id":"0198","payload":{"text":"Grüße ✓","big":12345678901234567890.10}}"#;
 
 /// The judgement of Python's standardwebhooks over lines of JSON: one `true` or `false` for each.
-const PYTHON_STANDARD: &str = r#"
+pub(crate) const PYTHON_STANDARD: &str = r#"
 import json, sys
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
@@ -51,7 +51,7 @@ for (const line of readFileSync(0, "utf8").trim().split("\n")) {
 "#;
 
 /// What the documentation tells a receiver of the plain header to write.
-const PYTHON_PLAIN: &str = r#"
+pub(crate) const PYTHON_PLAIN: &str = r#"
 import hashlib, hmac, json, sys
 
 for line in sys.stdin:
