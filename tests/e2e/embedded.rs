@@ -3,6 +3,7 @@
 
 mod answer_first;
 mod power;
+mod push_kill;
 
 mod disk;
 mod sync_error;

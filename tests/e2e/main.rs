@@ -6,6 +6,7 @@ mod accounting;
 mod api;
 mod cases;
 mod programs;
+mod push_load;
 mod raw;
 mod scene;
 

@@ -24,9 +24,11 @@ pub mod proxy;
 pub mod responder;
 pub mod dns;
 pub mod certificates;
+pub mod sink;
 pub mod round_robin;
 pub mod fault;
 pub mod trace;
 
 pub mod history;
+pub mod deliveries;
 pub mod workload;

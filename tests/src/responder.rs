@@ -33,6 +33,15 @@ pub struct Request {
     pub body: Vec<u8>,
 }
 
+impl Request {
+    /// The first header of this name, without regard to its case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let lines = self.head.lines().filter_map(|line| line.split_once(':'));
+        let mut values = lines.filter(|(known, _)| known.trim().eq_ignore_ascii_case(name));
+        values.next().map(|(_, value)| value.trim())
+    }
+}
+
 impl Seen {
     pub fn connections(&self) -> usize {
         *self.connections.lock().unwrap()
@@ -108,22 +117,17 @@ pub async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> Option<Reque
         if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
             let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
             let mut body = bytes.split_off(end + 4);
-            let length = content_length(&head);
+            let request = Request { head, body: Vec::new() };
+            let length = request.header("content-length").and_then(|value| value.parse().ok()).unwrap_or(0);
             while body.len() < length {
                 let mut chunk = vec![0; length - body.len()];
                 let count = stream.read(&mut chunk).await.ok().filter(|count| *count > 0)?;
                 body.extend_from_slice(&chunk[..count]);
             }
-            return Some(Request { head, body });
+            return Some(Request { body, ..request });
         }
         let mut chunk = [0; 4096];
         let count = stream.read(&mut chunk).await.ok().filter(|count| *count > 0)?;
         bytes.extend_from_slice(&chunk[..count]);
     }
-}
-
-fn content_length(head: &str) -> usize {
-    let lines = head.lines().filter_map(|line| line.split_once(':'));
-    let mut lengths = lines.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
-    lengths.next().and_then(|(_, value)| value.trim().parse().ok()).unwrap_or(0)
 }

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use outlast_api::{Api, Limits, listen};
 use outlast_engine::Engine;
+use outlast_engine::egress::{EgressSettings, HttpEgress};
 use outlast_engine::engine::Ports;
 use outlast_engine::ports::{SystemClock, SystemEntropy};
 use outlast_engine::push::PushSettings;
 use outlast_engine::seal::Seal;
 use outlast_store::live::Alone;
 use outlast_store::sqlite::{Durability, Options, SqliteStore};
-use outlast_tests::no_egress::NoEgress;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -30,13 +30,14 @@ async fn main() -> anyhow::Result<()> {
         Options { durability, ..Options::new(directory, Arc::clone(&clock) as _, Box::new(SystemEntropy::seed()?)) };
     let store = SqliteStore::open(options)?;
     let live = Arc::new(Alone::embedded());
+    let allow_private_targets = vec!["127.0.0.0/8".parse()?];
     let engine = Engine::new(
         Ports {
             store: Arc::new(store),
             live,
             clock,
             entropy: Box::new(SystemEntropy::seed()?),
-            egress: Arc::new(NoEgress),
+            egress: Arc::new(HttpEgress::new(EgressSettings { allow_private_targets, ..EgressSettings::default() })?),
             seal: Seal::new(&[1; 32], &[]),
         },
         PushSettings::default(),
