@@ -95,8 +95,9 @@ impl Egress for HttpEgress {
         let bounds = Bounds { deadline, first_byte: self.deadlines.first_byte, body_max: request.body_max };
         if let Some(connection) = self.pool.take(&target.origin) {
             match self.exchange(connection, &target, &request, bounds).await {
-                // The other side closed a connection that was idle, as it may at any time: that is no failed request.
-                // The one repetition goes over a fresh connection, so it is also the last.
+                // The other side closed a connection that was idle, and nothing has left: that is no failed request.
+                // What may have been read is never repeated here, since the endpoint would see more requests than the
+                // job has attempts.
                 Err(NoAnswer { is_stale: true, .. }) => {}
                 other => return other.map_err(|no_answer| no_answer.error),
             }

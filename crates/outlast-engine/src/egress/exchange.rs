@@ -39,8 +39,8 @@ pub(super) struct Connection {
 /// How a request ended that got no answer.
 pub(super) struct NoAnswer {
     pub error: SendError,
-    /// The connection was gone before anything came back on it: one that had been idle may just have been closed by the
-    /// other side.
+    /// The connection was gone before anything went out on it: one that had been idle may just have been closed by the
+    /// other side, and the request can be made on another. Once a byte has left, the endpoint may have had all of it.
     pub is_stale: bool,
 }
 
@@ -185,7 +185,7 @@ impl Connection {
         } else {
             "the connection broke before the answer was there"
         };
-        NoAnswer { error: SendError::new(phase, message), is_stale: self.meter.received() == 0 }
+        NoAnswer { error: SendError::new(phase, message), is_stale: self.meter.sent() == 0 && self.meter.received() == 0 }
     }
 
     fn phase(&self, length: u64) -> SendPhase {
