@@ -9,6 +9,11 @@ mod paused;
 mod clocks;
 mod redis;
 
+mod push_limits;
+mod push_cut_off;
+mod push_death;
+mod push_stop;
+
 mod agreement;
 mod reads;
 mod wakes;

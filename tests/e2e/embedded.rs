@@ -4,6 +4,7 @@
 mod answer_first;
 mod power;
 mod push_kill;
+mod push_stop;
 
 mod disk;
 mod sync_error;

@@ -106,15 +106,15 @@ impl PushLoad {
     }
 
     async fn prepare(&self, client: &Client) {
-        let settings = |path: &str, mode: &str, scope: &str| {
+        let settings = |path: &str, mode: &str, scope: &str, attempts: u64| {
             json!({
-                "webhookUrl": self.sink.url(path), "mode": mode, "backpressureScope": scope, "maxAttempts": 8,
+                "webhookUrl": self.sink.url(path), "mode": mode, "backpressureScope": scope, "maxAttempts": attempts,
                 "backoff": {"type": "fixed", "delay": 0.05}, "backpressureDelay": 0.1, "webhookTimeout": 2, "ackTimeout": 2,
             })
         };
-        make_queue(client, WORK, settings("/work", "standard", "job")).await;
-        make_queue(client, HELD, settings("/held", "standard", "queue")).await;
-        make_queue(client, ACK, settings("/ack", "ack", "job")).await;
+        make_queue(client, WORK, settings("/work", "standard", "job", 8)).await;
+        make_queue(client, HELD, settings("/held", "standard", "queue", 2)).await;
+        make_queue(client, ACK, settings("/ack", "ack", "job", 8)).await;
         // The queue of callbacks is there with the first one; its own schedule would outlast the rig.
         let first = json!({"payload": 1, "callbackUrl": self.sink.url(CALLBACK)});
         client.post("/v1/queues/work/jobs", first).await.unwrap().expect(202);
@@ -191,6 +191,17 @@ pub(crate) fn endings(account: &Account) -> BTreeMap<String, usize> {
         *counts.entry(text(&attempt["outcome"])).or_default() += 1;
     }
     counts
+}
+
+/// I-31: not one attempt was burned, whatever was stopped in between.
+#[track_caller]
+pub(crate) fn assert_nothing_charged(rig: &str, account: &Account) {
+    assert_sound(rig, account);
+    let burned: Vec<_> = account.jobs.iter().filter(|told| told.job["attempt"] != 1).collect();
+    assert!(burned.is_empty(), "{rig}: {} jobs had a second attempt, first {:?}", burned.len(), burned.first());
+    let known = |ending: &String| ending == "acked" || ending == "released";
+    assert!(endings(account).keys().all(known), "{rig}: {:?}", endings(account));
+    assert!(account.jobs.iter().all(|told| told.status() == "succeeded"), "{rig}: not everything succeeded");
 }
 
 #[track_caller]

@@ -93,6 +93,11 @@ impl Sink {
         self.seen.arrivals().len()
     }
 
+    /// How many requests are open at this moment.
+    pub fn open_now(&self) -> usize {
+        self.seen.traffic().open
+    }
+
     /// How many requests were open at the same moment, at most.
     pub fn most_at_once(&self) -> usize {
         self.seen.traffic().most

@@ -1,0 +1,184 @@
+//! Rate and concurrency of a queue over three nodes together, counted where the requests arrive. (I-25)
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use outlast_tests::chance::volume;
+use outlast_tests::http::Client;
+use outlast_tests::server::Server;
+use outlast_tests::sink::{Say, Sink};
+use outlast_tests::wait;
+use serde_json::json;
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::task::JoinSet;
+
+use crate::api::{make_queue, publish_many, receive, settle, text};
+use crate::cluster::{clients, three_nodes};
+use crate::push_load::{drained, pushing};
+
+const RATE: usize = 50;
+const WINDOW: Duration = Duration::from_secs(10);
+const CONCURRENCY: usize = 7;
+const DEADLINE: Duration = Duration::from_secs(90);
+
+// I-25: 50 a second, delivered and pulled, on three nodes at once: no window of ten seconds has more than 500.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rate_limit_holds_over_all_nodes_for_push_and_for_pull() {
+    let seconds = volume(26, 600);
+    let server = pushing(three_nodes()).start().await;
+    let sink = Sink::open(|_| Say::Status(200)).await;
+    let limit = json!({"limit": RATE, "per": 1});
+    let push = json!({"webhookUrl": sink.url("/"), "rateLimit": limit});
+    make_queue(&server.client(), "push", push).await;
+    make_queue(&server.client(), "pull", json!({"rateLimit": limit, "visibilityTimeout": 600})).await;
+    publish_many(&server.client(), "push", RATE * (seconds + 4)).await;
+    publish_many(&server.client(), "pull", RATE * (seconds + 4)).await;
+
+    let measured = Duration::from_secs(seconds as u64);
+    let pulled = pull_for(&server, measured).await;
+    let pushed = sink.arrivals().into_iter().map(|arrival| arrival.at).collect();
+
+    for (way, mut times) in [("push", pushed), ("pull", pulled)] {
+        times.sort();
+        let fullest = fullest_window(&times);
+        let first = times[0];
+        let used = times.iter().filter(|at| **at - first < measured - Duration::from_secs(1)).count();
+        let share = used as f64 / (RATE * (seconds - 1)) as f64;
+        println!("rate, {way}: {} in all, {fullest} in the fullest window, {share:.3} of the limit used", times.len());
+        let most = RATE * WINDOW.as_secs() as usize * 101 / 100;
+        assert!(fullest <= most, "{way}: {fullest} within {WINDOW:?}");
+        assert!(share >= 0.85, "{way}: only {share:.3} of the limit is used");
+    }
+}
+
+/// Receives on all nodes for so long; says when each job came.
+async fn pull_for(server: &Server, time: Duration) -> Vec<Instant> {
+    let ends = Instant::now() + time;
+    let mut pullers = JoinSet::new();
+    for client in clients(server) {
+        pullers.spawn(async move {
+            let mut times = Vec::new();
+            while Instant::now() < ends {
+                let jobs = receive(&client, "pull", json!({"batch": 10, "wait": 1})).await;
+                times.extend(jobs.iter().map(|_| Instant::now()));
+            }
+            times
+        });
+    }
+    pullers.join_all().await.into_iter().flatten().collect()
+}
+
+/// The most that fall into any window. The times are in order.
+fn fullest_window(times: &[Instant]) -> usize {
+    let until = |start: Instant| times.partition_point(|at| *at < start + WINDOW);
+    times.iter().enumerate().map(|(index, start)| until(*start) - index).max().unwrap_or(0)
+}
+
+#[test]
+fn the_fullest_window_is_found() {
+    let start = Instant::now();
+    let at = |seconds: &[u64]| seconds.iter().map(|second| start + Duration::from_secs(*second)).collect::<Vec<_>>();
+
+    assert_eq!(fullest_window(&at(&[0, 1, 9, 10, 11, 12, 30])), 5);
+    assert_eq!(fullest_window(&at(&[])), 0);
+}
+
+// I-25: never more at once at the endpoint than the limit says, and the limit is made use of.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_concurrency_limit_holds_over_all_nodes_for_deliveries() {
+    let server = pushing(three_nodes()).start().await;
+    let sink = Sink::open(|arrival| Say::Slowly(Duration::from_millis(10 + arrival.number as u64 % 50), 200)).await;
+    make_queue(&server.client(), "work", json!({"webhookUrl": sink.url("/"), "concurrency": CONCURRENCY})).await;
+
+    let ids = publish_many(&server.client(), "work", volume(300, 10_000)).await;
+    drained(&server.client(), "work", DEADLINE).await;
+
+    println!("concurrency, deliveries: {} at once", sink.most_at_once());
+    assert_eq!((sink.count(), sink.most_at_once()), (ids.len(), CONCURRENCY));
+}
+
+/// How many hand-outs nobody has begun to end yet.
+#[derive(Default)]
+struct Held {
+    present: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Held {
+    fn take(&self) {
+        let present = self.present.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(present, Ordering::SeqCst);
+    }
+
+    fn give(&self) {
+        self.present.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+// I-25: a job that awaits its ack counts as running.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_concurrency_limit_holds_over_all_nodes_for_jobs_that_await_their_ack() {
+    let server = pushing(three_nodes()).start().await;
+    let held = Arc::new(Held::default());
+    let (take, mut taken) = unbounded_channel();
+    let counting = Arc::clone(&held);
+    let sink = Sink::open(move |arrival| {
+        counting.take();
+        let _ = take.send((arrival.job.clone(), arrival.lease.clone()));
+        Say::Status(200)
+    })
+    .await;
+    let settings = json!({"webhookUrl": sink.url("/"), "mode": "ack", "concurrency": CONCURRENCY, "ackTimeout": 600});
+    make_queue(&server.client(), "work", settings).await;
+    let ids = publish_many(&server.client(), "work", volume(200, 10_000)).await;
+
+    let nodes = clients(&server);
+    let mut acks = JoinSet::new();
+    for number in 0..ids.len() {
+        let (id, lease) = tokio::time::timeout(DEADLINE, taken.recv()).await.expect("deliveries go on").unwrap();
+        let (client, held) = (nodes[number % nodes.len()].clone(), Arc::clone(&held));
+        acks.spawn(async move {
+            // How long a worker takes; long enough for the limit to be reached.
+            tokio::time::sleep(Duration::from_millis(10 + number as u64 % 30)).await;
+            held.give();
+            settle(&client, &id, "ack", json!({"lease": lease})).await;
+        });
+    }
+    acks.join_all().await;
+
+    drained(&server.client(), "work", DEADLINE).await;
+    assert_eq!((sink.count(), held.most.load(Ordering::SeqCst)), (ids.len(), CONCURRENCY));
+}
+
+// I-25: the same for pullers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_concurrency_limit_holds_over_all_nodes_for_pullers() {
+    let server = pushing(three_nodes()).start().await;
+    let settings = json!({"concurrency": CONCURRENCY, "visibilityTimeout": 600});
+    make_queue(&server.client(), "work", settings).await;
+    let ids = publish_many(&server.client(), "work", volume(200, 10_000)).await;
+
+    let (held, done) = (Arc::new(Held::default()), Arc::new(Mutex::new(BTreeSet::new())));
+    let mut pullers = JoinSet::new();
+    for client in clients(&server).into_iter().cycle().take(12) {
+        pullers.spawn(pull_and_ack(client, Arc::clone(&held), Arc::clone(&done)));
+    }
+    wait::until_now("all jobs to be done", DEADLINE, || (done.lock().unwrap().len() == ids.len()).then_some(())).await;
+    pullers.abort_all();
+
+    assert_eq!(held.most.load(Ordering::SeqCst), CONCURRENCY);
+}
+
+async fn pull_and_ack(client: Client, held: Arc<Held>, done: Arc<Mutex<BTreeSet<String>>>) {
+    loop {
+        for job in receive(&client, "work", json!({"batch": 2, "wait": 1})).await {
+            held.take();
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            held.give();
+            settle(&client, &text(&job["id"]), "ack", json!({"lease": job["lease"]})).await;
+            assert!(done.lock().unwrap().insert(text(&job["id"])), "handed out twice");
+        }
+    }
+}
