@@ -98,6 +98,7 @@ pub(crate) async fn resume(call: Call) -> Result<Response, Problem> {
 
 async fn set_paused(call: &Call, paused: bool) -> Result<Response, Problem> {
     let name = call.tended_queue()?;
+    find(call, name).await?;
     call.engine.set_paused(namespace(call)?, name, paused).await?.ok_or_else(|| Problem::queue_not_found(name))?;
     let (queue, counts) = find(call, name).await.map_err(Problem::after_commit)?;
     Ok(shown(StatusCode::OK, &queue, &counts))
@@ -151,7 +152,15 @@ pub(crate) fn namespace(call: &Call) -> Result<NamespaceId, Problem> {
 }
 
 async fn find(call: &Call, name: &str) -> Result<(std::sync::Arc<Queue>, Counts), Problem> {
-    call.engine.store().queue(namespace(call)?, name).await?.ok_or_else(|| Problem::queue_not_found(name))
+    if let Some(found) = call.engine.store().queue(namespace(call)?, name).await? {
+        return Ok(found);
+    }
+    // Whoever asks for our queue of callbacks may want to set it up before the first one is made.
+    if name == CALLBACKS {
+        call.engine.make_callbacks_queue(namespace(call)?).await?;
+        return call.engine.store().queue(namespace(call)?, name).await?.ok_or_else(|| Problem::queue_not_found(name));
+    }
+    Err(Problem::queue_not_found(name))
 }
 
 /// The name in the URL must be one that can be made; a bad one is the sender's mistake, not a missing queue.

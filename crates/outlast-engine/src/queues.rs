@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use outlast_core::queue::CALLBACKS;
 use outlast_core::{NamespaceId, Queue, QueueSettings, Timestamp};
 use outlast_store::Error;
 use outlast_store::queues::{Expect, QueueDraft, SaveRefusal, Saved};
@@ -100,6 +101,13 @@ impl Engine {
             self.shared.push.look_at(&saved.queue);
         }
         Ok(saved)
+    }
+
+    /// The queue of callbacks is made by the first callback; this makes it before.
+    pub async fn make_callbacks_queue(&self, namespace: NamespaceId) -> Result<(), SecretError> {
+        let change = QueueChange { settings: QueueSettings::of_callbacks(), secret: None };
+        // Refused means that it is there.
+        self.save_queue(namespace, CALLBACKS, change, Expect::Absent).await.map(|_| ())
     }
 
     /// Puts a new secret in front; the one before it signs for `overlap` more. `None` when there is no such push queue.
