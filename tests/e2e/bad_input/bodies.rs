@@ -223,6 +223,7 @@ async fn fields_that_contradict_each_other_are_named() {
         ("/v1/queues", json!({"name": "x", "headers": {"webhook-id": "a"}}), "headers.webhook-id"),
         ("/v1/queues", json!({"name": "x", "headers": {"a b": "a"}}), "headers.a b"),
         ("/v1/queues", json!({"name": "x", "headers": {"a": "b\r\nc: d"}}), "headers.a"),
+        ("/v1/queues", json!({"name": "x", "headers": wide_headers()}), "headers"),
         ("/v1/keys", json!({"name": "x", "scopes": []}), "scopes"),
         ("/v1/keys", json!({"name": "x", "scopes": ["admin:mail"]}), "scopes[0]"),
     ] {
@@ -254,6 +255,11 @@ async fn fields_that_contradict_each_other_are_named() {
     }
 
     check(&scene, cases).await;
+}
+
+/// Each is short enough; together they are not.
+fn wide_headers() -> Value {
+    (0..9).map(|number| (format!("x-{number}"), json!("v".repeat(1000)))).collect::<serde_json::Map<_, _>>().into()
 }
 
 #[tokio::test(flavor = "multi_thread")]

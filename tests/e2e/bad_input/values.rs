@@ -182,11 +182,15 @@ pub(crate) fn accepted(kind: &Kind) -> Vec<String> {
             ["1970-01-01T00:00:00Z", "9999-12-30T00:00:00Z", "2026-11-15T20:37:00.123456789+02:00"].map(text).into()
         }
         Kind::Object(object) => accepted_objects(object.fields),
-        Kind::Map { entries, name_bytes, value_bytes } => vec!["{}".to_owned(), {
-            let place = |number: usize| format!("{number:0>name_bytes$}");
-            let entry = |number: usize| format!("{}:{}", text(&place(number)), text(&fill(*value_bytes)));
-            format!("{{{}}}", (0..*entries).map(entry).collect::<Vec<_>>().join(","))
-        }],
+        // Not all limits at once: some maps are bounded as a whole, too.
+        Kind::Map { entries, name_bytes, value_bytes } => {
+            let of = |entries: usize, name_bytes: usize, value_bytes: usize| {
+                let place = |number: usize| format!("{number:0>name_bytes$}");
+                let entry = |number: usize| format!("{}:{}", text(&place(number)), text(&fill(value_bytes)));
+                format!("{{{}}}", (0..entries).map(entry).collect::<Vec<_>>().join(","))
+            };
+            vec!["{}".to_owned(), of(*entries, 3, 3), of(2, *name_bytes, *value_bytes)]
+        }
         Kind::List { of, max } => {
             let entry = accepted(of).into_iter().next().unwrap_or_default();
             vec![format!("[{}]", vec![entry; (*max).min(1000)].join(","))]
