@@ -2,17 +2,20 @@
 //! an answer is bounded, and others are not harmed. (F23, F24, T04, T23)
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use outlast_engine::egress::{Egress, EgressSettings, HttpEgress, Incoming, SendError, SendPhase};
-use outlast_tests::responder::Responder;
+use outlast_tests::responder::{Responder, read_request};
+use tokio::io::AsyncWriteExt;
 
 use crate::hostile::{Hostile, KINDS};
 use crate::scene::{BODY_MAX, OK, allowing, egress, request, send};
 
-/// What a delivery to a hostile responder may take, and how much later the test may notice.
+/// What a delivery to a hostile responder may take, and how much later a busy machine may notice. Without a deadline most of
+/// them would never end.
 const TIMEOUT: Duration = Duration::from_millis(700);
-const SLACK: Duration = Duration::from_millis(800);
+const SLACK: Duration = Duration::from_millis(2500);
 
 async fn send_to(responder: &Responder, egress: &HttpEgress) -> (Result<Incoming, SendError>, Duration) {
     let mut outgoing = request(&responder.url("/"));
@@ -65,17 +68,19 @@ async fn deliveries_to_others_are_not_harmed_meanwhile() {
         }
         hostile.push(responder);
     }
-    let mut slowest = Duration::ZERO;
+    let mut took = Vec::new();
     for _ in 0..200 {
         let began = Instant::now();
         assert_eq!(send(&egress, &healthy.url("/")).await.unwrap().status, 200);
-        slowest = slowest.max(began.elapsed());
+        took.push(began.elapsed());
     }
 
     while let Some(took) = sending.join_next().await {
         assert!(took.unwrap() < TIMEOUT + SLACK * 2);
     }
-    assert!(slowest < SLACK, "a healthy delivery took {slowest:?}");
+    // Whoever waits for a hostile one waits for its timeout. The machine itself is busy, too, so the one in the middle counts.
+    took.sort_unstable();
+    assert!(took[100] < TIMEOUT / 4, "healthy deliveries took {:?} and at most {:?}", took[100], took[199]);
     assert!(hostile.iter().all(|responder| responder.seen.connections() >= 5), "the hostile ones were called");
 }
 
@@ -151,23 +156,36 @@ async fn a_host_that_refuses_the_connection_is_said_to_have_done_so() {
     assert_eq!((error.phase, &*error.message), (SendPhase::Connect, "the host refused the connection"));
 }
 
+/// How many of 30 requests were at a slow host at once.
+async fn at_once(cap: usize) -> usize {
+    let (present, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let reported = Arc::clone(&most);
+    let responder = Responder::handling("127.0.0.2:0", move |mut stream, _| {
+        let (present, most) = (Arc::clone(&present), Arc::clone(&most));
+        async move {
+            while read_request(&mut stream).await.is_some() {
+                most.fetch_max(present.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                // A slow host; nobody waits for this but the request.
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                present.fetch_sub(1, Ordering::SeqCst);
+                let _ = stream.write_all(OK.as_bytes()).await;
+            }
+        }
+    })
+    .await;
+    let egress = Arc::new(egress(EgressSettings { per_host_concurrency: cap, ..allowing(&["127.0.0.2"]) }));
+    let mut sending = tokio::task::JoinSet::new();
+    for _ in 0..30 {
+        let (egress, url) = (Arc::clone(&egress), responder.url("/"));
+        sending.spawn(async move { assert_eq!(send(&egress, &url).await.unwrap().status, 200) });
+    }
+    sending.join_all().await;
+    reported.load(Ordering::SeqCst)
+}
+
 // (T06, one node)
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_requests_than_the_cap_are_at_one_host_at_once() {
-    let responder = Hostile::Silent.start().await;
-    let egress = Arc::new(egress(EgressSettings { per_host_concurrency: 3, ..allowing(&["127.0.0.2"]) }));
-    let mut sending = tokio::task::JoinSet::new();
-    for _ in 0..10 {
-        let (egress, url) = (Arc::clone(&egress), responder.url("/"));
-        sending.spawn(async move {
-            let mut outgoing = request(&url);
-            outgoing.timeout = TIMEOUT;
-            egress.send(outgoing).await.unwrap_err().phase
-        });
-    }
-    let phases = sending.join_all().await;
-
-    let waited = phases.iter().filter(|phase| **phase == SendPhase::Wait).count();
-    assert_eq!(responder.seen.connections() + waited, 10, "{phases:?}");
-    assert!(waited >= 4, "three at once, and those that got a turn at the very end: {phases:?}");
+    assert_eq!(at_once(3).await, 3);
+    assert!(at_once(30).await > 3, "the control: without the cap there are more");
 }

@@ -8,7 +8,7 @@ use outlast_engine::egress::{Egress, EgressSettings, HttpEgress, SendPhase};
 use outlast_tests::dns::{NameServer, Question, Record, Reply, addresses, record};
 use outlast_tests::responder::Responder;
 
-use crate::scene::{OK_AND_CLOSE, allowing, egress, request, send};
+use crate::scene::{OK, OK_AND_CLOSE, allowing, egress, request, send};
 use crate::traps::Traps;
 
 const PUBLIC: &str = "127.0.0.2";
@@ -24,8 +24,7 @@ struct Scene {
 
 impl Scene {
     async fn start() -> Scene {
-        let public = Responder::answering(&format!("{PUBLIC}:0"), OK_AND_CLOSE).await;
-        let traps = Traps::on_port(&["127.0.0.1", PRIVATE, "127.9.9.9", "[::1]"], public.address.port()).await;
+        let (public, traps) = Traps::beside(PUBLIC, OK_AND_CLOSE, &["127.0.0.1", PRIVATE, "127.9.9.9", "[::1]"]).await;
         Scene { public, traps }
     }
 
@@ -142,8 +141,7 @@ async fn the_same_answers_reach_the_traps_where_they_are_allowed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pooled_connection_is_kept_and_a_new_one_is_checked_again() {
-    let public = Responder::answering(&format!("{PUBLIC}:0"), crate::scene::OK).await;
-    let traps = Traps::on_port(&[PRIVATE], public.address.port()).await;
+    let (public, traps) = Traps::beside(PUBLIC, OK, &[PRIVATE]).await;
     let is_turned = Arc::new(AtomicBool::new(false));
     let turned = Arc::clone(&is_turned);
     let server =
@@ -200,7 +198,7 @@ async fn a_resolver_that_is_down_is_told_from_a_name_that_does_not_exist() {
         let error = send(&egress(settings), &scene.url()).await.unwrap_err();
 
         assert_eq!((error.phase, error.is_resolver_outage()), (SendPhase::Resolve, is_outage), "{name}: {error}");
-        assert!(began.elapsed() < Duration::from_millis(3500), "{name}: {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(6), "{name}: {:?}", began.elapsed());
     }
     assert_eq!((scene.public.seen.connections(), scene.traps.connections()), (0, 0));
 }
@@ -216,7 +214,7 @@ async fn a_silent_resolver_costs_no_more_than_the_requests_own_timeout() {
     let error = egress.send(outgoing).await.unwrap_err();
 
     assert_eq!(error.phase, SendPhase::Resolve);
-    assert!(began.elapsed() < Duration::from_millis(800), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     assert!(!silent.asked().is_empty(), "it was asked");
 }
 

@@ -9,7 +9,7 @@ use crate::traps::Traps;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_that_point_elsewhere_are_answers_and_are_not_followed() {
-    let traps = Traps::anywhere(&["127.0.0.3"]).await;
+    let traps = Traps::set(&["127.0.0.3"]).await;
     let elsewhere = format!("http://127.0.0.3:{}/", traps.port());
     // Everything is allowed: what keeps us away is that nothing is followed.
     let egress = egress(allowing(&["127.0.0.2", "127.0.0.3"]));
@@ -50,7 +50,7 @@ async fn answers_that_point_elsewhere_are_answers_and_are_not_followed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn proxies_of_the_environment_are_not_used() {
-    let proxy = Traps::anywhere(&["127.0.0.3"]).await;
+    let proxy = Traps::set(&["127.0.0.3"]).await;
     let responder = Responder::answering("127.0.0.2:0", OK).await;
     let environment = |command: &mut Command| {
         let place = format!("http://127.0.0.3:{}", proxy.port());

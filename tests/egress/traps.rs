@@ -1,25 +1,24 @@
 //! Listeners that nobody may reach: they count connections, and answer so that whoever gets through is noticed as well.
 
-use outlast_tests::responder::Responder;
+use outlast_tests::responder::{Responder, on_one_port};
 
 use crate::scene::OK_AND_CLOSE;
 
 pub struct Traps(pub Vec<Responder>);
 
 impl Traps {
-    pub async fn on_port(addresses: &[&str], port: u16) -> Traps {
-        let mut traps = Vec::new();
-        for address in addresses {
-            traps.push(Responder::answering(&format!("{address}:{port}"), OK_AND_CLOSE).await);
-        }
-        Traps(traps)
+    /// All on one port.
+    pub async fn set(hosts: &[&str]) -> Traps {
+        let listeners = on_one_port(hosts).await;
+        Traps(listeners.into_iter().map(|listener| Responder::answering_on(listener, OK_AND_CLOSE)).collect())
     }
 
-    /// All on one port that was free on the first of the addresses.
-    pub async fn anywhere(addresses: &[&str]) -> Traps {
-        let first = Responder::answering(&format!("{}:0", addresses[0]), OK_AND_CLOSE).await;
-        let Traps(rest) = Traps::on_port(&addresses[1..], first.address.port()).await;
-        Traps([first].into_iter().chain(rest).collect())
+    /// On the same port as somebody who may be reached, whose answer is given.
+    pub async fn beside(host: &str, answer: &str, hosts: &[&str]) -> (Responder, Traps) {
+        let mut listeners = on_one_port(&[&[host], hosts].concat()).await;
+        let reachable = Responder::answering_on(listeners.remove(0), answer);
+        let traps = listeners.into_iter().map(|listener| Responder::answering_on(listener, OK_AND_CLOSE));
+        (reachable, Traps(traps.collect()))
     }
 
     pub fn port(&self) -> u16 {

@@ -92,7 +92,7 @@ async fn closed(port: u16) -> (HttpEgress, NameServer) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_hostile_url_reaches_a_listener() {
-    let traps = Traps::anywhere(&TRAPPED).await;
+    let traps = Traps::set(&TRAPPED).await;
     let (egress, _server) = closed(traps.port()).await;
     let urls = corpus(traps.port());
     let mut refused_early = 0;
@@ -111,7 +111,7 @@ async fn no_hostile_url_reaches_a_listener() {
 // The control: the listeners are there and are reached by the same URLs where the operator allows it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_urls_reach_the_listeners_where_they_are_allowed() {
-    let traps = Traps::anywhere(&TRAPPED).await;
+    let traps = Traps::set(&TRAPPED).await;
     let server = NameServer::start(0, |_| addresses(&["127.0.0.1"])).await;
     let egress = egress(EgressSettings {
         allow_private_targets: vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()],
@@ -135,7 +135,7 @@ async fn the_same_urls_reach_the_listeners_where_they_are_allowed() {
 // (T05) Nothing can be learnt about a blocked port: open or closed, known or unknown, the answer is one.
 #[tokio::test(flavor = "multi_thread")]
 async fn blocked_destinations_look_alike_whether_something_listens_or_not() {
-    let traps = Traps::anywhere(&["127.0.0.1"]).await;
+    let traps = Traps::set(&["127.0.0.1"]).await;
     let (egress, _server) = closed(traps.port()).await;
     let mut texts = BTreeSet::new();
     for url in [
@@ -157,8 +157,8 @@ async fn blocked_destinations_look_alike_whether_something_listens_or_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn our_own_listeners_are_not_called_also_where_loopback_is_allowed() {
-    let own = Traps::anywhere(&["127.0.0.1", "[::1]"]).await;
-    let other = Traps::anywhere(&["127.0.0.1"]).await;
+    let own = Traps::set(&["127.0.0.1", "[::1]"]).await;
+    let other = Traps::set(&["127.0.0.1"]).await;
     let server = NameServer::start(0, |_| addresses(&["127.0.0.1"])).await;
     let egress = egress(EgressSettings {
         own: vec![format!("0.0.0.0:{}", own.port()).parse().unwrap()],

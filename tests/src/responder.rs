@@ -10,6 +10,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
+/// A port may be taken on one of the addresses, by a connection of some other test.
+const PORTS_TRIED_MAX: usize = 50;
+
 type Handler = dyn Fn(TcpStream, Arc<Seen>) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync;
 
 pub struct Responder {
@@ -59,8 +62,13 @@ impl Seen {
 impl Responder {
     /// Answers every request on every connection with the same bytes.
     pub async fn answering(address: &str, answer: impl Into<Vec<u8>>) -> Responder {
+        Responder::answering_on(bind(address).await, answer)
+    }
+
+    /// The same on a listener that is bound.
+    pub fn answering_on(listener: TcpListener, answer: impl Into<Vec<u8>>) -> Responder {
         let answer: Arc<[u8]> = answer.into().into();
-        Responder::handling(address, move |mut stream, seen| {
+        Responder::handling_on(listener, move |mut stream, seen| {
             let answer = Arc::clone(&answer);
             async move {
                 while let Some(request) = read_request(&mut stream).await {
@@ -71,7 +79,6 @@ impl Responder {
                 }
             }
         })
-        .await
     }
 
     /// Hands each connection over; it is closed when the future ends.
@@ -80,7 +87,14 @@ impl Responder {
         F: Fn(TcpStream, Arc<Seen>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = ()> + Send + 'static,
     {
-        let listener = TcpListener::bind(address).await.unwrap_or_else(|error| panic!("{address}: {error}"));
+        Responder::handling_on(bind(address).await, handler)
+    }
+
+    fn handling_on<F, Fut>(listener: TcpListener, handler: F) -> Responder
+    where
+        F: Fn(TcpStream, Arc<Seen>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
         let address = listener.local_addr().expect("it is bound");
         let seen = Arc::new(Seen::default());
         let handler: Arc<Handler> = Arc::new(move |stream, seen| Box::pin(handler(stream, seen)));
@@ -98,6 +112,28 @@ impl Drop for Responder {
         // The connections are tasks of the accept loop's set and go with it.
         self.accepting.abort();
     }
+}
+
+async fn bind(address: &str) -> TcpListener {
+    TcpListener::bind(address).await.unwrap_or_else(|error| panic!("{address}: {error}"))
+}
+
+/// Listeners on one port of several addresses, which is free on all of them.
+pub async fn on_one_port(hosts: &[&str]) -> Vec<TcpListener> {
+    for _ in 0..PORTS_TRIED_MAX {
+        let first = bind(&format!("{}:0", hosts[0])).await;
+        let port = first.local_addr().expect("it is bound").port();
+        let mut listeners = vec![first];
+        for host in &hosts[1..] {
+            if let Ok(listener) = TcpListener::bind(format!("{host}:{port}")).await {
+                listeners.push(listener);
+            }
+        }
+        if listeners.len() == hosts.len() {
+            return listeners;
+        }
+    }
+    panic!("no port was free on all of {hosts:?}")
 }
 
 async fn accept(listener: TcpListener, seen: Arc<Seen>, handler: Arc<Handler>) {

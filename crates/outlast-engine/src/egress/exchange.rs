@@ -98,9 +98,7 @@ impl Connection {
     async fn head(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Chunks>> {
         let mut answer = pin!(self.sender.send_request(request));
         poll_fn(|cx| {
-            if !self.is_closed {
-                self.is_closed = Pin::new(&mut self.driver).poll(cx).is_ready();
-            }
+            self.drive(cx);
             answer.as_mut().poll(cx)
         })
         .await

@@ -67,7 +67,7 @@ impl Resolver {
     }
 
     async fn look_up(&self, name: &str, port: u16, deadline: Instant) -> Result<Vec<SocketAddr>, SendError> {
-        let mut name = Name::from_utf8(name).map_err(|_| not_found())?;
+        let mut name = Name::from_ascii(name).map_err(|_| not_found())?;
         name.set_fqdn(!self.uses_search_list);
         let found = match timeout_at(deadline, self.inner.lookup_ip(name)).await {
             Ok(Ok(found)) => found,
