@@ -178,7 +178,10 @@ impl Drop for PushLoad {
 pub(crate) async fn drained(client: &Client, queue: &str, deadline: Duration) {
     wait::until(&format!("the end of all jobs of {queue}"), deadline, async || {
         let queue = client.get(&format!("/v1/queues/{queue}")).await.ok()?;
-        let open: u64 = ["pending", "queued", "running"].map(|state| queue.body["counts"][state].as_u64()).into_iter().sum::<Option<u64>>()?;
+        let open: u64 = ["pending", "queued", "running"]
+            .map(|state| queue.body["counts"][state].as_u64())
+            .into_iter()
+            .sum::<Option<u64>>()?;
         (open == 0).then_some(())
     })
     .await;
@@ -226,7 +229,13 @@ impl Shared {
         lock(&self.client).clone()
     }
 
-    async fn publish(self: Arc<Shared>, number: u64, mut chance: Chance, callback: String, pause: Duration) -> Vec<String> {
+    async fn publish(
+        self: Arc<Shared>,
+        number: u64,
+        mut chance: Chance,
+        callback: String,
+        pause: Duration,
+    ) -> Vec<String> {
         let mut published = Vec::new();
         for count in 0.. {
             if self.stopped.load(Ordering::SeqCst) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_engine::egress::{Egress, SendPhase};
+use outlast_engine::egress::{Egress, Outgoing, SendPhase};
 use outlast_tests::responder::{Responder, read_request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -91,9 +91,23 @@ async fn a_request_on_a_used_connection_that_breaks_is_not_repeated() {
         assert_eq!(send(&egress, &responder.url("/")).await.unwrap().status, 200);
         let error = send(&egress, &responder.url("/")).await.unwrap_err();
         assert_eq!(error.phase, SendPhase::FirstByte, "{error}");
+        assert!(error.broke_used_connection());
     }
 
     assert_eq!((responder.seen.connections(), responder.seen.requests().len()), (5, 10));
+}
+
+#[tokio::test]
+async fn a_request_that_asks_for_a_fresh_connection_gets_one() {
+    let responder = closing_at_the_second().await;
+    let egress = egress(allowing(&["127.0.0.2"]));
+
+    for _ in 0..5 {
+        let outgoing = Outgoing { fresh: true, ..request(&responder.url("/")) };
+        assert_eq!(egress.send(outgoing).await.unwrap().status, 200);
+    }
+
+    assert_eq!(responder.seen.connections(), 5);
 }
 
 #[tokio::test]
@@ -108,6 +122,7 @@ async fn a_request_on_a_fresh_connection_that_breaks_is_not_repeated() {
     let error = send(&egress(allowing(&["127.0.0.2"])), &responder.url("/")).await.unwrap_err();
 
     assert_eq!(error.phase, SendPhase::FirstByte, "{error}");
+    assert!(!error.broke_used_connection());
     assert_eq!((responder.seen.connections(), responder.seen.requests().len()), (1, 1));
 }
 

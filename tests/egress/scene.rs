@@ -29,6 +29,7 @@ pub fn request(url: &str) -> Outgoing {
         headers: http::HeaderMap::new(),
         body: bytes::Bytes::from_static(b"{\"hello\":\"world\"}"),
         timeout: TIMEOUT,
+        fresh: false,
         body_max: BODY_MAX,
     }
 }

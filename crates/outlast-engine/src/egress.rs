@@ -46,6 +46,8 @@ pub struct Outgoing {
     pub body: Bytes,
     /// From the call to the last byte of the answer.
     pub timeout: Duration,
+    /// Not on a connection that was used before.
+    pub fresh: bool,
     /// Of the answer's body so many bytes are kept; where there are more, the connection is dropped.
     pub body_max: usize,
 }
@@ -68,6 +70,7 @@ pub struct SendError {
     /// For the owner of the job: what happened, in plain words. The same for all that is blocked.
     pub message: Box<str>,
     is_resolver_outage: bool,
+    broke_used_connection: bool,
 }
 
 /// How far a request came.
@@ -106,7 +109,7 @@ impl SendPhase {
 
 impl SendError {
     pub fn new(phase: SendPhase, message: impl Into<Box<str>>) -> SendError {
-        SendError { phase, message: message.into(), is_resolver_outage: false }
+        SendError { phase, message: message.into(), is_resolver_outage: false, broke_used_connection: false }
     }
 
     /// One text for everything that is blocked, so that nothing can be learnt from it about what is there.
@@ -117,6 +120,16 @@ impl SendError {
     /// The name server gave no answer at all, about no fault of the destination's.
     pub fn resolver_outage(message: impl Into<Box<str>>) -> SendError {
         SendError { is_resolver_outage: true, ..SendError::new(SendPhase::Resolve, message) }
+    }
+
+    /// The request went out on a connection that had been used before, and that broke without a word. The other side may
+    /// just have closed it for being idle; or it has read the request and died of it. Nobody can tell.
+    pub fn broke_used_connection(&self) -> bool {
+        self.broke_used_connection
+    }
+
+    pub(crate) fn on_used_connection(self) -> SendError {
+        SendError { broke_used_connection: true, ..self }
     }
 
     /// Our own resolver is down, as opposed to a name that does not exist.

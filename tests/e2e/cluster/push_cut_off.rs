@@ -66,8 +66,11 @@ async fn nothing_is_sent_while_the_commit_of_its_attempt_is_held_up() {
 
     drained(&client, "work", DEADLINE).await;
     ids.extend(batch["jobs"].as_array().unwrap().iter().map(|job| job["id"].as_str().unwrap().to_owned()));
-    let account =
-        deliveries::Account { jobs: deliveries::read(&client, &ids).await, deliveries: sink.arrivals(), ..Default::default() };
+    let account = deliveries::Account {
+        jobs: deliveries::read(&client, &ids).await,
+        deliveries: sink.arrivals(),
+        ..Default::default()
+    };
     assert_sound("commits held", &account);
     assert!(proxy.connections_cut() > 0, "the cut was felt");
 }
@@ -143,7 +146,8 @@ async fn another_node_delivers_again_after_a_long_cut() {
     let (proxy, launch) = behind_a_proxy(2).await;
     let server = launch.start().await;
     let sink = Sink::open(|_| Say::Slowly(Duration::from_millis(500), 200)).await;
-    let settings = json!({"webhookUrl": sink.url("/"), "webhookTimeout": 1, "backoff": {"type": "fixed", "delay": 0.1}});
+    let settings =
+        json!({"webhookUrl": sink.url("/"), "webhookTimeout": 1, "backoff": {"type": "fixed", "delay": 0.1}});
     make_queue(&server.client(), "work", settings).await;
     // Only one node is awake, so this one delivers.
     server.nodes[1].freeze().await;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use outlast_tests::chance::{seed, volume, Chance};
+use outlast_tests::chance::{Chance, seed, volume};
 use outlast_tests::deliveries;
 use outlast_tests::postgres::Postgres;
 use outlast_tests::redis::Redis;
@@ -30,7 +30,8 @@ async fn others_take_over_the_deliveries_of_a_killed_node_in_time() {
         _ => Say::Status(200),
     })
     .await;
-    let settings = json!({"webhookUrl": sink.url("/"), "webhookTimeout": 1, "backoff": {"type": "fixed", "delay": 0.1}});
+    let settings =
+        json!({"webhookUrl": sink.url("/"), "webhookTimeout": 1, "backoff": {"type": "fixed", "delay": 0.1}});
     make_queue(&server.client(), "work", settings).await;
     // Only one node is awake, so this one delivers.
     for node in &server.nodes[1..] {
@@ -53,7 +54,8 @@ async fn others_take_over_the_deliveries_of_a_killed_node_in_time() {
     let arrivals = sink.arrivals();
     let mut latest = Duration::ZERO;
     for first in &arrivals[..sent] {
-        let again = arrivals.iter().find(|other| other.job == first.job && other.attempt == 2).expect("delivered again");
+        let again =
+            arrivals.iter().find(|other| other.job == first.job && other.attempt == 2).expect("delivered again");
         latest = latest.max(again.at - first.at);
     }
     println!("node death: {sent} taken over, the last {latest:?} after its first delivery");

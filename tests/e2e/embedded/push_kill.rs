@@ -23,7 +23,8 @@ const CONTROL_CYCLES_MAX: usize = 60;
 async fn every_job_ends_delivered_or_failed_with_evidence_under_kill_9() {
     let seed = seed("K9 push");
     for block in 0..volume(1, 400) {
-        let account = kill_again_and_again(pushing(Launch::embedded()), seed.wrapping_add(block as u64), CYCLES_PER_BLOCK).await;
+        let account =
+            kill_again_and_again(pushing(Launch::embedded()), seed.wrapping_add(block as u64), CYCLES_PER_BLOCK).await;
 
         assert_sound("K9 push", &account);
         let endings = endings(&account);
@@ -31,7 +32,11 @@ async fn every_job_ends_delivered_or_failed_with_evidence_under_kill_9() {
             assert!(endings.contains_key(ending), "no attempt ended as {ending}: {endings:?}");
         }
         assert!(account.jobs.len() >= 10 * CYCLES_PER_BLOCK, "too few jobs to mean anything");
-        println!("K9 push: {} delivered again after a 200, {} callbacks told again", repeated(&account), retold(&account));
+        println!(
+            "K9 push: {} delivered again after a 200, {} callbacks told again",
+            repeated(&account),
+            retold(&account)
+        );
     }
 }
 

@@ -85,6 +85,7 @@ fn outgoing(options: &Options) -> Outgoing {
         headers: http::HeaderMap::new(),
         body: Bytes::from_static(b"{}"),
         timeout: options.timeout,
+        fresh: false,
         body_max: options.body_max,
     }
 }

@@ -23,7 +23,13 @@ fn arrival(attempt: u64, answered: Option<u16>) -> Arrival {
 
 fn callback() -> Arrival {
     let body = json!({"id": ID, "queue": "work", "status": "succeeded", "run": 1, "finishedAt": "then"});
-    Arrival { path: "/callback".to_owned(), lease: String::new(), webhook_id: "c".to_owned(), body, ..arrival(0, Some(200)) }
+    Arrival {
+        path: "/callback".to_owned(),
+        lease: String::new(),
+        webhook_id: "c".to_owned(),
+        body,
+        ..arrival(0, Some(200))
+    }
 }
 
 /// A job that was delivered at the second attempt: the server died in the first.

@@ -93,12 +93,14 @@ impl Egress for HttpEgress {
         let target = self.target(&request.url).map_err(|_| SendError::blocked())?;
         let _turn = self.caps.enter(&target.origin.place, deadline).await?;
         let bounds = Bounds { deadline, first_byte: self.deadlines.first_byte, body_max: request.body_max };
-        if let Some(connection) = self.pool.take(&target.origin) {
+        let used = if request.fresh { None } else { self.pool.take(&target.origin) };
+        if let Some(connection) = used {
             match self.exchange(connection, &target, &request, bounds).await {
                 // The other side closed a connection that was idle, and nothing has left: that is no failed request.
                 // What may have been read is never repeated here, since the endpoint would see more requests than the
                 // job has attempts.
                 Err(NoAnswer { is_stale: true, .. }) => {}
+                Err(NoAnswer { is_silent: true, error, .. }) => return Err(error.on_used_connection()),
                 other => return other.map_err(|no_answer| no_answer.error),
             }
         }

@@ -42,6 +42,8 @@ pub(super) struct NoAnswer {
     /// The connection was gone before anything went out on it: one that had been idle may just have been closed by the
     /// other side, and the request can be made on another. Once a byte has left, the endpoint may have had all of it.
     pub is_stale: bool,
+    /// It broke without a word.
+    pub is_silent: bool,
 }
 
 /// What bounds an exchange.
@@ -170,7 +172,7 @@ impl Connection {
             SendPhase::Head => "the answer's head was not complete in time",
             _ => "no answer in time",
         };
-        NoAnswer { error: SendError::new(phase, message), is_stale: false }
+        NoAnswer { error: SendError::new(phase, message), is_stale: false, is_silent: false }
     }
 
     fn no_answer(&mut self, error: &hyper::Error, length: u64) -> NoAnswer {
@@ -183,7 +185,9 @@ impl Connection {
         } else {
             "the connection broke before the answer was there"
         };
-        NoAnswer { error: SendError::new(phase, message), is_stale: self.meter.sent() == 0 && self.meter.received() == 0 }
+        let is_silent = self.meter.received() == 0;
+        let is_stale = is_silent && self.meter.sent() == 0;
+        NoAnswer { error: SendError::new(phase, message), is_stale, is_silent }
     }
 
     fn phase(&self, length: u64) -> SendPhase {

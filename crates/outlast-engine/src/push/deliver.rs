@@ -24,6 +24,9 @@ const RESULT_BYTES_MAX: usize = 256 * 1024;
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 const EXCERPT_BYTES_MAX: usize = outlast_core::event::EXCERPT_BYTES_MAX;
 
+/// The endpoint may have closed an idle connection in the moment we used it. That costs no attempt; the next try goes over a
+/// fresh connection, and what breaks there is charged.
+const USED_CONNECTION_BROKE: &str = "the connection, which had been used before, was closed without an answer";
 /// After our own resolver failed, or a host had no turn to give, which is no fault of the endpoint's.
 const OWN_TROUBLE_PAUSE: Duration = Duration::from_secs(5);
 const STORE_PAUSE_FIRST: Duration = Duration::from_millis(50);
@@ -83,6 +86,7 @@ impl Engine {
             url: Arc::clone(&target.url),
             body,
             timeout: queue.settings.webhook_timeout,
+            fresh: job.last_error.as_deref() == Some(USED_CONNECTION_BROKE),
             body_max: if queue.settings.mode == Mode::Standard { RESULT_BYTES_MAX } else { ANSWER_BYTES_MAX },
         };
         match self.shared.egress.send(request).await {
@@ -127,6 +131,15 @@ impl Engine {
     fn unanswered(&self, delivery: &Delivery, target: &Target, error: &SendError) -> Ended {
         let evidence =
             Evidence { error: Some(format!("{}: {error}", error.phase.as_str()).into()), ..Evidence::default() };
+        let (job, queue) = (&delivery.job, &delivery.endpoint.queue);
+        if error.broke_used_connection() && job.deferrals < job.max_deferrals(queue) {
+            let outcome = Outcome::Defer {
+                retry_after: Some(Duration::ZERO),
+                scope: Some(Scope::Job),
+                cause: Cause::Backpressure,
+            };
+            return Ended { command: End::Report(outcome), evidence: said(USED_CONNECTION_BROKE) };
+        }
         if error.is_resolver_outage() || error.phase == SendPhase::Wait {
             let outcome = Outcome::Defer {
                 retry_after: Some(OWN_TROUBLE_PAUSE),
