@@ -118,3 +118,54 @@ fn explain_tls(error: &io::Error) -> String {
         None => "the connection broke during the TLS handshake".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::net::TcpListener;
+
+    use super::super::settings::EgressSettings;
+    use super::*;
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(5)
+    }
+
+    fn guard(allowed: &[&str]) -> Guard {
+        let allow_private_targets = allowed.iter().map(|block| block.parse().unwrap()).collect();
+        Guard::new(&EgressSettings { allow_private_targets, ..EgressSettings::default() })
+    }
+
+    async fn listener() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+
+    // (T02) Whatever came before, a connection whose far end is not allowed is dropped before a byte is sent.
+    #[tokio::test]
+    async fn the_far_end_is_checked_once_more() {
+        let (_listener, address) = listener().await;
+
+        let refused = connect(&[address], &guard(&[]), soon()).await.unwrap_err();
+
+        assert_eq!(refused.phase, SendPhase::Blocked);
+        connect(&[address], &guard(&["127.0.0.1/32"]), soon()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn addresses_are_tried_in_turn_and_only_so_many() {
+        let (_listener, open) = listener().await;
+        let (gone, closed) = listener().await;
+        drop(gone);
+        let guard = guard(&["127.0.0.1/32"]);
+
+        connect(&[closed, closed, open], &guard, soon()).await.unwrap();
+        let refused = connect(&[closed], &guard, soon()).await.unwrap_err();
+        let too_late = connect(&[&[closed; ADDRESSES_TRIED_MAX][..], &[open]].concat(), &guard, soon()).await;
+
+        assert_eq!((refused.phase, &*refused.message), (SendPhase::Connect, "the host refused the connection"));
+        assert!(too_late.is_err());
+    }
+}

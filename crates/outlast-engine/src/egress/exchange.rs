@@ -24,7 +24,6 @@ use super::{Incoming, SendError, SendPhase};
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 /// A body of unknown length starts with this much room and doubles it as it grows.
 const BODY_BYTES_FIRST: usize = 4 * 1024;
-
 /// A body in pieces of a byte costs a thousand times what its bytes would.
 const BODY_PIECES_MAX: usize = 4096;
 
@@ -110,7 +109,6 @@ impl Connection {
     async fn body(&mut self, chunks: Chunks, bounds: Bounds) -> (Bytes, bool) {
         let known = chunks.size_hint().exact().and_then(|length| usize::try_from(length).ok());
         if known == Some(0) {
-            self.drive(&mut Context::from_waker(Waker::noop()));
             return (Bytes::new(), false);
         }
         let room = known.unwrap_or(BODY_BYTES_FIRST).min(bounds.body_max);
@@ -149,9 +147,6 @@ impl Connection {
         cx: &mut Context<'_>,
     ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
         if let Poll::Ready(frame) = chunks.as_mut().poll_frame(cx) {
-            if frame.is_none() {
-                self.drive(cx);
-            }
             return Poll::Ready(frame);
         }
         self.drive(cx);
