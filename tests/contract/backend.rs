@@ -44,6 +44,9 @@ pub trait Backend: Send + Sync {
         true
     }
 
+    /// Runs statements on a place that no store has open, as an older program would have.
+    fn run(&self, statements: &str);
+
     /// Makes the row of the oldest job unreadable and tells how many rows it changed. The store must be closed.
     fn damage_first_row(&self) -> usize {
         0
@@ -78,6 +81,10 @@ impl Backend for Model {
     async fn open(&self) -> Arc<dyn JobStore> {
         Arc::new(self.0.open())
     }
+
+    fn run(&self, _: &str) {
+        panic!("the model has no tables");
+    }
 }
 
 pub struct Sqlite {
@@ -95,6 +102,10 @@ impl Sqlite {
                 opened => return opened.expect("the store opens"),
             }
         }
+    }
+
+    fn connect(&self) -> rusqlite::Connection {
+        rusqlite::Connection::open(self.directory.path().join("outlast.db")).expect("the file opens")
     }
 
     fn options(&self) -> Options {
@@ -126,11 +137,14 @@ impl Backend for Sqlite {
         store.verify().await.expect("the index can be read")
     }
 
+    fn run(&self, statements: &str) {
+        self.connect().execute_batch(statements).expect("the statements are sound");
+    }
+
     /// With a reason that does not exist.
     fn damage_first_row(&self) -> usize {
-        let connection = rusqlite::Connection::open(self.directory.path().join("outlast.db")).expect("the file opens");
         let damage = "UPDATE job SET lease = x'00', last_how = 99, detail = 77 WHERE seq = (SELECT min(seq) FROM job)";
-        connection.execute(damage, []).expect("the row is written")
+        self.connect().execute(damage, []).expect("the row is written")
     }
 }
 
@@ -166,6 +180,10 @@ impl Backend for Postgres {
     async fn verify(&self) -> bool {
         let store = self.opened.lock().await.clone().expect("a store is open");
         store.verify().await.expect("the tables can be read")
+    }
+
+    fn run(&self, statements: &str) {
+        self.database.psql(statements);
     }
 
     /// With a state of no bytes.

@@ -4,7 +4,9 @@
 pub mod publish;
 pub mod claims;
 pub mod gate;
+pub mod rate;
 pub mod reports;
+pub mod callbacks;
 pub mod together;
 pub mod alarms;
 pub mod lists;
@@ -56,6 +58,13 @@ macro_rules! contract {
                 gate::a_probe_whose_lease_runs_out_is_not_waited_for,
                 gate::a_probe_that_is_deleted_leaves_its_place_to_another,
                 gate::a_probe_counts_as_running,
+                gate::an_open_circuit_is_tried_again_after_ever_longer_waits,
+                rate::a_claim_gets_what_the_rate_lets_through_and_hears_when_there_is_more,
+                rate::no_window_holds_more_hand_outs_than_the_rate_allows,
+                rate::racing_claims_together_get_what_the_rate_lets_through,
+                rate::a_job_that_comes_back_has_used_the_rate,
+                rate::a_job_whose_time_is_over_does_not_use_the_rate,
+                rate::a_rate_that_is_lifted_holds_nothing_back,
                 reports::each_outcome_leads_to_its_state,
                 reports::a_lease_that_is_not_the_present_one_changes_nothing,
                 reports::a_repeated_report_is_told_so_and_a_different_one_refused,
@@ -69,11 +78,20 @@ macro_rules! contract {
                 reports::an_uploaded_result_survives_the_loss_of_its_lease,
                 reports::a_job_that_is_never_answered_ends_as_a_dead_letter,
                 reports::a_delivery_that_died_with_its_server_is_charged,
+                reports::deliveries_under_way_are_named_to_the_next_process_unless_others_may_make_them,
                 reports::a_replay_opens_a_new_run,
                 together::a_claim_beside_a_deferral_finds_the_queue_held,
                 together::a_claim_beside_a_cancel_gets_the_job_behind_it,
                 together::a_job_handed_out_beside_a_refused_command_has_its_payload,
                 together::claims_that_come_too_late_need_not_look_again,
+                callbacks::each_way_to_end_is_told_once,
+                callbacks::a_callback_says_how_its_job_ended,
+                callbacks::each_run_of_a_job_is_told_for_itself,
+                callbacks::only_an_end_is_told_and_only_to_whom_asked,
+                callbacks::a_callback_itself_is_not_told,
+                callbacks::callbacks_stay_in_the_namespace_of_their_job,
+                callbacks::racing_ends_are_all_told_through_one_queue,
+                callbacks::a_full_namespace_is_told_all_the_same,
                 alarms::an_idle_store_has_no_alarm,
                 alarms::alarms_ring_in_order_and_not_before_their_time,
                 alarms::naming_due_jobs_changes_nothing_and_waking_early_neither,
@@ -93,12 +111,14 @@ macro_rules! contract {
                 queues::every_setting_survives,
                 queues::a_queue_is_saved_only_under_its_condition,
                 queues::a_pause_is_a_change_and_a_repeated_one_is_not,
+                queues::secrets_stay_until_they_are_replaced,
                 queues::queues_are_listed_by_name_and_namespace,
                 queues::only_an_empty_queue_is_deleted,
                 queues::a_queue_counts_its_jobs_by_status,
                 keys::a_namespace_keeps_its_number,
                 keys::a_key_is_stored_as_it_was_given,
                 keys::a_key_is_revoked_once_and_only_within_reach,
+                keys::the_first_sealing_key_stays,
                 keys::a_closed_store_says_so,
                 operations::a_bulk_replay_opens_each_run_once_across_restarts,
                 operations::a_replay_takes_what_fits_its_filter,

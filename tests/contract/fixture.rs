@@ -49,6 +49,11 @@ impl Fixture {
         fixture
     }
 
+    /// May several nodes have the store open at once?
+    pub fn is_shared(&self) -> bool {
+        self.backend.is_shared()
+    }
+
     pub async fn reopen(&mut self) {
         self.store.close().await;
         self.store = self.backend.open().await;

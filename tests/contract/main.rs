@@ -12,6 +12,8 @@ mod diff;
 mod damage;
 mod live;
 mod plans;
+mod schema;
+mod upgrade;
 
 contract!(model, crate::backend::Model);
 contract!(sqlite, crate::backend::Sqlite, diff);

@@ -1,7 +1,8 @@
-//! When a queue hands out nothing: pause, concurrency, hold and probe.
+//! When a queue hands out nothing: pause, concurrency, hold and probe. What a rate holds back is in `rate.rs`.
 
+use outlast_core::breaker::cool_down;
 use outlast_core::gate::{Cause, Hold};
-use outlast_core::queue::Mode;
+use outlast_core::queue::{Mode, Scope};
 use outlast_core::state::Phase;
 use outlast_core::{Outcome, QueueSettings, Status};
 use outlast_store::jobs::Claim;
@@ -126,6 +127,36 @@ pub async fn a_probe_whose_lease_runs_out_is_not_waited_for(fixture: &mut Fixtur
     fixture.sweep().await;
 
     assert!(!fixture.claim(9).await.is_empty());
+}
+
+/// The cause and the round are kept with the hold, so that a restart does not make an endpoint look healthier than it is.
+pub async fn an_open_circuit_is_tried_again_after_ever_longer_waits(fixture: &mut Fixture) {
+    let opens = Outcome::Defer { retry_after: None, scope: Some(Scope::Queue), cause: Cause::Circuit };
+    fixture.publish_many(2).await;
+    let first = fixture.claim(1).await.pop().unwrap();
+    fixture.report(&first, opens.clone()).await.unwrap();
+
+    for round in 0..3 {
+        let until = fixture.now().plus(cool_down(round));
+        fixture.reopen().await;
+        assert_eq!(fixture.queue().await.hold, Some(Hold { round, ..Hold::new(until, Cause::Circuit) }));
+        assert_eq!(fixture.claim_with(fixture.want(9)).await.held_until, Some(until));
+        fixture.pass(cool_down(round));
+        fixture.sweep().await;
+        let probe = fixture.claim(9).await.pop().expect("a probe");
+        fixture.report(&probe, opens.clone()).await.unwrap();
+    }
+    fixture.pass(cool_down(3));
+    fixture.sweep().await;
+    let probe = fixture.claim(9).await.pop().expect("a probe");
+    fixture.report(&probe, ack()).await.unwrap();
+    assert_eq!(fixture.queue().await.hold, None);
+
+    fixture.sweep().await;
+    let next = fixture.claim(1).await.pop().unwrap();
+    fixture.report(&next, opens).await.unwrap();
+    let anew = Hold::new(fixture.now().plus(cool_down(0)), Cause::Circuit);
+    assert_eq!(fixture.queue().await.hold, Some(anew), "a new trouble starts from the beginning");
 }
 
 /// A deletion that was stopped half way may have taken the probe with it.

@@ -1,7 +1,10 @@
 //! Namespaces and API keys, and the end of a store.
 
+use std::sync::Arc;
+
 use outlast_store::Error;
 use outlast_store::keys::{KeyId, NewKey};
+use tokio::task::JoinSet;
 
 use crate::fixture::{Fixture, SECOND};
 
@@ -50,6 +53,21 @@ pub async fn a_key_is_revoked_once_and_only_within_reach(fixture: &mut Fixture) 
     fixture.pass(SECOND);
     assert_eq!(revoke(None, mine.id).await.unwrap(), revoked, "the first time counts");
     assert!(revoke(None, other.id).await.unwrap().revoked_at.is_some());
+}
+
+/// Nodes that start together with different keys must not each believe in their own.
+pub async fn the_first_sealing_key_stays(fixture: &mut Fixture) {
+    let mut racers = JoinSet::new();
+    for key in [i64::MIN, -1, 0, 1, 7, 8, 9, i64::MAX] {
+        let store = Arc::clone(&fixture.store);
+        racers.spawn(async move { store.sealing_key(key).await.unwrap() });
+    }
+    let heard = racers.join_all().await;
+
+    assert!(heard.iter().all(|key| *key == heard[0]), "{heard:?}");
+    assert_eq!(fixture.store.sealing_key(77).await.unwrap(), heard[0]);
+    fixture.reopen().await;
+    assert_eq!(fixture.store.sealing_key(77).await.unwrap(), heard[0]);
 }
 
 pub async fn a_closed_store_says_so(fixture: &mut Fixture) {

@@ -18,7 +18,7 @@ pub async fn start(fixture: &Fixture, kind: OperationKind, filter: Filter) -> Op
 }
 
 /// Steps of `limit` jobs until it is done.
-async fn finish(fixture: &Fixture, id: OperationId, limit: usize) -> Operation {
+pub async fn finish(fixture: &Fixture, id: OperationId, limit: usize) -> Operation {
     for _ in 0..1000 {
         let operation = fixture.store.advance_operation(id, limit).await.unwrap().expect("the operation exists");
         if operation.status != OperationStatus::Running {

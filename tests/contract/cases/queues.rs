@@ -1,13 +1,14 @@
 //! Queues: conditions on saving, versions, pages, deletion, counts.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_core::queue::{Mode, RateLimit, Scope, StallAction, Template};
 use outlast_core::retry::{Backoff, Seconds};
 use outlast_core::state::CancelReason;
 use outlast_core::{Command, Outcome, QueueSettings, Spec, Status};
-use outlast_store::queues::{DeleteRefusal, Expect, SaveRefusal};
+use outlast_store::queues::{DeleteRefusal, Expect, QueueDraft, SaveRefusal};
 
 use crate::fixture::{Fixture, QUEUE, SECOND, ack, created, payload};
 
@@ -95,6 +96,29 @@ pub async fn a_pause_is_a_change_and_a_repeated_one_is_not(fixture: &mut Fixture
     assert_eq!(pause(false).await.version, 3);
     assert!(fixture.store.set_paused(fixture.ours, "nowhere", true).await.unwrap().is_none());
     assert!(fixture.store.set_paused(fixture.theirs, QUEUE, true).await.unwrap().is_none());
+}
+
+pub async fn secrets_stay_until_they_are_replaced(fixture: &mut Fixture) {
+    let save = async |settings: QueueSettings, secrets: Option<&[u8]>| {
+        let draft = QueueDraft { settings, secrets: secrets.map(Arc::from) };
+        let queue =
+            fixture.store.save_queue(fixture.ours, "new", draft, Expect::Anything).await.unwrap().unwrap().queue;
+        (queue.version, queue.secrets.clone())
+    };
+    let (first, second) = (Some(Arc::from(&b"first"[..])), Some(Arc::from(&b"\0\xff"[..])));
+
+    assert_eq!(save(attempts(2), Some(b"first")).await, (1, first.clone()));
+    assert_eq!(save(attempts(2), None).await, (1, first.clone()), "nothing changes");
+    assert_eq!(save(attempts(2), Some(b"first")).await, (1, first.clone()), "nothing changes");
+    assert_eq!(save(attempts(3), None).await, (2, first.clone()));
+    let paused = fixture.store.set_paused(fixture.ours, "new", true).await.unwrap().unwrap();
+    assert_eq!((paused.version, paused.secrets.clone()), (3, first));
+    assert_eq!(save(attempts(3), Some(b"\0\xff")).await, (4, second.clone()));
+
+    fixture.reopen().await;
+    let (queue, _) = fixture.store.queue(fixture.ours, "new").await.unwrap().unwrap();
+    assert_eq!((queue.version, queue.secrets.clone()), (4, second));
+    assert_eq!(fixture.queue().await.secrets, None);
 }
 
 pub async fn queues_are_listed_by_name_and_namespace(fixture: &mut Fixture) {

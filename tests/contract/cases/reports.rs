@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outlast_core::gate::Cause;
-use outlast_core::queue::{Fencing, Scope};
+use outlast_core::queue::{Fencing, Mode, Scope};
 use outlast_core::state::{CancelReason, Ending, Phase, ResultMeta};
 use outlast_core::{Command, JobId, Lease, Outcome, OutcomeKind, QueueSettings, Refusal, Status};
 use outlast_store::jobs::{Claim, Declined, Order, Reach};
@@ -218,6 +218,33 @@ pub async fn a_delivery_that_died_with_its_server_is_charged(fixture: &mut Fixtu
 
     assert_eq!(applied.status, Status::Pending);
     assert_eq!(fixture.job(applied.id).await.attempt, 2);
+}
+
+/// I-19: who delivers alone knows after a start that nobody does; where others may be at it, the lease decides.
+pub async fn deliveries_under_way_are_named_to_the_next_process_unless_others_may_make_them(fixture: &mut Fixture) {
+    let webhook_url = Some("https://example.com".to_owned());
+    fixture
+        .save_queue(QueueSettings { mode: Mode::Ack, allow_pull: true, webhook_url, ..QueueSettings::default() })
+        .await;
+    fixture.publish_many(6).await;
+    let delivering = fixture.claim_with(Claim { phase: Phase::Delivering, ..fixture.want(4) }).await.jobs;
+    fixture.claim(1).await;
+    let [bare, uploaded, received, acked] = &delivering[..] else { panic!("{delivering:?}") };
+    let result = ResultMeta { length: 10, inline: false };
+    fixture.apply(uploaded.id, Command::Finalize { lease: Some(lease(uploaded)), result }).await.unwrap();
+    fixture.apply(received.id, Command::Receipt { lease: lease(received) }).await.unwrap();
+    fixture.report(acked, ack()).await.unwrap();
+    assert_eq!(fixture.store.interrupted().await.unwrap(), [], "it is this process that delivers");
+
+    fixture.reopen().await;
+    let expected = if fixture.is_shared() { vec![] } else { vec![bare.id, uploaded.id] };
+    assert_eq!(fixture.store.interrupted().await.unwrap(), expected);
+
+    for job in [bare, uploaded] {
+        fixture.apply(job.id, Command::Abandon).await.unwrap();
+    }
+    fixture.reopen().await;
+    assert_eq!(fixture.store.interrupted().await.unwrap(), [], "the ones that were given up are not under way");
 }
 
 pub async fn a_replay_opens_a_new_run(fixture: &mut Fixture) {

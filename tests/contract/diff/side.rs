@@ -99,7 +99,9 @@ impl Side {
 
     pub async fn perform(&mut self, call: &Call) -> Answer {
         let answer = self.carry_out(call).await;
-        self.meet_callbacks().await;
+        if matches!(answer, Answer::Claimed(_) | Answer::Applied(_) | Answer::Swept { .. } | Answer::Operations(_)) {
+            self.meet_callbacks().await;
+        }
         answer
     }
 

@@ -1,0 +1,252 @@
+//! I-28: a job that asked for it has its end told, by a job in the namespace's queue `_callbacks` that is made in the same
+//! transaction.
+
+use std::sync::Arc;
+
+use outlast_core::queue::{CALLBACKS, Mode};
+use outlast_core::state::{CancelReason, Phase, ResultMeta};
+use outlast_core::{Command, EventKind, Job, JobId, NamespaceId, Outcome, Overrides, QueueSettings, Spec, Status};
+use outlast_store::callback::JOB_TAG;
+use outlast_store::jobs::{Claim, ListJobs, Order, Published, Reach};
+use outlast_store::operations::OperationKind;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use super::operations::{finish, start, whole};
+use crate::dump::{all_jobs, every_job};
+use crate::fixture::{Fixture, SECOND, ack, created, lease, payload, report};
+
+const URL: &str = "https://example.com/done";
+
+/// A job that asks to be told.
+fn asking() -> Spec {
+    Spec { callback_url: Some(URL.into()), ..payload("1") }
+}
+
+/// The callbacks of a namespace, oldest first.
+async fn told_in(fixture: &Fixture, namespace: NamespaceId) -> Vec<Job> {
+    let list = ListJobs { reach: Reach::Namespace(namespace), queue: Some(CALLBACKS.to_owned()), ..every_job() };
+    let mut jobs: Vec<_> = all_jobs(&*fixture.store, list).await.into_iter().map(|found| found.job).collect();
+    jobs.reverse();
+    jobs
+}
+
+async fn told(fixture: &Fixture) -> Vec<Job> {
+    told_in(fixture, fixture.ours).await
+}
+
+fn body(job: &Job) -> Value {
+    serde_json::from_str(&job.spec.payload).expect("a callback is JSON")
+}
+
+/// The job has just ended, and so far nobody but `before` has been told: now it is there, once, and says so.
+async fn check_told(fixture: &Fixture, id: JobId, status: Status, before: usize) {
+    let job = fixture.job(id).await;
+    assert_eq!(job.status(), status);
+    let told = told(fixture).await;
+    assert_eq!(told.len(), before + 1, "{status} is told once");
+    let callback = told.last().unwrap();
+    assert_eq!(callback.status(), Status::Queued);
+    assert_eq!(callback.spec.callback_url.as_deref(), Some(URL));
+    assert_eq!(callback.spec.tags, [(JOB_TAG.into(), id.to_string().into())]);
+    assert_eq!(body(callback)["id"], json!(id.to_string()));
+    assert_eq!(body(callback)["status"], json!(status.as_str()));
+    let events = fixture.store.events(&Reach::Everything, id, 0, 99).await.unwrap().unwrap();
+    assert_eq!(events.iter().filter(|event| event.kind == EventKind::Callback).count(), 1);
+}
+
+pub async fn each_way_to_end_is_told_once(fixture: &mut Fixture) {
+    let nack = |retryable| Outcome::Nack { retryable, delay: None };
+    let one_attempt = Spec { overrides: Overrides { max_attempts: Some(1), ..Overrides::default() }, ..asking() };
+    let mut before = 0;
+    for (outcome, status) in [(ack(), Status::Succeeded), (nack(false), Status::Failed), (nack(true), Status::Failed)] {
+        let job = fixture.running(one_attempt.clone()).await;
+        assert!(fixture.report(&job, outcome.clone()).await.unwrap().callback);
+        check_told(fixture, job.id, status, before).await;
+        let again = fixture.report(&job, outcome).await.unwrap();
+        assert!(!again.changed && !again.callback, "a repeated report ends nothing");
+        before += 1;
+    }
+
+    // Cancelled while it waits, and while it runs.
+    let cancel = Command::Cancel { reason: CancelReason::User };
+    let waiting = fixture.publish(asking()).await.id;
+    assert!(fixture.apply(waiting, cancel.clone()).await.unwrap().callback);
+    check_told(fixture, waiting, Status::Cancelled, before).await;
+    let running = fixture.running(asking()).await;
+    assert!(!fixture.apply(running.id, cancel).await.unwrap().callback, "it is only asked to stop");
+    assert!(fixture.report(&running, Outcome::Cancelled).await.unwrap().callback);
+    check_told(fixture, running.id, Status::Cancelled, before + 1).await;
+    before += 2;
+
+    // By the clock: the last attempt's lease, the job's own time, the start that came too late.
+    let limited = Spec { overrides: Overrides { job_timeout: Some(SECOND), ..Overrides::default() }, ..asking() };
+    let late = Spec { start_by: Some(fixture.now().plus(60 * SECOND)), ..asking() };
+    for (spec, runs, status) in
+        [(one_attempt, true, Status::Failed), (limited, true, Status::Cancelled), (late, false, Status::Cancelled)]
+    {
+        let id = fixture.publish(spec).await.id;
+        assert_eq!(if runs { fixture.claim(1).await.len() } else { 1 }, 1);
+        fixture.pass(61 * SECOND);
+        fixture.sweep().await;
+        check_told(fixture, id, status, before).await;
+        before += 1;
+    }
+
+    // By a claim that finds it too late, and by an operation.
+    let late = fixture.publish(Spec { start_by: Some(fixture.now().plus(SECOND)), ..asking() }).await.id;
+    fixture.pass(2 * SECOND);
+    let claimed = fixture.claim_with(fixture.want(1)).await;
+    assert!(claimed.jobs.is_empty() && claimed.callbacks);
+    check_told(fixture, late, Status::Cancelled, before).await;
+    let purged = fixture.publish(asking()).await.id;
+    let operation = start(fixture, OperationKind::Purge, whole()).await;
+    finish(fixture, operation.id, 9).await;
+    check_told(fixture, purged, Status::Cancelled, before + 1).await;
+}
+
+pub async fn a_callback_says_how_its_job_ended(fixture: &mut Fixture) {
+    let parent = Spec { traceparent: Some("00-1-2-3".into()), ..asking() };
+    let acked = fixture.running(parent).await;
+    fixture.report(&acked, Outcome::Ack { result: Some(r#"{"b": 1,  "a":[2]}"#.into()) }).await.unwrap();
+    let uploaded = fixture.running(asking()).await;
+    let result = ResultMeta { length: 10, inline: false };
+    fixture.apply(uploaded.id, Command::Finalize { lease: Some(lease(&uploaded)), result }).await.unwrap();
+    fixture.pass(60 * SECOND);
+    fixture.sweep().await;
+    let failed = fixture.running(asking()).await;
+    fixture.fail(&failed).await;
+
+    let told = told(fixture).await;
+    let finished = async |id| fixture.job(id).await.finished_at().expect("it has ended").to_string();
+    let expected = json!({
+        "id": acked.id.to_string(), "queue": "mail", "status": "succeeded", "run": 1, "result": {"b": 1, "a": [2]},
+        "error": null, "finishedAt": finished(acked.id).await,
+    });
+    assert_eq!(body(&told[0]), expected);
+    assert!(told[0].spec.payload.contains(r#"{"b": 1,  "a":[2]}"#), "the result is byte for byte what was acked");
+    assert_eq!(told[0].spec.traceparent.as_deref(), Some("00-1-2-3"));
+    let expected = json!({
+        "id": uploaded.id.to_string(), "queue": "mail", "status": "succeeded", "run": 1,
+        "resultUrl": format!("/v1/jobs/{}/result", uploaded.id), "error": null,
+        "finishedAt": finished(uploaded.id).await,
+    });
+    assert_eq!(body(&told[1]), expected);
+    let expected = json!({
+        "id": failed.id.to_string(), "queue": "mail", "status": "failed", "run": 1,
+        "error": {"reason": "not_retryable", "message": "nacked"}, "finishedAt": finished(failed.id).await,
+    });
+    assert_eq!(body(&told[2]), expected);
+}
+
+pub async fn each_run_of_a_job_is_told_for_itself(fixture: &mut Fixture) {
+    let job = fixture.running(asking()).await;
+    fixture.fail(&job).await;
+    let replayed = fixture.apply(job.id, Command::Replay { fresh: true, payload: None }).await.unwrap();
+    assert!(!replayed.callback);
+    assert_eq!(told(fixture).await.len(), 1);
+
+    let again = fixture.claim(1).await.pop().unwrap();
+    fixture.report(&again, ack()).await.unwrap();
+
+    let told: Vec<_> = told(fixture).await.iter().map(body).collect();
+    let runs: Vec<_> = told.iter().map(|body| (&body["run"], &body["status"])).collect();
+    assert_eq!(runs, [(&json!(1), &json!("failed")), (&json!(2), &json!("succeeded"))]);
+}
+
+pub async fn only_an_end_is_told_and_only_to_whom_asked(fixture: &mut Fixture) {
+    let (retention, result_ttl) = (120 * SECOND, SECOND);
+    fixture.save_queue(QueueSettings { retention, result_ttl, ..QueueSettings::default() }).await;
+    let silent = fixture.running(payload("1")).await;
+    let applied = fixture.report(&silent, ack()).await.unwrap();
+    assert!(!applied.callback);
+    assert!(fixture.store.queue(fixture.ours, CALLBACKS).await.unwrap().is_none(), "the queue is made when needed");
+
+    let job = fixture.running(asking()).await;
+    for outcome in [Outcome::Release, Outcome::Nack { retryable: true, delay: Some(SECOND) }] {
+        assert!(!fixture.report(&fixture.job(job.id).await, outcome).await.unwrap().callback);
+        fixture.pass(SECOND);
+        fixture.sweep().await;
+        assert_eq!(fixture.claim(1).await.len(), 1);
+    }
+    assert!(told(fixture).await.is_empty(), "it has not ended");
+    let running = fixture.job(job.id).await;
+    fixture.report(&running, Outcome::Ack { result: Some("1".into()) }).await.unwrap();
+    assert_eq!(told(fixture).await.len(), 1);
+
+    for wait in [2, 200] {
+        fixture.pass(wait * SECOND);
+        fixture.sweep().await;
+    }
+    assert!(fixture.find(job.id).await.is_none(), "expired and purged");
+    assert_eq!(told(fixture).await.len(), 1, "neither of which is an end");
+}
+
+pub async fn a_callback_itself_is_not_told(fixture: &mut Fixture) {
+    for _ in 0..3 {
+        let job = fixture.running(asking()).await;
+        fixture.report(&job, ack()).await.unwrap();
+    }
+    let (queue, _) = fixture.store.queue(fixture.ours, CALLBACKS).await.unwrap().expect("it was made");
+    assert_eq!((queue.settings.mode, queue.settings.max_attempts), (Mode::Callback, 4));
+
+    let want = Claim { queue: CALLBACKS.into(), phase: Phase::Delivering, ..fixture.want(9) };
+    assert!(fixture.claim_with(Claim { phase: Phase::Leased, ..want.clone() }).await.push_only, "users cannot take it");
+    let claimed = fixture.claim_with(want).await.jobs;
+    let outcomes = [ack(), Outcome::Nack { retryable: false, delay: None }];
+    for (job, outcome) in claimed.iter().zip(outcomes) {
+        assert!(!fixture.report(job, outcome).await.unwrap().callback);
+    }
+    let cancel = Command::Cancel { reason: CancelReason::User };
+    fixture.apply(claimed[2].id, cancel).await.unwrap();
+    fixture.report(&claimed[2], Outcome::Cancelled).await.unwrap();
+
+    let told = told(fixture).await;
+    assert!(told.len() == 3 && told.iter().all(|job| job.status().is_terminal()), "{told:?}");
+}
+
+pub async fn callbacks_stay_in_the_namespace_of_their_job(fixture: &mut Fixture) {
+    let anything = outlast_store::queues::Expect::Anything;
+    fixture.store.save_queue(fixture.theirs, "mail", QueueSettings::default().into(), anything).await.unwrap().unwrap();
+    let job = created(fixture.publish_to(fixture.theirs, "mail", asking()).await);
+    let cancel = Command::Cancel { reason: CancelReason::User };
+    fixture.apply_as(Reach::Everything, job.id, cancel).await.unwrap();
+
+    assert_eq!(told_in(fixture, fixture.theirs).await.len(), 1);
+    assert!(told(fixture).await.is_empty());
+    assert!(fixture.store.queue(fixture.ours, CALLBACKS).await.unwrap().is_none());
+}
+
+/// Nobody has made the queue yet, and everybody needs it at once.
+pub async fn racing_ends_are_all_told_through_one_queue(fixture: &mut Fixture) {
+    for _ in 0..20 {
+        fixture.publish(asking()).await;
+    }
+    let claimed = fixture.claim(20).await;
+    let mut racers = JoinSet::new();
+    for job in &claimed {
+        let order = Order { id: job.id, reach: Reach::Everything, command: report(Some(lease(job)), ack()) };
+        let store = Arc::clone(&fixture.store);
+        racers.spawn(async move { store.apply(vec![order]).await.unwrap().pop().unwrap().unwrap() });
+    }
+
+    assert!(racers.join_all().await.iter().all(|applied| applied.callback));
+    let told = told(fixture).await;
+    let mut expected: Vec<_> = claimed.iter().map(|job| job.id.to_string()).collect();
+    let mut found: Vec<_> = told.iter().map(|job| job.spec.tags[0].1.to_string()).collect();
+    (expected.sort(), found.sort());
+    assert_eq!(found, expected);
+    let (queue, counts) = fixture.store.queue(fixture.ours, CALLBACKS).await.unwrap().unwrap();
+    assert!(counts.get(Status::Queued) == 20 && told.iter().all(|job| job.queue == queue.id));
+}
+
+/// The limit is for publishers; what is due to a job that was taken is not held back by it.
+pub async fn a_full_namespace_is_told_all_the_same(fixture: &mut Fixture) {
+    let running = fixture.running(asking()).await;
+    while let Published::Created { .. } = fixture.try_publish(payload("1")).await {}
+
+    fixture.report(&running, ack()).await.unwrap();
+
+    assert_eq!(told(fixture).await.len(), 1);
+    assert!(matches!(fixture.try_publish(payload("1")).await, Published::QuotaReached { .. }));
+}
