@@ -6,7 +6,7 @@ use outlast_tests::postgres::{Database, Postgres};
 
 /// One line per thing: tables, indexes and sequences with their storage, columns, constraints.
 const CATALOG: &str = "
-    SELECT concat_ws(' ', relkind, relname, relpersistence, array_to_string(ARRAY(SELECT unnest(reloptions) ORDER BY 1), ','))
+    SELECT concat_ws(' ', relkind, relname, relpersistence, ARRAY(SELECT unnest(reloptions) ORDER BY 1))
     FROM pg_class
     WHERE relnamespace = 'public'::regnamespace
     UNION ALL

@@ -29,9 +29,14 @@ fn sqlite_at_one() -> String {
 /// The list of migrations is not made by one of them.
 fn postgres_at_one() -> String {
     let (_, _, foundation) = postgres::MIGRATIONS[0];
-    let list = "CREATE TABLE outlast_schema (number integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())";
-    let rows = include_str!("upgrade/0001_postgres.sql");
-    format!("{foundation}; {list}; INSERT INTO outlast_schema (number, name) VALUES (1, 'foundation'); {rows}")
+    let list = "
+        CREATE TABLE outlast_schema (
+            number     integer PRIMARY KEY,
+            name       text NOT NULL,
+            applied_at timestamptz NOT NULL DEFAULT now()
+        );
+        INSERT INTO outlast_schema (number, name) VALUES (1, 'foundation')";
+    format!("{foundation}; {list}; {}", include_str!("upgrade/0001_postgres.sql"))
 }
 
 struct Upgraded {

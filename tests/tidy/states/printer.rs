@@ -39,6 +39,9 @@ that function by running every command on a job in every state; where the two di
 `running` has three phases: `delivering` (the webhook is being called), `awaiting_ack` (the webhook took the job, the
 outcome comes by call) and `leased` (a puller holds it). In each of them exactly one lease is valid.
 
+Where the job has a `callbackUrl`, the move to `succeeded`, `failed` or `cancelled` makes a job in the queue `_callbacks` of
+its namespace that tells so, in the same transaction; the event `callback` in the log stands right before the move.
+
 Finished jobs are deleted when the queue's `retention` is over. `succeeded` with a result becomes `expired` first, when the
 result's time is over.
 "#;
