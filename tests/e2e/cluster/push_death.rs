@@ -84,7 +84,7 @@ async fn every_job_ends_delivered_or_failed_with_evidence_whichever_node_dies() 
 
     assert_sound("K9 push nodes", &account);
     let endings = endings(&account);
-    assert!(endings.contains_key("lease_expired"), "no node died while it delivered: {endings:?}");
+    assert!(endings.contains_key("unknown"), "no node died while it delivered: {endings:?}");
 }
 
 // F20: without Redis nodes learn of each other's jobs by looking; deliveries go on.
