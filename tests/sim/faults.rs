@@ -114,6 +114,8 @@ impl FaultyStore {
 
     /// Carries out one call of the model with whatever fate is drawn for it.
     async fn call<T>(&self, work: impl Future<Output = Result<T, Error>> + Send) -> Result<T, Error> {
+        // A dead process draws no lots: in which order its tasks end is not part of the run.
+        self.check_alive(Error::Stopped)?;
         let fate = self.faults.draw();
         sleep(fate.before).await;
         self.check_alive(Error::Stopped)?;
@@ -211,7 +213,9 @@ impl JobStore for FaultyStore {
         let mut on_its_way = OnItsWay { store: self, jobs: Vec::new() };
         let claimed = self
             .call(async {
+                let before = self.plant.copy(&self.disk);
                 let claimed = self.inner.claim(want).await;
+                self.plant.after_claim(&self.disk, &before);
                 let jobs = claimed.iter().flatten().flat_map(|claimed| &claimed.jobs);
                 on_its_way.jobs.extend(jobs.filter_map(|job| match &job.state {
                     State::Running(running) => Some((job.id, running.lease)),

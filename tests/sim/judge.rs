@@ -4,18 +4,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use outlast_core::{Event, Job, JobId, Lease, Queue, State, Status, Timestamp, invariants};
+use outlast_core::gate::Hold;
+use outlast_core::queue::Mode;
+use outlast_core::{Event, EventKind, Job, JobId, Lease, Queue, QueueId, State, Status, Timestamp, invariants};
+use outlast_store::callback::JOB_TAG;
 use outlast_store::operations::{OperationKind, OperationStatus};
 use outlast_tests::model::{Row, World};
 
 use crate::ledger::Ledger;
 use crate::log::check_log;
+use crate::outside::Deliveries;
 
 /// What all parts of a run share: the judge, what clients were told, and the verdict.
 #[derive(Default)]
 pub struct Witness {
     judge: Mutex<Judge>,
     pub ledger: Mutex<Ledger>,
+    pub deliveries: Mutex<Deliveries>,
     verdict: Mutex<Option<String>>,
 }
 
@@ -24,6 +29,7 @@ impl Witness {
         let mut judge = self.judge();
         let outcome = judge.look(world).and_then(|()| judge.check_replays(world));
         let outcome = outcome.and_then(|()| self.ledger().check(world, &judge.purged));
+        let outcome = outcome.and_then(|()| if judge.delivers { self.deliveries().check(world) } else { Ok(()) });
         if let Err(violation) = outcome {
             self.fail(violation);
         }
@@ -47,6 +53,15 @@ impl Witness {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub fn deliveries(&self) -> MutexGuard<'_, Deliveries> {
+        self.deliveries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Was this hand-out of the job ever committed?
+    pub fn has_seen(&self, id: JobId, lease: Lease) -> bool {
+        self.judge().leases.get(&lease.as_u128()).is_some_and(|(owner, _)| *owner == id)
+    }
+
     fn judge(&self) -> MutexGuard<'_, Judge> {
         self.judge.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -61,6 +76,10 @@ struct Judge {
     /// Runs that were opened by replay, of all jobs that ever were.
     replayed: u64,
     replayed_singly: u64,
+    /// Of each queue, as of the look before.
+    holds: BTreeMap<QueueId, Option<Hold>>,
+    /// There is a queue that delivers.
+    delivers: bool,
 }
 
 struct Seen {
@@ -75,6 +94,7 @@ impl Judge {
         self.check_vanished(world)?;
         for row in world.rows.values() {
             let queue = world.queue_of(&row.job);
+            self.check_hold(row, queue, world.now)?;
             match self.seen.get(&row.job.id) {
                 None => self.check_new(row, queue, world.now)?,
                 Some(seen) if seen.job.version == row.job.version && seen.events.len() == row.events.len() => continue,
@@ -84,9 +104,25 @@ impl Judge {
                 }
             }
             self.check_moment(row, queue)?;
+            check_callbacks(row, queue, world)?;
             self.seen.insert(row.job.id, Seen { job: row.job.clone(), events: row.events.clone() });
         }
+        self.holds = world.queues.values().map(|queue| (queue.id, queue.hold)).collect();
+        self.delivers = world.queues.values().any(|queue| queue.settings.is_push());
         check_concurrency(world)
+    }
+
+    /// F26: while a queue is held nothing of it goes out; then one probe, and nothing else until that is back.
+    fn check_hold(&self, row: &Row, queue: &Queue, now: Timestamp) -> Verdict {
+        let before = self.seen.get(&row.job.id).map_or(0, |seen| seen.job.epoch);
+        let Some(hold) = self.holds.get(&queue.id).copied().flatten().filter(|_| row.job.epoch > before) else {
+            return Ok(());
+        };
+        let is_probe = queue.hold.is_some_and(|present| present.probe == Some(row.job.id));
+        if hold.until > now || hold.probe.is_some() || !is_probe {
+            return Err(format!("F26: handed out from a queue that is held: {hold:?} {:?}", row.job));
+        }
+        Ok(())
     }
 
     /// I-24: what operations say they have replayed is what was replayed, and a replay that is done has left nobody out.
@@ -101,7 +137,10 @@ impl Judge {
         }
         let whole = replays.filter(|operation| operation.status == OperationStatus::Done && operation.limit.is_none());
         for operation in whole {
-            let left_out = |row: &&Row| matches!(row.job.state, State::Failed { at, .. } if at < operation.created_at);
+            let left_out = |row: &&Row| {
+                let is_old = matches!(row.job.state, State::Failed { at, .. } if at < operation.created_at);
+                is_old && row.job.queue == operation.queue
+            };
             if let Some(row) = world.rows.values().find(left_out) {
                 return Err(format!("I-24: a replay left a job out: {operation:?} {:?}", row.job));
             }
@@ -184,6 +223,25 @@ fn check_changed(seen: &Seen, row: &Row) -> Verdict {
 fn may_leave(before: &Job, after: &Job) -> bool {
     let replayed = after.run > before.run && matches!(before.status(), Status::Failed | Status::Cancelled);
     replayed || (before.status() == Status::Succeeded && after.status() == Status::Expired)
+}
+
+/// I-28: every end of a run that asked for it is told, by one job, which was made in the same step.
+fn check_callbacks(row: &Row, queue: &Queue, world: &World) -> Verdict {
+    if row.job.spec.callback_url.is_none() || queue.settings.mode == Mode::Callback {
+        return Ok(());
+    }
+    let is_end = |kind: &EventKind| match kind {
+        EventKind::State { to, .. } => to.is_terminal() && *to != Status::Expired,
+        _ => false,
+    };
+    let ends = row.events.iter().filter(|event| is_end(&event.kind)).count();
+    let id = row.job.id.to_string();
+    let tells = |other: &&Row| other.job.spec.tags.iter().any(|(name, of)| **name == *JOB_TAG && **of == *id);
+    let told = world.rows.values().filter(tells).count();
+    if told != ends {
+        return Err(format!("I-28: {ends} ends, {told} callbacks: {:?}", row.events));
+    }
+    Ok(())
 }
 
 /// I-25.

@@ -1,6 +1,7 @@
 //! The simulator: the real engine on the model store, in virtual time, under a seeded plan of faults. Publishers and
 //! workers do what clients do, an operator kills and restarts the process, and after every step of the store a judge looks
-//! at everything that is remembered. `engine` holds the cases that need one exact order of events, `nodes` those of two
+//! at everything that is remembered. `push` is the
+//! same with queues that deliver; `engine` holds the cases that need one exact order of events, `nodes` those of two
 //! nodes on one store.
 //!
 //! `OUTLAST_SEED=n` repeats one run; `OUTLAST_SOAK=1` makes many more.
@@ -9,12 +10,14 @@ mod faults;
 mod judge;
 mod log;
 mod ledger;
+mod outside;
 mod server;
 mod publisher;
 mod worker;
 mod operator;
 mod run;
 mod planted;
+mod push;
 mod engine;
 mod nodes;
 

@@ -1,8 +1,11 @@
 //! Bugs planted on purpose: the simulator must find each of them, or it is blind.
 
-use outlast_core::state::Status;
+use std::collections::BTreeMap;
+
+use outlast_core::gate::{Gate, gate};
+use outlast_core::state::{Phase, Status};
 use outlast_core::{
-    Change, Command, Entropy, Job, JobId, Outcome, Queue, Refusal, State, Timestamp, alarm, decide, entropy,
+    Change, Command, Effect, Entropy, Job, JobId, Outcome, Queue, Refusal, State, Timestamp, alarm, decide, entropy,
 };
 use outlast_store::jobs::{Due, Order, Published};
 use outlast_store::operations::{self, Operation, OperationId, Step};
@@ -30,7 +33,23 @@ pub enum Plant {
     PurgedTooEarly,
     ReplayUncounted,
     ReplaySkips,
+    SentBeforeCommit,
+    SentTwice,
+    BackpressureCharged,
+    HoldIgnored,
+    ProbeNotAlone,
+    CallbackForgotten,
 }
+
+/// Those that only deliveries show.
+pub const PUSH_BUGS: [Plant; 6] = [
+    Plant::SentBeforeCommit,
+    Plant::SentTwice,
+    Plant::BackpressureCharged,
+    Plant::HoldIgnored,
+    Plant::ProbeNotAlone,
+    Plant::CallbackForgotten,
+];
 
 const BUGS: [Plant; 14] = [
     Plant::PublishForgotten,
@@ -67,6 +86,10 @@ impl Plant {
             Plant::AlarmLost => Rules { alarm: no_alarm_for_backoff, ..sound },
             Plant::PurgedTooEarly => Rules { decide: purged_too_early, ..sound },
             Plant::ReplaySkips => Rules { operate: replay_skips, ..sound },
+            Plant::BackpressureCharged => Rules { decide: backpressure_charged, ..sound },
+            Plant::HoldIgnored => Rules { gate: hold_ignored, ..sound },
+            Plant::ProbeNotAlone => Rules { gate: probe_not_alone, ..sound },
+            Plant::CallbackForgotten => Rules { decide: callback_forgotten, ..sound },
             _ => sound,
         }
     }
@@ -77,6 +100,23 @@ impl Plant {
             && job.created_at.as_millis() % 5 == 0
         {
             disk.world().remove(job.id);
+        }
+    }
+
+    /// What to go back to.
+    pub fn copy(self, disk: &ModelDisk) -> BTreeMap<u64, Row> {
+        if self == Plant::SentBeforeCommit { disk.world().rows.clone() } else { BTreeMap::new() }
+    }
+
+    /// Handed out, and not remembered.
+    pub fn after_claim(self, disk: &ModelDisk, before: &BTreeMap<u64, Row>) {
+        if self != Plant::SentBeforeCommit {
+            return;
+        }
+        for (position, row) in &mut disk.world().rows {
+            if let (true, Some(before)) = (row.job.epoch % 2 == 1, before.get(position)) {
+                row.clone_from(before);
+            }
         }
     }
 
@@ -203,6 +243,43 @@ fn no_alarm_for_backoff(job: &Job, queue: &Queue) -> Option<Timestamp> {
     match job.state {
         State::Pending { reason: outlast_core::state::PendingReason::Backoff, .. } => None,
         _ => alarm::alarm(job, queue),
+    }
+}
+
+fn backpressure_charged(
+    job: &Job,
+    queue: &Queue,
+    command: Command,
+    now: Timestamp,
+    chance: &mut dyn Entropy,
+) -> Decision {
+    let command = match command {
+        Command::Report { lease, outcome: Outcome::Defer { .. }, evidence } => {
+            Command::Report { lease, outcome: Outcome::Nack { retryable: true, delay: None }, evidence }
+        }
+        other => other,
+    };
+    decide(job, queue, command, now, chance)
+}
+
+fn callback_forgotten(job: &Job, queue: &Queue, command: Command, now: Timestamp, chance: &mut dyn Entropy) -> Decision {
+    decide(job, queue, command, now, chance).map(|change| match change {
+        Change::Update(mut update) if update.job.status() == Status::Failed => {
+            update.effects.retain(|effect| *effect != Effect::Callback);
+            Change::Update(update)
+        }
+        other => other,
+    })
+}
+
+fn hold_ignored(queue: &Queue, phase: Phase, running: u64, now: Timestamp) -> Gate {
+    gate(&Queue { hold: None, ..queue.clone() }, phase, running, now)
+}
+
+fn probe_not_alone(queue: &Queue, phase: Phase, running: u64, now: Timestamp) -> Gate {
+    match gate(queue, phase, running, now) {
+        Gate::Probe => Gate::Open { limit: 2, more_at: None },
+        other => other,
     }
 }
 

@@ -38,6 +38,7 @@ fn spec(sim: &Sim, chance: &mut Chance, name: u64, number: u64) -> Spec {
         payload: payload.into(),
         idempotency_key: key.map(Into::into),
         priority: [0, 0, 5, -5][chance.below(4) as usize],
+        callback_url: (sim.calls_back && chance.percent(50)).then(|| "http://caller.test/done".into()),
         not_before: chance.percent(30).then(|| now.plus(Duration::from_millis(chance.below(6000)))),
         ..Spec::default()
     }

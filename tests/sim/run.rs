@@ -1,5 +1,6 @@
 //! One run: a disk, a process, clients and faults for a while; then calm, in which everything must come to an end.
 
+use std::any::Any;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,6 +37,8 @@ pub struct Sim {
     pub clock: RuntimeClock,
     pub namespace: NamespaceId,
     pub queue: Arc<str>,
+    /// Half of the jobs ask for a callback.
+    pub calls_back: bool,
     over: AtomicBool,
 }
 
@@ -59,30 +62,40 @@ pub fn check(plant: Plant, seed: u64) -> Result<u64, String> {
         Ok(Ok(fingerprint)) => return Ok(fingerprint),
         Ok(Err(violation)) => violation,
         Err(panic) => {
-            let text = panic.downcast_ref::<String>().cloned();
-            text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
+            words(panic.as_ref())
         }
     };
-    Err(format!("{violation}\nrepeat with: OUTLAST_SEED={seed} cargo test -p outlast-tests --test sim promises"))
+    Err(format!("{violation}\nrepeat with: OUTLAST_SEED={seed} cargo test -p outlast-tests --test sim promises_hold"))
+}
+
+/// What a panic said.
+pub fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
 
 async fn run(plant: Plant, seed: u64) -> Result<u64, String> {
     let mut chance = Chance::seeded(seed);
-    let sim = prepare(plant, seed, &mut chance).await;
+    let queues = [("mail", settings(&mut chance))];
+    let sim = prepare(plant, seed, &mut chance, &queues, |server, _| server).await;
+    let workers = chance.between(1, 3);
+    live(&sim, &mut chance, workers).await
+}
+
+/// The life of a run, from the first start to calm: publishers, the operator, and so many workers that pull.
+pub async fn live(sim: &Arc<Sim>, chance: &mut Chance, workers: u64) -> Result<u64, String> {
     sim.server.start();
     let mut clients: Vec<JoinHandle<()>> = Vec::new();
     for name in 0..chance.between(1, 3) {
-        clients.push(tokio::spawn(publisher::publish(Arc::clone(&sim), name, fork(&mut chance))));
+        clients.push(tokio::spawn(publisher::publish(Arc::clone(sim), name, fork(chance))));
     }
-    clients.push(tokio::spawn(operator::operate(Arc::clone(&sim), fork(&mut chance))));
-    let workers = chance.between(1, 3);
-    let workers: Vec<_> =
-        (0..workers).map(|_| tokio::spawn(worker::work(Arc::clone(&sim), fork(&mut chance)))).collect();
+    clients.push(tokio::spawn(operator::operate(Arc::clone(sim), fork(chance))));
+    let workers: Vec<_> = (0..workers).map(|_| tokio::spawn(worker::work(Arc::clone(sim), fork(chance)))).collect();
 
     for client in clients {
         client.await.map_err(|panic| panic.to_string())?;
     }
-    let settled = settle(&sim).await;
+    let settled = settle(sim).await;
     sim.over.store(true, Ordering::SeqCst);
     sim.server.finish().await;
     for worker in workers {
@@ -90,26 +103,33 @@ async fn run(plant: Plant, seed: u64) -> Result<u64, String> {
     }
     match sim.server.witness.verdict() {
         Some(violation) => Err(violation),
-        None => settled.map(|()| fingerprint(&sim)),
+        None => settled.map(|()| fingerprint(sim)),
     }
 }
 
-async fn prepare(plant: Plant, seed: u64, chance: &mut Chance) -> Arc<Sim> {
+/// A disk with these queues, of which the first is the one that all is about, and a process that is not started yet.
+pub async fn prepare(
+    plant: Plant,
+    seed: u64,
+    chance: &mut Chance,
+    queues: &[(&str, QueueSettings)],
+    outside: impl FnOnce(Server, Chance) -> Server,
+) -> Arc<Sim> {
     let clock = RuntimeClock::start();
     let disk = ModelDisk::new(plant.rules(), Arc::new(clock), Box::new(SeededEntropy::new(seed)));
     let store = disk.open();
     let namespace = store.namespace("default").await.expect("the model is open");
-    store
-        .save_queue(namespace, "mail", settings(chance).into(), Expect::Absent)
-        .await
-        .expect("the model is open")
-        .expect("the queue is new");
+    for (name, settings) in queues {
+        let saved = store.save_queue(namespace, name, settings.clone().into(), Expect::Absent).await;
+        saved.expect("the model is open").expect("the queue is new");
+    }
     let faults = Arc::new(Faults::new(fork(chance)));
-    let server = Server::new(disk, faults, Arc::new(clock), plant);
-    Arc::new(Sim { server, clock, namespace, queue: "mail".into(), over: AtomicBool::new(false) })
+    let server = outside(Server::new(disk, faults, Arc::new(clock), plant), fork(chance));
+    let (queue, calls_back) = (queues[0].0.into(), queues.len() > 1);
+    Arc::new(Sim { server, clock, namespace, queue, calls_back, over: AtomicBool::new(false) })
 }
 
-fn settings(chance: &mut Chance) -> QueueSettings {
+pub fn settings(chance: &mut Chance) -> QueueSettings {
     let mut millis = |least, most| Duration::from_millis(chance.between(least, most));
     let settings = QueueSettings {
         visibility_timeout: millis(1000, 4000),
@@ -132,7 +152,7 @@ fn settings(chance: &mut Chance) -> QueueSettings {
     }
 }
 
-fn fork(chance: &mut Chance) -> Chance {
+pub fn fork(chance: &mut Chance) -> Chance {
     Chance::seeded(chance.below(u64::MAX))
 }
 

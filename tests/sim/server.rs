@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outlast_core::Clock;
 use outlast_engine::Engine;
+use outlast_engine::egress::Egress;
 use outlast_engine::engine::Loops;
 use outlast_engine::engine::Ports;
 use outlast_engine::push::PushSettings;
@@ -16,6 +17,7 @@ use outlast_tests::ports::SeededEntropy;
 
 use crate::faults::{Faults, FaultyStore};
 use crate::judge::Witness;
+use crate::outside::Outside;
 use crate::planted::Plant;
 
 pub struct Server {
@@ -24,6 +26,8 @@ pub struct Server {
     pub witness: Arc<Witness>,
     clock: Arc<dyn Clock>,
     plant: Plant,
+    /// Where deliveries go; nowhere without it.
+    outside: Option<Arc<Outside>>,
     life: Mutex<Option<Life>>,
     /// The loops of all lives, to be waited for at the end.
     loops: Mutex<Vec<Loops>>,
@@ -37,7 +41,12 @@ struct Life {
 impl Server {
     pub fn new(disk: ModelDisk, faults: Arc<Faults>, clock: Arc<dyn Clock>, plant: Plant) -> Server {
         let witness = Arc::new(Witness::default());
-        Server { disk, faults, witness, clock, plant, life: Mutex::new(None), loops: Mutex::new(Vec::new()) }
+        let (life, loops) = (Mutex::new(None), Mutex::new(Vec::new()));
+        Server { disk, faults, witness, clock, plant, outside: None, life, loops }
+    }
+
+    pub fn with_outside(self, outside: Arc<Outside>) -> Server {
+        Server { outside: Some(outside), ..self }
     }
 
     /// `None` while the process is dead.
@@ -48,6 +57,10 @@ impl Server {
     pub fn start(&self) {
         let store = FaultyStore::new(&self.disk, Arc::clone(&self.faults), Arc::clone(&self.witness), self.plant);
         let alive = store.alive();
+        let egress: Arc<dyn Egress> = match &self.outside {
+            Some(outside) => outside.egress(Arc::clone(&alive)),
+            None => Arc::new(NoEgress),
+        };
         let (live, entropy) = (Arc::new(Alone::embedded()), Box::new(SeededEntropy::new(3)));
         let engine = Engine::new(
             Ports {
@@ -55,7 +68,7 @@ impl Server {
                 live,
                 clock: Arc::clone(&self.clock),
                 entropy,
-                egress: Arc::new(NoEgress),
+                egress,
                 seal: Seal::new(&[1; 32], &[]),
             },
             PushSettings::default(),
