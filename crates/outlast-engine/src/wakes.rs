@@ -5,8 +5,7 @@
 //! A ring is *exact* when so many jobs came, or *blind* when there may be any number. A blind ring wakes one waiter of a
 //! queue; whoever finds something wakes two more, until one finds nothing. So a thousand waiters cost a few looks.
 
-use std::collections::HashMap;
-use std::hash::Hash;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -161,9 +160,10 @@ impl Chime {
     }
 }
 
-/// One bell per thing somebody waits for; it is gone when the last listener is.
+/// One bell per thing somebody waits for; it is gone when the last listener is. In order, so that they ring in the same
+/// order on every run.
 struct Bells<K> {
-    bells: Mutex<HashMap<K, (usize, Arc<Chime>)>>,
+    bells: Mutex<BTreeMap<K, (usize, Arc<Chime>)>>,
     /// Listeners in all, so that ringing costs nothing while nobody listens.
     listeners: AtomicUsize,
     /// Bells made so far; gives each its slice.
@@ -172,11 +172,11 @@ struct Bells<K> {
 
 impl<K> Default for Bells<K> {
     fn default() -> Bells<K> {
-        Bells { bells: Mutex::new(HashMap::new()), listeners: AtomicUsize::new(0), made: AtomicUsize::new(0) }
+        Bells { bells: Mutex::new(BTreeMap::new()), listeners: AtomicUsize::new(0), made: AtomicUsize::new(0) }
     }
 }
 
-impl<K: Hash + Eq + Clone> Bells<K> {
+impl<K: Ord + Clone> Bells<K> {
     fn listen(&self, key: K) -> Bell<'_, K> {
         self.listeners.fetch_add(1, Ordering::SeqCst);
         let mut bells = self.lock();
@@ -215,19 +215,19 @@ impl<K: Hash + Eq + Clone> Bells<K> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<K, (usize, Arc<Chime>)>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<K, (usize, Arc<Chime>)>> {
         self.bells.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A place to listen. Dropping it leaves.
-pub(crate) struct Bell<'a, K: Hash + Eq + Clone> {
+pub(crate) struct Bell<'a, K: Ord + Clone> {
     chime: Arc<Chime>,
     bells: &'a Bells<K>,
     key: K,
 }
 
-impl<K: Hash + Eq + Clone> Bell<'_, K> {
+impl<K: Ord + Clone> Bell<'_, K> {
     pub(crate) fn notify(&self) -> &Notify {
         &self.chime.notify
     }
@@ -253,7 +253,7 @@ impl<K: Hash + Eq + Clone> Bell<'_, K> {
     }
 }
 
-impl<K: Hash + Eq + Clone> Drop for Bell<'_, K> {
+impl<K: Ord + Clone> Drop for Bell<'_, K> {
     fn drop(&mut self) {
         let mut bells = self.bells.lock();
         if let Some((count, _)) = bells.get_mut(&self.key) {
