@@ -13,7 +13,7 @@ use outlast_core::answer::is_broken;
 use outlast_core::breaker::FAILURES_MAX;
 use outlast_core::gate::Cause;
 use outlast_core::state::Ending;
-use outlast_core::{EventKind, JobId, Lease};
+use outlast_core::{EventKind, JobId, Lease, State};
 use outlast_engine::egress::{Egress, Incoming, Outgoing, RefusedUrl, SendError, SendPhase};
 use outlast_tests::chance::Chance;
 use outlast_tests::model::{ModelDisk, World};
@@ -41,9 +41,12 @@ pub struct Deliveries {
     leases: BTreeSet<u128>,
     /// Failures that a job was given: answers, broken connections, nacks. Nothing else may be charged as one.
     failures: BTreeMap<JobId, usize>,
-    failures_in_a_row: u32,
+    /// Of each URL.
+    failures_in_a_row: BTreeMap<Arc<str>, u32>,
     /// There was a moment at which an endpoint's circuit might open.
     may_open: bool,
+    /// What the run has had, so that a suite can tell that it has seen everything.
+    pub seen: BTreeSet<&'static str>,
 }
 
 enum Say {
@@ -60,13 +63,15 @@ impl Deliveries {
     }
 
     /// The endpoint's health, as a breaker sees it.
-    fn answered(&mut self, is_failure: bool) {
-        self.failures_in_a_row = if is_failure { self.failures_in_a_row + 1 } else { 0 };
-        self.may_open |= self.failures_in_a_row >= FAILURES_MAX;
+    fn answered(&mut self, url: &Arc<str>, is_failure: bool) {
+        let in_a_row = self.failures_in_a_row.entry(Arc::clone(url)).or_default();
+        *in_a_row = if is_failure { *in_a_row + 1 } else { 0 };
+        self.may_open |= *in_a_row >= FAILURES_MAX;
     }
 
     /// I-17, I-18: charged as failure is only what failed; a circuit opens only after failures in a row.
-    pub fn check(&self, world: &World) -> Result<(), String> {
+    pub fn check(&mut self, world: &World) -> Result<(), String> {
+        self.note(world);
         for row in world.rows.values() {
             let is_nack = |kind: &EventKind| matches!(kind, EventKind::Attempt(it) if it.outcome == Ending::Nacked);
             let charged = row.events.iter().filter(|event| is_nack(&event.kind)).count();
@@ -82,6 +87,23 @@ impl Deliveries {
         }
     }
 
+    fn note(&mut self, world: &World) {
+        for hold in world.queues.values().filter_map(|queue| queue.hold) {
+            self.seen.insert(hold.cause.as_str());
+            if hold.probe.is_some() {
+                self.seen.insert("probe");
+            }
+        }
+        for row in world.rows.values() {
+            if let State::Running(running) = &row.job.state {
+                self.seen.insert(running.phase.as_str());
+            }
+            if let Some(EventKind::Attempt(last)) = row.events.iter().rev().nth(1).map(|event| &event.kind) {
+                self.seen.insert(last.outcome.as_str());
+            }
+        }
+    }
+
     /// F15, I-17: it belongs to a hand-out that is committed, and is the only one of it.
     fn arrive(&mut self, id: JobId, lease: Option<Lease>, epoch: u64) -> Result<(), String> {
         let requests = self.requests.entry(id).or_default();
@@ -90,7 +112,9 @@ impl Deliveries {
             return Err(format!("I-17: {requests} requests for {epoch} hand-outs of {id}"));
         }
         match lease {
-            Some(lease) if !self.leases.insert(lease.as_u128()) => Err(format!("I-17: a hand-out of {id} was sent twice")),
+            Some(lease) if !self.leases.insert(lease.as_u128()) => {
+                Err(format!("I-17: a hand-out of {id} was sent twice"))
+            }
             _ => Ok(()),
         }
     }
@@ -117,11 +141,12 @@ impl Outside {
         let mut chance = self.chance.lock().unwrap_or_else(PoisonError::into_inner);
         let (before, after) = (Duration::from_millis(chance.below(15)), Duration::from_millis(chance.below(400)));
         // Endpoints are sick for seconds at a time, or circuits would never open.
-        let is_sick = self.disk.world().now.as_millis() / 4000 % 3 == 0 && chance.percent(60);
+        let is_sick = self.disk.world().now.as_millis() / 8000 % 2 == 0 && chance.percent(95);
         let (drawn, seconds) = (chance.below(100), chance.below(4));
         let say = match drawn {
             _ if self.faults.is_calm() => Say::Status(200),
-            0..=54 if is_sick => Say::Status(500),
+            0..=80 if is_sick => Say::Status(500),
+            _ if is_sick => Say::Unreachable,
             0..=44 => Say::Status([200, 201, 204][drawn as usize % 3]),
             45..=54 => Say::Status(202),
             55..=61 => Say::RetryAfter(429, seconds),
@@ -166,7 +191,7 @@ impl Outside {
             Say::Unreachable | Say::Lost => (0, None),
         };
         let mut deliveries = self.deliveries();
-        deliveries.answered(status == 0 || is_broken(status));
+        deliveries.answered(&request.url, status == 0 || is_broken(status));
         if let (Some(id), false) = (id, matches!(status, 200..=299 | 429 | 503 | 529)) {
             deliveries.failed(id);
         }

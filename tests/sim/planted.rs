@@ -262,7 +262,13 @@ fn backpressure_charged(
     decide(job, queue, command, now, chance)
 }
 
-fn callback_forgotten(job: &Job, queue: &Queue, command: Command, now: Timestamp, chance: &mut dyn Entropy) -> Decision {
+fn callback_forgotten(
+    job: &Job,
+    queue: &Queue,
+    command: Command,
+    now: Timestamp,
+    chance: &mut dyn Entropy,
+) -> Decision {
     decide(job, queue, command, now, chance).map(|change| match change {
         Change::Update(mut update) if update.job.status() == Status::Failed => {
             update.effects.retain(|effect| *effect != Effect::Callback);

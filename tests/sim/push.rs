@@ -1,6 +1,7 @@
 //! The simulator with queues that deliver: the real dispatcher on the model store, endpoints that are drawn from the seed,
 //! kills and faults of the store as ever, and callbacks for half of the jobs.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +41,18 @@ fn the_promises_of_deliveries_hold_under_faults() {
     }
 }
 
+/// What a suite has not met it cannot speak of.
+#[test]
+fn runs_of_deliveries_meet_everything() {
+    let mut seen = BTreeSet::new();
+    for seed in 1..=40 {
+        seen.extend(check(Plant::Nothing, seed).unwrap_or_else(|violation| panic!("{violation}")).seen);
+    }
+
+    let met = |what: &&str| seen.contains(*what);
+    assert!(EVERYTHING.iter().all(met), "only {seen:?}");
+}
+
 #[test]
 fn the_same_seed_is_the_same_run_of_deliveries() {
     for seed in 1..=20 {
@@ -59,8 +72,31 @@ fn the_simulator_finds_every_planted_bug_of_deliveries() {
     }
 }
 
-/// Runs one seed. The number identifies what happened: equal runs have equal numbers.
-fn check(plant: Plant, seed: u64) -> Result<u64, String> {
+/// What there is to be met: how hand-outs end, what queues rest for, and how far deliveries come.
+const EVERYTHING: [&str; 11] = [
+    "acked",
+    "nacked",
+    "deferred",
+    "released",
+    "unknown",
+    "lease_expired",
+    "backpressure",
+    "circuit",
+    "probe",
+    "delivering",
+    "awaiting_ack",
+];
+
+/// What happened in a run.
+#[derive(Debug, PartialEq)]
+struct Run {
+    /// Equal runs have equal numbers.
+    fingerprint: u64,
+    seen: BTreeSet<&'static str>,
+}
+
+/// Runs one seed.
+fn check(plant: Plant, seed: u64) -> Result<Run, String> {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
     let outcome = catch_unwind(AssertUnwindSafe(|| runtime.block_on(simulate(plant, seed))));
     let outcome = outcome.unwrap_or_else(|panic| Err(run::words(panic.as_ref())));
@@ -69,7 +105,7 @@ fn check(plant: Plant, seed: u64) -> Result<u64, String> {
     })
 }
 
-async fn simulate(plant: Plant, seed: u64) -> Result<u64, String> {
+async fn simulate(plant: Plant, seed: u64) -> Result<Run, String> {
     let mut chance = Chance::seeded(seed);
     let (take, taken) = unbounded_channel();
     let queues = [("mail", settings(&mut chance)), (CALLBACKS, callback_settings())];
@@ -81,7 +117,8 @@ async fn simulate(plant: Plant, seed: u64) -> Result<u64, String> {
     let receiver = tokio::spawn(receive(Arc::clone(&sim), run::fork(&mut chance), taken));
     let outcome = run::live(&sim, &mut chance, 0).await;
     receiver.abort();
-    outcome
+    let seen = sim.server.witness.deliveries().seen.clone();
+    outcome.map(|fingerprint| Run { fingerprint, seen })
 }
 
 fn settings(chance: &mut Chance) -> QueueSettings {

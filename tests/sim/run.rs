@@ -61,9 +61,7 @@ pub fn check(plant: Plant, seed: u64) -> Result<u64, String> {
     let violation = match outcome {
         Ok(Ok(fingerprint)) => return Ok(fingerprint),
         Ok(Err(violation)) => violation,
-        Err(panic) => {
-            words(panic.as_ref())
-        }
+        Err(panic) => words(panic.as_ref()),
     };
     Err(format!("{violation}\nrepeat with: OUTLAST_SEED={seed} cargo test -p outlast-tests --test sim promises_hold"))
 }
