@@ -227,8 +227,9 @@ fn result(answer: &Incoming) -> Option<Arc<str>> {
     serde_json::from_str::<serde::de::IgnoredAny>(text).ok().map(|_| text.into())
 }
 
-/// The beginning of a body, as text.
+/// The beginning of a body, as text. One character more than is kept, so that the last one is cut off as a whole and not
+/// replaced for being cut.
 fn excerpt(body: &[u8]) -> Option<Box<str>> {
-    let beginning = body.get(..body.len().min(EXCERPT_BYTES_MAX)).unwrap_or_default();
+    let beginning = body.get(..body.len().min(EXCERPT_BYTES_MAX + char::MAX_LEN_UTF8)).unwrap_or_default();
     (!beginning.is_empty()).then(|| String::from_utf8_lossy(beginning).into())
 }
