@@ -46,6 +46,11 @@ fn checked(settings: QueueSettings) -> Result<QueueSettings, Problem> {
     if let Err(refused) = check_amount(settings.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()))) {
         problems.push(FieldError::new("headers", refused.to_string()));
     }
+    // The name of ours is reserved, and fine here.
+    let has_own_name = settings.signature_header != QueueSettings::default().signature_header;
+    if has_own_name && let Err(refused) = custom_header(&settings.signature_header, "") {
+        problems.push(FieldError::new("signatureHeader", refused.to_string()));
+    }
     if problems.is_empty() { Ok(settings) } else { Err(Problem::invalid(problems)) }
 }
 
