@@ -21,7 +21,7 @@ pub(crate) async fn purge(call: Call) -> Result<Response, Problem> {
 
 /// An operation on all jobs of the URL's queue.
 pub(crate) fn everything(call: &Call, kind: OperationKind) -> Result<NewOperation, Problem> {
-    let queue = call.queue()?.to_owned();
+    let queue = call.tended_queue()?.to_owned();
     Ok(NewOperation {
         namespace: namespace(call)?,
         queue,

@@ -3,7 +3,7 @@
 use axum::response::Response;
 use http::header::{ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH, LOCATION};
 use http::{HeaderValue, StatusCode};
-use outlast_core::queue::{CALLBACKS, is_name};
+use outlast_core::queue::{CALLBACKS, Mode, is_name};
 use outlast_core::{NamespaceId, Queue};
 use outlast_engine::queues::{QueueChange, SavedQueue};
 use outlast_engine::secrets::OVERLAP_DEFAULT;
@@ -197,6 +197,9 @@ fn change(call: &Call, present: Option<&Queue>, mut values: Values<'_>) -> Resul
         && present.is_none_or(|queue| queue.settings.webhook_url.as_ref() != Some(url))
     {
         call.engine.check_url(url).map_err(|refused| Problem::field("webhookUrl", refused.to_string()))?;
+    }
+    if present.is_some_and(|queue| queue.settings.mode == Mode::Callback) && settings.mode != Mode::Callback {
+        return Err(Problem::field("mode", "cannot be set here: this queue delivers callbacks"));
     }
     if secret.is_some() && !settings.is_push() {
         return Err(Problem::field("signingSecret", "has no meaning without a webhookUrl"));
