@@ -13,3 +13,4 @@ mod lock;
 
 mod doctor;
 mod first_key;
+mod secret_key;

@@ -29,10 +29,7 @@ const LATE: Duration = Duration::from_secs(5);
 
 /// A server with a configuration file of its own.
 pub(crate) async fn configured(yaml: &str) -> Server {
-    let launch = Launch::fresh();
-    let path = launch.scratch().join("outlast.yaml");
-    fs::write(&path, yaml).unwrap();
-    launch.with_env("OUTLAST_CONFIG", path.to_str().unwrap()).start().await
+    Launch::fresh().with_config(yaml).start().await
 }
 
 #[tokio::test(flavor = "multi_thread")]

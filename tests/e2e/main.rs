@@ -21,6 +21,8 @@ mod leases;
 mod replay;
 mod simple;
 
+mod push;
+
 mod signatures;
 mod signed_traffic;
 mod listen;

@@ -22,6 +22,7 @@ pub mod server;
 pub mod image;
 pub mod proxy;
 pub mod responder;
+pub mod receiver;
 pub mod dns;
 pub mod certificates;
 pub mod sink;

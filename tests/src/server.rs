@@ -20,6 +20,11 @@ use crate::round_robin::RoundRobin;
 
 /// As many as the promises speak of.
 pub const CLUSTER_NODES: usize = 3;
+/// The receivers of the tests listen on this machine, which no server delivers to unless it is told.
+const OWN_MACHINE: (&str, &str) = ("OUTLAST_ALLOW_PRIVATE_TARGETS", "127.0.0.0/8");
+/// What nodes of one database seal secrets with; a node on a directory of its own makes its key itself.
+const COMMON_KEY: (&str, &str) =
+    ("OUTLAST_SECRET_KEY", "6f75746c6173742074657374732073656164207365637265747320746869732e");
 
 /// What to start and on what. Clones share the directory and the database, so a clone is a second start on the same data.
 #[derive(Clone)]
@@ -106,6 +111,18 @@ impl Launch {
         self
     }
 
+    /// With a configuration file of these lines.
+    pub fn with_config(self, yaml: &str) -> Launch {
+        let path = self.scratch().join("outlast.yaml");
+        std::fs::write(&path, yaml).expect("a file can be written to the scratch directory");
+        self.with_env("OUTLAST_CONFIG", path.to_str().expect("the scratch directory has a plain name"))
+    }
+
+    /// Delivers to public addresses only, as a server does that nobody has told otherwise.
+    pub fn without_private_targets(self) -> Launch {
+        self.with_env(OWN_MACHINE.0, "")
+    }
+
     /// Runs the server as the last arguments of another command, such as strace.
     pub fn wrapped_by(mut self, wrapper: Vec<String>) -> Launch {
         self.wrappers.push((None, wrapper));
@@ -177,8 +194,10 @@ impl Launch {
     }
 
     pub(crate) fn environment(&self, number: usize) -> Vec<(String, String)> {
-        let mut environment = Vec::new();
+        let pair = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        let mut environment = vec![pair(OWN_MACHINE)];
         if let Ground::Shared { database, redis_url, .. } = &self.ground {
+            environment.push(pair(COMMON_KEY));
             environment.push(("OUTLAST_DATABASE_URL".to_owned(), database.url.clone()));
             environment.extend(redis_url.iter().map(|url| ("OUTLAST_REDIS_URL".to_owned(), url.clone())));
             // What one node seals, the others must be able to open.

@@ -172,14 +172,14 @@ async fn holder(client: &Client, scopes: &[&str]) -> Client {
 }
 
 /// All that the server has stored, by its name: the files, and the database where there is one.
-fn stored(launch: &Launch) -> Vec<(String, String)> {
+pub(crate) fn stored(launch: &Launch) -> Vec<(String, String)> {
     let database = launch.database().map(|database| ("the database".to_owned(), database.dump()));
     let files = if launch.data.exists() { files(&launch.data) } else { Vec::new() };
     files.into_iter().chain(database).collect()
 }
 
 /// Whether the text is in there, as such or as the hexadecimal digits that a dump writes for bytes.
-fn holds(content: &str, text: &str) -> bool {
+pub(crate) fn holds(content: &str, text: &str) -> bool {
     let digits: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
     content.contains(text) || content.contains(&digits)
 }
