@@ -66,6 +66,11 @@ pub(crate) fn received(body: &[u8]) -> Result<Vec<Job<'_>>> {
     Ok(received.jobs)
 }
 
+/// The job that a push delivery carries; it has the same fields as a received one.
+pub(crate) fn delivered(body: &[u8]) -> Result<Job<'_>> {
+    serde_json::from_slice(body).context("a delivery is not understood")
+}
+
 /// Fails unless each of the `expected` outcomes was accepted.
 pub(crate) fn all_accepted(body: &[u8], expected: usize) -> Result<()> {
     let outcomes: Outcomes = serde_json::from_slice(body).context("the answer to outcomes is not understood")?;

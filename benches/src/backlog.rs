@@ -95,20 +95,20 @@ async fn publish_batches(mut connection: Connection, target: Target, index: u64,
 }
 
 async fn check_queued(target: &Target, expected: u64) -> Result<()> {
-    let queued = counts(target).await?.queued;
+    let queued = counts(target, QUEUE).await?.queued;
     ensure!(queued == expected, "the queue says it holds {queued} queued jobs, {expected} were published");
     Ok(())
 }
 
 /// What the queue says it holds.
-pub(crate) async fn counts(target: &Target) -> Result<Counts> {
-    let request = target.get(&format!("/v1/queues/{QUEUE}"));
+pub(crate) async fn counts(target: &Target, queue: &str) -> Result<Counts> {
+    let request = target.get(&format!("/v1/queues/{queue}"));
     let answer = connection::call_once(target, &request, &[200]).await?;
     answer::counts(&answer.body)
 }
 
-/// Waits for the first second without work, so that what follows measures a backlog at rest.
-async fn settle(pid: u32) -> Result<String> {
+/// Waits for the first second without work, so that what follows measures a server at rest.
+pub(crate) async fn settle(pid: u32) -> Result<String> {
     let start = clock::now();
     while start.elapsed() < SETTLE_WITHIN {
         let before = (procfs::cpu_ticks(pid)?, procfs::sleeps(pid)?);

@@ -121,28 +121,38 @@ impl Connection {
 
 /// `None` while the head is not complete.
 fn parse_head(read: &[u8]) -> Result<Option<Head>> {
-    let Some(end) = read.windows(4).position(|window| window == b"\r\n\r\n") else {
+    let Some(head) = head(read) else {
         return Ok(None);
     };
-    let head = read.get(..end).unwrap_or_default();
-    let mut lines = head.split(|byte| *byte == b'\n');
-    let status = lines
-        .next()
-        .and_then(|line| line.strip_prefix(b"HTTP/1.1 "))
+    let status = head
+        .strip_prefix(b"HTTP/1.1 ")
         .and_then(|line| line.get(..3))
         .and_then(parse_number)
         .and_then(|status| u16::try_from(status).ok())
         .context("the answer does not start with an HTTP/1.1 status line")?;
-    for line in lines {
+    let Some(body_bytes) = body_bytes(head)? else {
+        bail!("the answer with status {status} has no content-length");
+    };
+    Ok(Some(Head { status, head_bytes: head.len(), body_bytes }))
+}
+
+/// The head at the beginning of what was read, its empty line included; `None` while it is not complete.
+pub(crate) fn head(read: &[u8]) -> Option<&[u8]> {
+    let end = read.windows(4).position(|window| window == b"\r\n\r\n")?;
+    read.get(..end + 4)
+}
+
+/// What the head says about the length of the body.
+pub(crate) fn body_bytes(head: &[u8]) -> Result<Option<usize>> {
+    for line in head.split(|byte| *byte == b'\n').skip(1) {
         let Some((name, value)) = split_header(line) else {
             continue;
         };
         if name.eq_ignore_ascii_case(b"content-length") {
-            let body_bytes = parse_number(value).context("content-length is not a number")?;
-            return Ok(Some(Head { status, head_bytes: end + 4, body_bytes }));
+            return parse_number(value).context("content-length is not a number").map(Some);
         }
     }
-    bail!("the answer with status {status} has no content-length");
+    Ok(None)
 }
 
 fn split_header(line: &[u8]) -> Option<(&[u8], &[u8])> {

@@ -1,5 +1,4 @@
-//! The latency from publish to receive at a fixed rate, in units of what the machine itself needs: one local HTTP
-//! exchange with the ceiling at the same rate plus one synced append to the same file system.
+//! The latency from publish to receive at a fixed rate, in units of what the machine itself needs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,37 +8,31 @@ use anyhow::{Result, ensure};
 use crate::answer;
 use crate::clock;
 use crate::connection::Connection;
-use crate::disk;
 use crate::load::{Meter, Workers};
 use crate::open_loop::{self, Journal, Plan, Quantiles, RECEIVED_WITHIN};
 use crate::process::{Ceiling, Server};
 use crate::report::{Limit, Report};
-use crate::request::Target;
+use crate::request::{QUEUE, Target};
 use crate::settings::Settings;
+use crate::unit::Unit;
 
 const CONSUMERS: usize = 48;
-const SYNCED_APPENDS: usize = 500;
 
 pub(crate) async fn run(settings: &Settings, report: &mut Report) -> Result<()> {
     let ceiling = Ceiling::start()?;
-    let plan = Plan::new(settings);
+    let plan = Plan::new(settings.span);
+    let mut unit = Unit::default();
 
-    let mut appends = disk::synced_appends(&settings.dir, SYNCED_APPENDS)?;
-    let mut exchanges = open_loop::exchange_times(&ceiling.target, plan).await?;
+    unit.sample(&ceiling, plan, settings).await?;
     let (publishes, jobs) = job_times(settings, plan).await?;
-    exchanges.extend(open_loop::exchange_times(&ceiling.target, plan).await?);
-    appends.extend(disk::synced_appends(&settings.dir, SYNCED_APPENDS)?);
+    unit.sample(&ceiling, plan, settings).await?;
 
-    let exchange = Quantiles::of(exchanges)?;
-    let append = Quantiles::of(appends)?;
+    let unit = unit.seconds(report)?;
     let publish = Quantiles::of(publishes)?;
     let job = Quantiles::of(jobs)?;
-    report.note("one HTTP exchange with the ceiling", exchange.describe());
-    report.note("one synced append of 4 KiB", append.describe());
     report.note("publish answered at 500/s", publish.describe());
     report.note("publish to receive at 500/s", job.describe());
 
-    let unit = (exchange.median + append.median).as_secs_f64();
     let p50 = job.median.as_secs_f64() / unit;
     let p99 = job.p99.as_secs_f64() / unit;
     report.figure("latency p50 / (exchange + sync)", p50, "", Limit::AtMost(6.0));
@@ -60,7 +53,7 @@ async fn job_times(settings: &Settings, plan: Plan) -> Result<(Vec<Duration>, Ve
     // Long enough for all consumers to wait in their long poll.
     consumers.run_for(Duration::from_millis(200)).await?;
 
-    let publishers = open_loop::start_publishers(&server.target, &journal).await?;
+    let publishers = open_loop::start_publishers(&server.target, QUEUE, &journal).await?;
     tokio::select! {
         finished = publishers.finish(plan.time_limit()) => finished?,
         failed = consumers.run_for(plan.time_limit()) => {

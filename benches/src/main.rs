@@ -14,10 +14,13 @@ mod open_loop;
 mod postgres;
 mod process;
 mod procfs;
+mod push;
+mod receiver;
 mod report;
 mod request;
 mod settings;
 mod throughput;
+mod unit;
 mod work;
 
 use std::fs;
@@ -75,6 +78,9 @@ async fn run(args: &RunArgs) -> Result<ExitCode> {
     }
     if settings.wants_any(&Scenario::BACKLOG) {
         backlog::run(&settings, &mut report).await?;
+    }
+    if settings.wants_any(&Scenario::PUSH) {
+        push::run(&settings, &mut report).await?;
     }
     let mut ended = Ok(());
     if settings.wants_any(&Scenario::POSTGRES) {

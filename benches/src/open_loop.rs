@@ -8,11 +8,10 @@ use anyhow::{Context, Result};
 
 use crate::clock;
 use crate::connection::Connection;
-use crate::load::Workers;
-use crate::request::{Publish, Target};
-use crate::settings::Settings;
+use crate::load::{Span, Workers};
+use crate::request::{Publish, QUEUE, Target};
 
-pub(crate) const JOBS_PER_SECOND: u32 = 500;
+const JOBS_PER_SECOND: u32 = 500;
 const PUBLISHERS: u32 = 16;
 /// After the last publish; a job that has not arrived by then is lost.
 pub(crate) const RECEIVED_WITHIN: Duration = Duration::from_secs(30);
@@ -20,18 +19,18 @@ pub(crate) const RECEIVED_WITHIN: Duration = Duration::from_secs(30);
 /// How many jobs are sent, and how many of the first are not counted.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan {
-    pub(crate) warm_up: u32,
+    warm_up: u32,
     pub(crate) total: u32,
 }
 
 impl Plan {
-    pub(crate) fn new(settings: &Settings) -> Self {
+    pub(crate) fn new(span: Span) -> Self {
         let jobs_in = |time: Duration| {
             let millis = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
             millis.saturating_mul(JOBS_PER_SECOND) / 1000
         };
-        let warm_up = jobs_in(settings.span.warm_up);
-        let total = warm_up.saturating_add(jobs_in(settings.span.measured));
+        let warm_up = jobs_in(span.warm_up);
+        let total = warm_up.saturating_add(jobs_in(span.measured));
         Self { warm_up, total }
     }
 
@@ -87,18 +86,18 @@ pub(crate) fn take_times(times: &Mutex<Vec<Duration>>) -> Vec<Duration> {
 
 pub(crate) async fn exchange_times(target: &Target, plan: Plan) -> Result<Vec<Duration>> {
     let journal = Journal::new(plan);
-    let publishers = start_publishers(target, &journal).await?;
+    let publishers = start_publishers(target, QUEUE, &journal).await?;
     publishers.finish(plan.time_limit()).await?;
     Ok(take_times(&journal.answered))
 }
 
-pub(crate) async fn start_publishers(target: &Target, journal: &Arc<Journal>) -> Result<Workers> {
+pub(crate) async fn start_publishers(target: &Target, queue: &str, journal: &Arc<Journal>) -> Result<Workers> {
     let mut publishers = Workers::default();
     let connections = Connection::open_many(target, PUBLISHERS as usize).await?;
     let start = clock::now();
     for (first, connection) in (0..PUBLISHERS).zip(connections) {
-        let (target, journal) = (target.clone(), journal.clone());
-        publishers.start(publish_on_time(connection, target, journal, first, start));
+        let request = Publish::to(target, queue);
+        publishers.start(publish_on_time(connection, request, journal.clone(), first, start));
     }
     Ok(publishers)
 }
@@ -107,12 +106,11 @@ pub(crate) async fn start_publishers(target: &Target, journal: &Arc<Journal>) ->
 /// time a job waits because the answer before it is late is.
 async fn publish_on_time(
     mut connection: Connection,
-    target: Target,
+    mut request: Publish,
     journal: Arc<Journal>,
     first: u32,
     start: Instant,
 ) -> Result<()> {
-    let mut request = Publish::new(&target);
     for sequence in (first..journal.plan.total).step_by(PUBLISHERS as usize) {
         let due = start + Duration::from_secs(1) / JOBS_PER_SECOND * sequence;
         let sent = if clock::now() < due {

@@ -119,6 +119,7 @@ impl NodesPhase<'_> {
         let backing = Backing {
             database_url: Some(self.postgres.new_database("outlast").await?),
             redis_url: self.redis.map(Redis::url),
+            ..Backing::default()
         };
         let nodes = Server::start_nodes(&settings.server, &settings.dir, &backing, self.nodes).await?;
         let targets: Vec<_> = nodes.iter().map(|node| node.target.clone()).collect();

@@ -1,6 +1,6 @@
 //! Starts, kills and restarts the processes under test. A process ends when its handle is dropped.
-//! The server gets an empty environment but for its key and the URLs of what it stores in, so that nothing set outside
-//! can weaken or tune it.
+//! The server gets an empty environment but for its key, the URLs of what it stores in and, in the scenarios of push, the
+//! leave to deliver to this machine, so that nothing set outside can weaken or tune it.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -12,6 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::connection;
@@ -20,12 +21,14 @@ use crate::request::{QUEUE, Target};
 /// A start that takes longer has failed.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// What a server stores in, and what its nodes tell each other through.
+/// What a server stores in, what its nodes tell each other through, and whom it may call.
 #[derive(Clone, Default)]
 pub(crate) struct Backing {
     /// Without it the server keeps its jobs in its data directory.
     pub(crate) database_url: Option<String>,
     pub(crate) redis_url: Option<String>,
+    /// It may deliver to this machine.
+    pub(crate) delivers_here: bool,
 }
 
 /// The real server on a data directory of its own, which is deleted with it.
@@ -41,8 +44,14 @@ impl Server {
     /// Starts the server on an empty data directory under `dir` and makes the queue.
     pub(crate) async fn start(program: &Path, dir: &Path) -> Result<Self> {
         let server = Self::start_node(program, dir, Backing::default(), random_key()?)?;
-        server.make_queue().await?;
+        server.make_pull_queue().await?;
         Ok(server)
+    }
+
+    /// Starts the server on an empty data directory under `dir`, for receivers on this machine. It has no queue yet.
+    pub(crate) fn start_push(program: &Path, dir: &Path) -> Result<Self> {
+        let backing = Backing { delivers_here: true, ..Backing::default() };
+        Self::start_node(program, dir, backing, random_key()?)
     }
 
     /// Starts one or more servers on the same empty database, with one key, and makes the queue.
@@ -53,7 +62,7 @@ impl Server {
             nodes.push(Self::start_node(program, dir, backing.clone(), key.clone())?);
         }
         if let Some(node) = nodes.first() {
-            node.make_queue().await?;
+            node.make_pull_queue().await?;
         }
         Ok(nodes)
     }
@@ -67,8 +76,12 @@ impl Server {
         Ok(server)
     }
 
-    async fn make_queue(&self) -> Result<()> {
-        let request = self.target.put(&format!("/v1/queues/{QUEUE}"), b"{\"visibilityTimeout\":600}");
+    async fn make_pull_queue(&self) -> Result<()> {
+        self.make_queue(QUEUE, &json!({"visibilityTimeout": 600})).await
+    }
+
+    pub(crate) async fn make_queue(&self, name: &str, settings: &Value) -> Result<()> {
+        let request = self.target.put(&format!("/v1/queues/{name}"), settings.to_string().as_bytes());
         // 201 for a made queue; 200 where the server calls a PUT a replacement.
         connection::call_once(&self.target, &request, &[200, 201]).await.context("cannot make the queue")?;
         Ok(())
@@ -194,6 +207,9 @@ fn spawn_server(program: &Path, root: &Path, target: &Target, backing: &Backing)
     }
     if let Some(url) = &backing.redis_url {
         command.env("OUTLAST_REDIS_URL", url);
+    }
+    if backing.delivers_here {
+        command.env("OUTLAST_ALLOW_PRIVATE_TARGETS", "127.0.0.0/8");
     }
     Process::spawn(&mut command, "outlast listening on http://")
 }

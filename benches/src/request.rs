@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// The size of one job's payload as JSON text.
 pub(crate) const PAYLOAD_BYTES: usize = 256;
-/// The queue that every scenario uses; each scenario has a server of its own.
+/// The queue of a scenario that needs only one; each scenario has a server of its own.
 pub(crate) const QUEUE: &str = "bench";
 
 const SEQUENCE_DIGITS: usize = 16;
@@ -68,11 +68,15 @@ pub(crate) struct Publish {
 
 impl Publish {
     pub(crate) fn new(target: &Target) -> Self {
+        Self::to(target, QUEUE)
+    }
+
+    pub(crate) fn to(target: &Target, queue: &str) -> Self {
         let mut body = b"{\"payload\":".to_vec();
         let sequence_in_body = body.len() + PAYLOAD_START.len();
         push_payload(&mut body, 0);
         body.push(b'}');
-        let bytes = target.post(&format!("/v1/queues/{QUEUE}/jobs"), &body);
+        let bytes = target.post(&format!("/v1/queues/{queue}/jobs"), &body);
         let sequence_at = bytes.len() - body.len() + sequence_in_body;
         Self { bytes, sequence_at }
     }

@@ -72,6 +72,10 @@ pub(crate) enum Scenario {
     Idle,
     Restart,
     Claim,
+    Push,
+    PushLatency,
+    PushAwaiting,
+    PushFair,
     PgPublish,
     PgLifecycle,
     PgLifecycleBatch,
@@ -82,6 +86,7 @@ pub(crate) enum Scenario {
 impl Scenario {
     pub(crate) const THROUGHPUT: [Self; 3] = [Self::Publish, Self::Lifecycle, Self::LifecycleBatch];
     pub(crate) const BACKLOG: [Self; 5] = [Self::Memory, Self::Disk, Self::Idle, Self::Restart, Self::Claim];
+    pub(crate) const PUSH: [Self; 4] = [Self::Push, Self::PushLatency, Self::PushAwaiting, Self::PushFair];
     pub(crate) const POSTGRES: [Self; 5] =
         [Self::PgPublish, Self::PgLifecycle, Self::PgLifecycleBatch, Self::PgTwoNodes, Self::PgClaim];
 }

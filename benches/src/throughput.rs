@@ -65,7 +65,7 @@ async fn note_answer_sizes(ceiling: &Ceiling, settings: &Settings, report: &mut 
     Ok(())
 }
 
-async fn ceiling_rate(ceiling: &Ceiling, settings: &Settings, report: &mut Report) -> Result<Rate> {
+pub(crate) async fn ceiling_rate(ceiling: &Ceiling, settings: &Settings, report: &mut Report) -> Result<Rate> {
     let meter = Meter::default();
     let workers = Work::Publish.start(std::slice::from_ref(&ceiling.target), CONNECTIONS, &meter).await?;
     let watched = Watched { servers: vec![ceiling.pid()], ..Watched::default() };

@@ -36,7 +36,7 @@ pub(crate) async fn run(postgres: &Postgres, settings: &Settings, report: &mut R
 
 async fn start_on_new(postgres: &Postgres, settings: &Settings, database: &str) -> Result<(Server, String)> {
     let url = postgres.new_database(database).await?;
-    let backing = Backing { database_url: Some(url.clone()), redis_url: None };
+    let backing = Backing { database_url: Some(url.clone()), ..Backing::default() };
     let mut nodes = Server::start_nodes(&settings.server, &settings.dir, &backing, 1).await?;
     let node = nodes.pop().context("no node was started")?;
     Ok((node, url))

@@ -9,7 +9,7 @@ use crate::backlog;
 use crate::connection::Connection;
 use crate::postgres::database::Session;
 use crate::process::Server;
-use crate::request::{Publish, Target};
+use crate::request::{Publish, QUEUE, Target};
 
 /// The tables that hold rows of single jobs, each with its other columns.
 const TABLES: &str = "
@@ -106,7 +106,7 @@ async fn copy_newest(session: &Session, count: u64, state: &str) -> Result<()> {
 async fn check(target: &Target, stock: Stock) -> Result<()> {
     let mut connection = Connection::open(target).await?;
     let expected = Counts { queued: stock.queued, running: 0, succeeded: stock.finished };
-    let counts = backlog::counts(target).await?;
+    let counts = backlog::counts(target, QUEUE).await?;
     ensure!(counts == expected, "the fill made {counts:?} instead of {expected:?}");
     take_one(&mut connection, target).await
 }

@@ -1,0 +1,110 @@
+//! What outstanding work costs: deliveries that were taken with 202 and wait for their outcome, in memory and in
+//! processor time. At the end every one of them is acknowledged, which shows that it was really outstanding.
+
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::answer;
+use crate::backlog;
+use crate::clock;
+use crate::connection;
+use crate::load::Workers;
+use crate::process::Server;
+use crate::procfs;
+use crate::receiver::{Receiver, Reply};
+use crate::report::{Limit, Report};
+use crate::request::{self, QUEUE, Target};
+use crate::settings::Settings;
+
+use super::{ASK_AGAIN, SETTLED_WITHIN, wait_for_counts};
+
+const OUTSTANDING: u64 = 10_000;
+const BATCH: usize = 100;
+const REST: Duration = Duration::from_secs(10);
+
+/// One entry of `POST /v1/outcomes` for each delivery that arrived.
+type Outcomes = Arc<Mutex<Vec<Value>>>;
+
+pub(super) async fn run(settings: &Settings, report: &mut Report) -> Result<()> {
+    let server = Server::start_push(&settings.server, &settings.dir)?;
+    let receiver = Receiver::bind(Ipv4Addr::LOCALHOST).await?;
+    let queue = json!({"webhookUrl": receiver.url, "mode": "ack", "ackTimeout": "12h", "concurrency": 2 * OUTSTANDING});
+    server.make_queue(QUEUE, &queue).await?;
+    backlog::settle(server.pid()).await?;
+    let before = procfs::memory(server.pid())?.resident_bytes;
+
+    let outcomes = deliver_all(&server.target, receiver).await?;
+    let settled = backlog::settle(server.pid()).await?;
+    report.note("quiet after the deliveries", settled);
+    let after = procfs::memory(server.pid())?.resident_bytes;
+    report.note("memory before and with outstanding deliveries", format!("{} and {} KiB", before / 1024, after / 1024));
+    let per_delivery = after.saturating_sub(before) as f64 / OUTSTANDING as f64;
+    report.figure("memory per delivery awaiting its outcome", per_delivery, "B", Limit::AtMost(2048.0));
+
+    let ticks_before = procfs::cpu_ticks(server.pid())?;
+    tokio::time::sleep(REST).await;
+    let ticks = procfs::cpu_ticks(server.pid())? - ticks_before;
+    let percent = procfs::cores(ticks, REST.as_secs_f64()) * 100.0;
+    report.figure("processor at rest with them", percent, "%", Limit::AtMost(0.5));
+
+    acknowledge_all(&server.target, &outcomes).await
+}
+
+/// Publishes the jobs and waits until every delivery is a stored receipt. Gives the outcomes to report.
+async fn deliver_all(target: &Target, receiver: Receiver) -> Result<Vec<Value>> {
+    let outcomes = Outcomes::default();
+    let outcomes_here = outcomes.clone();
+    let mut receivers = Workers::default();
+    receivers.start(receiver.serve(Reply::Accepted, move |body: &[u8]| {
+        let job = answer::delivered(body)?;
+        let outcome = json!({"id": job.id, "lease": job.lease, "outcome": "ack"});
+        outcomes_here.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
+        Ok(())
+    }));
+    let all_taken = async {
+        for first in (0..OUTSTANDING).step_by(BATCH) {
+            let request = request::publish_batch(target, first, BATCH as u64);
+            let answer = connection::call_once(target, &request, &[202]).await?;
+            answer::all_published(&answer.body, BATCH)?;
+        }
+        wait_for_receipts(target).await
+    };
+    tokio::select! {
+        taken = all_taken => taken?,
+        failed = receivers.run_for(SETTLED_WITHIN * 3) => failed.context("the receiver failed")?,
+    }
+    let outcomes = std::mem::take(&mut *outcomes.lock().unwrap_or_else(PoisonError::into_inner));
+    ensure!(outcomes.len() as u64 == OUTSTANDING, "{} deliveries arrived of {OUTSTANDING} jobs", outcomes.len());
+    Ok(outcomes)
+}
+
+/// Running and not under way means that the outcome is awaited.
+async fn wait_for_receipts(target: &Target) -> Result<()> {
+    wait_for_counts(target, QUEUE, |counts| counts.running == OUTSTANDING).await?;
+    let start = clock::now();
+    loop {
+        let answer = connection::call_once(target, &target.get("/metrics"), &[200]).await?;
+        let text = String::from_utf8(answer.body)?;
+        let in_flight = text.lines().find_map(|line| line.strip_prefix("outlast_deliveries_in_flight "));
+        if in_flight.context("the metrics do not say how many deliveries are under way")? == "0" {
+            return Ok(());
+        }
+        ensure!(start.elapsed() < SETTLED_WITHIN, "deliveries are still under way");
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
+}
+
+async fn acknowledge_all(target: &Target, outcomes: &[Value]) -> Result<()> {
+    for batch in outcomes.chunks(BATCH) {
+        let request = target.post("/v1/outcomes", json!({"outcomes": batch}).to_string().as_bytes());
+        let answer = connection::call_once(target, &request, &[200]).await?;
+        answer::all_accepted(&answer.body, batch.len())?;
+    }
+    let counts = backlog::counts(target, QUEUE).await?;
+    ensure!(counts.succeeded == OUTSTANDING, "{OUTSTANDING} jobs were acknowledged, the queue says {counts:?}");
+    Ok(())
+}
