@@ -93,6 +93,10 @@ impl Publish {
 
 /// One batch publish of jobs numbered from `first`.
 pub(crate) fn publish_batch(target: &Target, first: u64, count: u64) -> Vec<u8> {
+    publish_batch_to(target, QUEUE, first, count)
+}
+
+pub(crate) fn publish_batch_to(target: &Target, queue: &str, first: u64, count: u64) -> Vec<u8> {
     let mut body = b"{\"jobs\":[".to_vec();
     for sequence in first..first + count {
         if sequence > first {
@@ -103,7 +107,7 @@ pub(crate) fn publish_batch(target: &Target, first: u64, count: u64) -> Vec<u8> 
         body.push(b'}');
     }
     body.extend_from_slice(b"]}");
-    target.post(&format!("/v1/queues/{QUEUE}/jobs/batch"), &body)
+    target.post(&format!("/v1/queues/{queue}/jobs/batch"), &body)
 }
 
 /// The payload of one job, as text.

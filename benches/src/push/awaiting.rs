@@ -1,8 +1,9 @@
 //! What outstanding work costs: deliveries that were taken with 202 and wait for their outcome, in memory and in
-//! processor time. At the end every one of them is acknowledged, which shows that it was really outstanding.
+//! processor time. Before them the server delivers as many jobs that end at once, so that what it needs for working at all
+//! (page cache, buffers, connections) is there already. At the end every one is acknowledged, and so was outstanding.
 
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -31,17 +32,22 @@ type Outcomes = Arc<Mutex<Vec<Value>>>;
 
 pub(super) async fn run(settings: &Settings, report: &mut Report) -> Result<()> {
     let server = Server::start_push(&settings.server, &settings.dir)?;
-    let receiver = Receiver::bind(Ipv4Addr::LOCALHOST).await?;
-    let queue = json!({"webhookUrl": receiver.url, "mode": "ack", "ackTimeout": "12h", "concurrency": 2 * OUTSTANDING});
-    server.make_queue(QUEUE, &queue).await?;
+    let target = &server.target;
+    let idle = procfs::memory(server.pid())?.resident_bytes;
+    deliver_all(&server, "warm-up", Reply::Ok).await?;
+    wait_for_counts(target, "warm-up", |counts| counts.succeeded == OUTSTANDING).await?;
     backlog::settle(server.pid()).await?;
     let before = procfs::memory(server.pid())?.resident_bytes;
 
-    let outcomes = deliver_all(&server.target, receiver).await?;
+    let outcomes = deliver_all(&server, QUEUE, Reply::Accepted).await?;
+    // None is under way any more, so what runs is awaiting its outcome.
+    wait_for_counts(target, QUEUE, |counts| counts.running == OUTSTANDING).await?;
     let settled = backlog::settle(server.pid()).await?;
     report.note("quiet after the deliveries", settled);
     let after = procfs::memory(server.pid())?.resident_bytes;
-    report.note("memory before and with outstanding deliveries", format!("{} and {} KiB", before / 1024, after / 1024));
+    let [idle, worked, outstanding] = [idle, before, after].map(|bytes| bytes / 1024);
+    let text = format!("{idle}, {worked} and {outstanding} KiB");
+    report.note("memory after the start, after as many jobs that ended, and with outstanding ones", text);
     let per_delivery = after.saturating_sub(before) as f64 / OUTSTANDING as f64;
     report.figure("memory per delivery awaiting its outcome", per_delivery, "B", Limit::AtMost(2048.0));
 
@@ -51,40 +57,53 @@ pub(super) async fn run(settings: &Settings, report: &mut Report) -> Result<()> 
     let percent = procfs::cores(ticks, REST.as_secs_f64()) * 100.0;
     report.figure("processor at rest with them", percent, "%", Limit::AtMost(0.5));
 
-    acknowledge_all(&server.target, &outcomes).await
+    acknowledge_all(target, &outcomes).await
 }
 
-/// Publishes the jobs and waits until every delivery is a stored receipt. Gives the outcomes to report.
-async fn deliver_all(target: &Target, receiver: Receiver) -> Result<Vec<Value>> {
+/// Makes the queue, publishes its jobs and waits until all of them have arrived. Gives the outcomes to report.
+async fn deliver_all(server: &Server, queue: &str, reply: Reply) -> Result<Vec<Value>> {
+    let (target, receiver) = (&server.target, Receiver::bind(Ipv4Addr::LOCALHOST).await?);
+    let settings =
+        json!({"webhookUrl": receiver.url, "mode": mode(reply), "ackTimeout": "12h", "concurrency": 2 * OUTSTANDING});
+    server.make_queue(queue, &settings).await?;
     let outcomes = Outcomes::default();
     let outcomes_here = outcomes.clone();
     let mut receivers = Workers::default();
-    receivers.start(receiver.serve(Reply::Accepted, move |body: &[u8]| {
+    receivers.start(receiver.serve(reply, move |body: &[u8]| {
         let job = answer::delivered(body)?;
         let outcome = json!({"id": job.id, "lease": job.lease, "outcome": "ack"});
-        outcomes_here.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
+        lock(&outcomes_here).push(outcome);
         Ok(())
     }));
-    let all_taken = async {
-        for first in (0..OUTSTANDING).step_by(BATCH) {
-            let request = request::publish_batch(target, first, BATCH as u64);
-            let answer = connection::call_once(target, &request, &[202]).await?;
-            answer::all_published(&answer.body, BATCH)?;
-        }
-        wait_for_receipts(target).await
-    };
-    tokio::select! {
-        taken = all_taken => taken?,
-        failed = receivers.run_for(SETTLED_WITHIN * 3) => failed.context("the receiver failed")?,
+    for first in (0..OUTSTANDING).step_by(BATCH) {
+        let request = request::publish_batch_to(target, queue, first, BATCH as u64);
+        let answer = connection::call_once(target, &request, &[202]).await?;
+        answer::all_published(&answer.body, BATCH)?;
     }
-    let outcomes = std::mem::take(&mut *outcomes.lock().unwrap_or_else(PoisonError::into_inner));
+    let start = clock::now();
+    while (lock(&outcomes).len() as u64) < OUTSTANDING {
+        ensure!(start.elapsed() < SETTLED_WITHIN, "only {} of {OUTSTANDING} jobs arrived", lock(&outcomes).len());
+        receivers.run_for(ASK_AGAIN).await?;
+    }
+    wait_until_none_is_under_way(target).await?;
+    let outcomes = std::mem::take(&mut *lock(&outcomes));
     ensure!(outcomes.len() as u64 == OUTSTANDING, "{} deliveries arrived of {OUTSTANDING} jobs", outcomes.len());
     Ok(outcomes)
 }
 
-/// Running and not under way means that the outcome is awaited.
-async fn wait_for_receipts(target: &Target) -> Result<()> {
-    wait_for_counts(target, QUEUE, |counts| counts.running == OUTSTANDING).await?;
+fn mode(reply: Reply) -> &'static str {
+    match reply {
+        Reply::Ok => "standard",
+        Reply::Accepted => "ack",
+    }
+}
+
+fn lock(outcomes: &Mutex<Vec<Value>>) -> MutexGuard<'_, Vec<Value>> {
+    outcomes.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Then the answer to every delivery is stored.
+async fn wait_until_none_is_under_way(target: &Target) -> Result<()> {
     let start = clock::now();
     loop {
         let answer = connection::call_once(target, &target.get("/metrics"), &[200]).await?;
