@@ -16,7 +16,7 @@ use crate::secrets::SecretError;
 
 use super::deliver::Delivery;
 use super::endpoint::Endpoint;
-use super::room::Place;
+use super::room::Places;
 use super::{Name, RETRY_PAUSE};
 
 /// One claim takes no more than this: a longer transaction would hold up others.
@@ -93,7 +93,7 @@ impl Engine {
     async fn look(
         &self,
         name: &Name,
-        mut places: Vec<Place>,
+        mut places: Places,
         endpoint: &mut Option<Arc<Endpoint>>,
         deliveries: &mut JoinSet<()>,
     ) -> Look {
@@ -131,7 +131,7 @@ impl Engine {
     async fn send_all(
         &self,
         claimed: Claimed,
-        places: Vec<Place>,
+        places: Places,
         endpoint: &mut Option<Arc<Endpoint>>,
         deliveries: &mut JoinSet<()>,
     ) -> Result<(), SecretError> {

@@ -21,14 +21,21 @@ impl Room {
     }
 
     /// Places for up to `wanted` more deliveries of a lane that has `mine` already; perhaps none.
-    pub(crate) fn take(&self, mine: usize, wanted: usize) -> Vec<Place> {
+    pub(crate) fn take(&self, mine: usize, wanted: usize) -> Places {
         let mut count = 0;
         let update = self.0.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |taken| {
             count = self.0.max.saturating_sub(taken).saturating_sub(mine).div_ceil(2).min(wanted);
             Some(taken + count)
         });
         debug_assert!(update.is_ok());
-        (0..count).map(|_| Place(self.clone())).collect()
+        Places { room: self.clone(), count }
+    }
+
+    fn give_back(&self, count: usize) {
+        if count > 0 {
+            self.0.taken.fetch_sub(count, Ordering::SeqCst);
+            self.0.freed.notify_waiters();
+        }
     }
 
     /// Rings when a delivery has ended.
@@ -53,13 +60,51 @@ impl Room {
     }
 }
 
+/// Places that no delivery has yet. A claim asks for many and mostly finds few jobs, so they are one number, and what is
+/// left goes back at once.
+pub(crate) struct Places {
+    room: Room,
+    count: usize,
+}
+
+impl Places {
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Gives back all but `count`.
+    pub(crate) fn truncate(&mut self, count: usize) {
+        let surplus = self.count.saturating_sub(count);
+        self.count -= surplus;
+        self.room.give_back(surplus);
+    }
+}
+
+impl Iterator for Places {
+    type Item = Place;
+
+    fn next(&mut self) -> Option<Place> {
+        self.count = self.count.checked_sub(1)?;
+        Some(Place(self.room.clone()))
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        self.room.give_back(self.count);
+    }
+}
+
 /// Held while a delivery is under way; dropping it makes room.
 pub(crate) struct Place(Room);
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.0.taken.fetch_sub(1, Ordering::SeqCst);
-        self.0.0.freed.notify_waiters();
+        self.0.give_back(1);
     }
 }
 
@@ -89,5 +134,20 @@ mod tests {
         drop(lanes);
         assert_eq!(room.taken(), 0);
         assert_eq!(room.take(0, 3).len(), 3);
+    }
+
+    #[test]
+    fn places_without_a_delivery_go_back() {
+        let room = Room::new(100);
+
+        let mut places = room.take(0, 10);
+        let mine = places.next();
+        places.truncate(5);
+        assert_eq!((places.len(), room.taken()), (5, 6));
+        drop(places);
+
+        assert_eq!(room.taken(), 1);
+        drop(mine);
+        assert_eq!(room.taken(), 0);
     }
 }
