@@ -28,7 +28,7 @@ pub(crate) use self::room::Room;
 /// The pause after a store error, before trying again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// Where nodes share a store, all queues are looked at this often, should a word of a new one have been lost.
-const LOOK_SHARED: Duration = Duration::from_secs(5);
+const LOOK_SHARED: Duration = Duration::from_secs(10);
 
 /// A queue by its name.
 type Name = (NamespaceId, Arc<str>);
