@@ -181,17 +181,31 @@ async fn idle_connections_are_closed_and_old_ones_not_used() {
     let egress = egress(allowing(&["127.0.0.2"]));
     send(&egress, &responder.url("/")).await.unwrap();
 
-    pass(Duration::from_secs(25)).await;
+    pass(Duration::from_secs(3)).await;
     send(&egress, &responder.url("/")).await.unwrap();
-    assert_eq!(responder.seen.connections(), 1, "idle for less than half a minute");
-    pass(Duration::from_secs(31)).await;
+    assert_eq!(responder.seen.connections(), 1, "idle for less than four seconds");
+    pass(Duration::from_secs(5)).await;
     send(&egress, &responder.url("/")).await.unwrap();
     assert_eq!(responder.seen.connections(), 2, "idle for longer");
-    for _ in 0..3 {
-        pass(Duration::from_secs(25)).await;
+    for _ in 0..21 {
+        pass(Duration::from_secs(3)).await;
         send(&egress, &responder.url("/")).await.unwrap();
     }
     assert_eq!(responder.seen.connections(), 3, "open for more than a minute, though never idle for long");
+}
+
+// What is sent at the moment at which a server closes the connection would cost an attempt.
+#[tokio::test]
+async fn a_connection_is_let_go_before_the_time_that_the_server_gives_it() {
+    let answer = "HTTP/1.1 200 OK\r\nkeep-alive: timeout=3\r\ncontent-length: 0\r\n\r\n";
+    let responder = Responder::answering("127.0.0.2:0", answer).await;
+    let egress = egress(allowing(&["127.0.0.2"]));
+
+    for (seconds, connections) in [(0, 1), (1, 1), (2, 2), (1, 2)] {
+        pass(Duration::from_secs(seconds)).await;
+        send(&egress, &responder.url("/")).await.unwrap();
+        assert_eq!(responder.seen.connections(), connections, "after {seconds} s");
+    }
 }
 
 /// Reads nothing, and ends when the other side has gone.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming as Chunks};
 use hyper::client::conn::http1::{self, SendRequest};
@@ -26,6 +26,10 @@ const HEAD_BYTES_MAX: usize = 32 * 1024;
 const BODY_BYTES_FIRST: usize = 4 * 1024;
 /// A body in pieces of a byte costs a thousand times what its bytes would.
 const BODY_PIECES_MAX: usize = 4096;
+/// Many servers close a connection after five idle seconds, and what is sent at that very moment is lost.
+const IDLE_MAX: Duration = Duration::from_secs(4);
+/// How much earlier than the other side we let go.
+const IDLE_MARGIN: Duration = Duration::from_secs(1);
 
 pub(super) struct Connection {
     sender: SendRequest<Full<Bytes>>,
@@ -33,6 +37,8 @@ pub(super) struct Connection {
     meter: Arc<Meter>,
     is_closed: bool,
     pub since: Instant,
+    /// How long it may be idle before the other side may have closed it.
+    pub idle_max: Duration,
 }
 
 /// How a request ended that got no answer.
@@ -61,7 +67,7 @@ impl Connection {
         let opened = http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream)).await;
         let broken = |_| SendError::new(SendPhase::Send, "the connection broke");
         let (sender, driver) = opened.map_err(broken)?;
-        Ok(Connection { sender, driver, meter, is_closed: false, since: Instant::now() })
+        Ok(Connection { sender, driver, meter, is_closed: false, since: Instant::now(), idle_max: IDLE_MAX })
     }
 
     /// Can it take a request? Looks whether the other side has closed it or has said something out of turn.
@@ -93,6 +99,7 @@ impl Connection {
         let is_ambiguous = head.headers.contains_key(TRANSFER_ENCODING) && head.headers.contains_key(CONTENT_LENGTH);
         let (body, is_cut) = self.body(chunks, bounds).await;
         self.is_closed |= is_cut || is_ambiguous;
+        self.idle_max = idle_max(&head.headers);
         Ok(Incoming { status: head.status.as_u16(), headers: head.headers, body, is_cut })
     }
 
@@ -192,5 +199,41 @@ impl Connection {
         }
         // With its head a request is longer than its body.
         if sent <= length { SendPhase::Send } else { SendPhase::FirstByte }
+    }
+}
+
+/// Ours, or less where the other side says that it waits less: `keep-alive: timeout=5, max=100`.
+fn idle_max(headers: &HeaderMap) -> Duration {
+    let texts = headers.get_all("keep-alive").iter().filter_map(|value| value.to_str().ok());
+    let words = texts.flat_map(|text| text.split(',')).filter_map(|word| word.trim().strip_prefix("timeout="));
+    let seconds = words.filter_map(|number| number.trim().parse().ok()).min();
+    let said = seconds.map(|seconds| Duration::from_secs(seconds).saturating_sub(IDLE_MARGIN));
+    said.unwrap_or(IDLE_MAX).min(IDLE_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_let_go_before_the_other_side_does_it() {
+        for (said, seconds) in [
+            (&[][..], 4),
+            (&["timeout=75"], 4),
+            (&["timeout=5, max=100"], 4),
+            (&["max=100,timeout=3"], 2),
+            (&["timeout=1"], 0),
+            (&["timeout=0"], 0),
+            (&["timeout=9", "timeout=2"], 1),
+            (&["timeout=soon"], 4),
+            (&["timeout=-1"], 4),
+            (&["300"], 4),
+        ] {
+            let mut headers = HeaderMap::new();
+            for text in said {
+                headers.append("keep-alive", text.parse().unwrap());
+            }
+            assert_eq!(idle_max(&headers), Duration::from_secs(seconds), "{said:?}");
+        }
     }
 }

@@ -13,12 +13,11 @@ use super::target::Origin;
 
 /// Since it was opened: after this long a name may lead elsewhere.
 const LIFE: Duration = Duration::from_secs(60);
-const IDLE: Duration = Duration::from_secs(30);
 const IDLE_PER_ORIGIN_MAX: usize = 256;
 /// An idle connection is a socket and some tens of KiB.
 const IDLE_MAX: usize = 1024;
 /// How long a connection may stay beyond its time.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
 
 #[derive(Clone)]
 pub(super) struct Pool(Arc<Shared>);
@@ -42,7 +41,7 @@ struct Waiting {
 
 impl Waiting {
     fn is_fresh(&self, now: Instant) -> bool {
-        now.duration_since(self.since) < IDLE && now.duration_since(self.connection.since) < LIFE
+        now.duration_since(self.since) < self.connection.idle_max && now.duration_since(self.connection.since) < LIFE
     }
 }
 
