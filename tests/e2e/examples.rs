@@ -79,7 +79,7 @@ async fn the_node_worker_does_each_job_once() {
 /// A worker under every kind of delivery: jobs that go well, fail, are busy, and two that are delivered again although
 /// their work is under way or done.
 async fn check_worker(interpreter: PathBuf, program: &str) {
-    let server = Launch::fresh().with_env("OUTLAST_ALLOW_PRIVATE_TARGETS", "127.0.0.0/8").start().await;
+    let server = Launch::fresh().start().await;
     let client = server.client();
     let secret = "one-secret-for-all-queues";
     let mut command = clean_command(&interpreter);

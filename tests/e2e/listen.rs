@@ -108,7 +108,7 @@ fn flags_that_cannot_work_are_refused_with_a_reason() {
 
 /// A server that may call this machine.
 async fn server() -> Server {
-    Launch::fresh().with_env("OUTLAST_ALLOW_PRIVATE_TARGETS", "127.0.0.0/8").start().await
+    Launch::fresh().start().await
 }
 
 /// The receiver with the server's address and key.

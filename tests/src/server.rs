@@ -200,8 +200,6 @@ impl Launch {
             environment.push(pair(COMMON_KEY));
             environment.push(("OUTLAST_DATABASE_URL".to_owned(), database.url.clone()));
             environment.extend(redis_url.iter().map(|url| ("OUTLAST_REDIS_URL".to_owned(), url.clone())));
-            // What one node seals, the others must be able to open.
-            environment.push(("OUTLAST_SECRET_KEY".to_owned(), "5e".repeat(32)));
         }
         let own = self.environment.iter().filter(|(node, ..)| node.is_none_or(|node| node == number));
         environment.extend(own.map(|(_, name, value)| (name.clone(), value.clone())));

@@ -154,3 +154,24 @@ async fn a_delivery_that_a_crash_interrupted_is_charged_as_unknown() {
     assert_eq!(deliveries[0].header("webhook-id"), deliveries[1].header("webhook-id"), "F27: the same id");
     gate.open();
 }
+
+// I-17, F23: a connection that was used before and breaks without a word costs no attempt, since the endpoint may have closed
+// it for being idle; a fresh one does. Either way the request is in the log: there are as many attempts as the endpoint saw.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_request_is_in_the_log_also_over_connections_that_break() {
+    let push = Push::set().await;
+    let broken = Answer::reset().times(2);
+    push.receiver.answer("/work", [Answer::status(200)].into_iter().chain(broken).chain([Answer::status(200)]));
+    push.queue("work", json!({"maxAttempts": 3, "backoff": at_once()})).await;
+    let first = push.publish("work", json!(1)).await;
+    push.ended(&first).await;
+    let id = push.publish("work", json!(2)).await;
+
+    let job = push.ended(&id).await;
+
+    let count = |field: &str| job[field].as_u64().unwrap();
+    assert_eq!((&job["status"], push.count("work")), (&json!("succeeded"), 4), "{job}");
+    assert_eq!(attempts(&push.client, &id).await.len(), 3);
+    assert_eq!(count("attempt") - 1 + count("deferCount"), 2, "two endings, each charged or free: {job}");
+    assert!(count("deferCount") <= 1, "a fresh connection is charged: {job}");
+}
