@@ -61,6 +61,10 @@ impl Scene {
                 things.queue = self.name();
                 make_queue(&self.client, &things.queue, json!({})).await;
             }
+            (_, "/v1/queues/{queue}/rotate-secret") => {
+                things.queue = self.name();
+                make_queue(&self.client, &things.queue, json!({"webhookUrl": "https://example.com/hook"})).await;
+            }
             (_, path) if path.starts_with("/v1/jobs/{id}/") => {
                 let queue = self.name();
                 make_queue(&self.client, &queue, json!({"visibilityTimeout": "12h"})).await;

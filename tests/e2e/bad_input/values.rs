@@ -231,6 +231,7 @@ pub(crate) fn companions(field: &str, value: &str) -> Vec<(&'static str, &'stati
         ("template", _) => vec![("webhookUrl", URL), ("mode", "\"ack\"")],
         ("mode", "\"standard\"" | "\"ack\"") => vec![("webhookUrl", URL)],
         ("webhookUrl", _) => vec![("mode", "\"ack\"")],
+        ("signingSecret", _) => vec![("webhookUrl", URL), ("mode", "\"ack\"")],
         ("dedupeWindow", _) => vec![("retention", "\"3650d\"")],
         _ => Vec::new(),
     }
