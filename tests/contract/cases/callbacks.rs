@@ -234,7 +234,8 @@ pub async fn racing_ends_are_all_told_through_one_queue(fixture: &mut Fixture) {
     let told = told(fixture).await;
     let mut expected: Vec<_> = claimed.iter().map(|job| job.id.to_string()).collect();
     let mut found: Vec<_> = told.iter().map(|job| job.spec.tags[0].1.to_string()).collect();
-    (expected.sort(), found.sort());
+    expected.sort();
+    found.sort();
     assert_eq!(found, expected);
     let (queue, counts) = fixture.store.queue(fixture.ours, CALLBACKS).await.unwrap().unwrap();
     assert!(counts.get(Status::Queued) == 20 && told.iter().all(|job| job.queue == queue.id));
