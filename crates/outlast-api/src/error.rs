@@ -165,6 +165,15 @@ impl Problem {
         Problem::invalid(vec![FieldError::new(field, message)])
     }
 
+    /// The same about one entry of a list: its fields are named with their place.
+    pub(crate) fn at(self, place: &str) -> Problem {
+        if self.errors.is_empty() {
+            return self;
+        }
+        let named = |error: FieldError| FieldError::new(format!("{place}.{}", error.field), error.message);
+        Problem::invalid(self.errors.into_iter().map(named).collect())
+    }
+
     pub fn queue_not_found(name: &str) -> Problem {
         let detail = match is_name(name) {
             true => format!("queue \"{name}\" does not exist for this key; create it with PUT /v1/queues/{name}"),

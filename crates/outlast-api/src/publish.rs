@@ -101,8 +101,9 @@ fn batch_spec(raw: &Value<'_>, place: usize, call: &Call) -> Result<Spec, Proble
     let Value::Any(raw) = raw else {
         return Err(Problem::field("jobs", "must be objects"));
     };
-    let values = read_raw(&fields::PUBLISH, raw, &format!("jobs[{place}]")).map_err(Problem::invalid)?;
-    spec(values, call)
+    let place = format!("jobs[{place}]");
+    let values = read_raw(&fields::PUBLISH, raw, &place).map_err(Problem::invalid)?;
+    spec(values, call).map_err(|problem| problem.at(&place))
 }
 
 fn batch_answer(published: Option<Published>, queue: &str) -> Json {

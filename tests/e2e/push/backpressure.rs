@@ -12,15 +12,16 @@ use crate::api::{dead, publish_many};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_refusals_cost_no_attempt() {
     let push = Push::set().await;
-    let ways: [(&str, u16, &[(&str, &str)]); 4] = [
-        ("too-many", 429, &[("retry-after", "0")]),
-        ("unavailable", 503, &[("retry-after", "0")]),
-        ("overloaded", 529, &[("retry-after", "0")]),
-        ("silent", 429, &[]),
+    let asks = |status| Answer::with(status, &[("retry-after", "0")], b"");
+    let ways = [
+        ("too-many", asks(429)),
+        ("unavailable", asks(503)),
+        ("overloaded", asks(529)),
+        ("silent", Answer::status(429)),
     ];
     let mut ids = Vec::new();
-    for (queue, status, headers) in ways {
-        let refused = Answer::with(status, headers, b"").times(100);
+    for (queue, refused) in ways {
+        let refused = refused.times(100);
         push.receiver.answer(&format!("/{queue}"), refused.chain([Answer::status(200)]));
         push.queue(queue, json!({"maxAttempts": 1, "backpressureDelay": "10ms"})).await;
         ids.push((queue, push.publish(queue, json!(1)).await));

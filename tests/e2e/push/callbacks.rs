@@ -166,7 +166,7 @@ async fn an_exhausted_callback_is_visible_and_can_be_replayed() {
     let exhausted = until_callback(&push, &id, "failed").await;
     let callback = text(&exhausted["callback"]["id"]);
     assert_eq!(exhausted["callback"]["lastError"], "the endpoint answered 404");
-    assert_eq!(dead(&push.client, "_callbacks").await, [callback.clone()]);
+    assert_eq!(dead(&push.client, "_callbacks").await, std::slice::from_ref(&callback));
     let other =
         push.client.post(&format!("/v1/jobs/{callback}/replay"), json!({"payload": {"status": "succeeded"}})).await;
     other.unwrap().expect_problem(409, "payload_fixed");
