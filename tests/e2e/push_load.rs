@@ -159,9 +159,10 @@ impl PushLoad {
         let known: BTreeSet<&String> = ids.iter().collect();
         let (callbacks, deliveries): (Vec<Arrival>, Vec<Arrival>) =
             arrivals.into_iter().filter(|arrival| known.contains(&arrival.job)).partition(|it| it.path == CALLBACK);
-        let acks = lock(&self.shared.acks);
-        let (acks_sent, acks_accepted) = (acks.sent.clone(), acks.accepted.clone());
-        drop(acks);
+        let (acks_sent, acks_accepted) = {
+            let acks = lock(&self.shared.acks);
+            (acks.sent.clone(), acks.accepted.clone())
+        };
         let jobs = deliveries::read(client, &ids).await;
         let by_ack = jobs.iter().filter(|told| told.job["queue"] == ACK).map(|told| told.id.clone()).collect();
         Account { jobs, deliveries, callbacks, by_ack, acks_sent, acks_accepted }
