@@ -4,7 +4,9 @@
 mod answer_first;
 mod power;
 mod push_kill;
+mod push_steps;
 mod push_stop;
+mod push_fairness;
 
 mod disk;
 mod sync_error;

@@ -1,4 +1,4 @@
-//! Failing system calls on the real server, injected by strace, and what its log says about them.
+//! System calls of the real server that fail or kill it, injected by strace, and what its log says about them.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -32,6 +32,25 @@ impl Injection {
             &format!("inject={calls}:error=EIO:when={}{every}", self.ordinal),
         ];
         words.map(str::to_owned).to_vec()
+    }
+}
+
+/// At which call (counted per thread) the server is killed, before the call is carried out.
+#[derive(Debug, Clone, Copy)]
+pub struct Death {
+    /// Names as strace takes them, separated by commas.
+    pub calls: &'static str,
+    pub ordinal: u32,
+}
+
+impl Death {
+    /// The command to put in front of the server; the log is written to `log`.
+    pub fn wrapper(&self, log: &Path) -> Vec<String> {
+        let Death { calls, ordinal } = self;
+        let (trace, inject) = (format!("trace={calls}"), format!("inject={calls}:signal=SIGKILL:when={ordinal}"));
+        let log = log.display().to_string();
+        // Without the filter that makes tracing cheap: with it signals are not injected.
+        ["strace", "-f", "-o", &log, "-e", &trace, "-e", &inject].map(str::to_owned).to_vec()
     }
 }
 
