@@ -69,7 +69,12 @@ struct Traffic {
 impl Sink {
     /// Listens on a free port.
     pub async fn open(script: impl Fn(&Arrival) -> Say + Send + Sync + 'static) -> Sink {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        Sink::open_on("127.0.0.1", script).await
+    }
+
+    /// The same on another address of this machine, which is another host to whoever counts requests per host.
+    pub async fn open_on(host: &str, script: impl Fn(&Arrival) -> Say + Send + Sync + 'static) -> Sink {
+        let listener = TcpListener::bind((host, 0)).await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let seen = Arc::<Seen>::default();
         let accepting = tokio::spawn(accept(listener, Arc::clone(&seen), Arc::new(script)));

@@ -24,7 +24,7 @@ async fn dead_endpoints_with_thousands_of_waiting_jobs_hold_up_nobody_else() {
     let client = server.client();
     let mut dead = Vec::new();
     for number in 0..DEAD_QUEUES {
-        let sink = Sink::open(|_| Say::Nothing).await;
+        let sink = Sink::open_on(&format!("127.0.0.{}", 2 + number), |_| Say::Nothing).await;
         let name = format!("dead-{number}");
         let settings = json!({"webhookUrl": sink.url("/"), "webhookTimeout": 60, "concurrency": 1000});
         make_queue(&client, &name, settings).await;
