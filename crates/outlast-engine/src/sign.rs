@@ -49,7 +49,10 @@ pub fn plain(secret: &Secret, body: &[u8]) -> String {
     let mut text = String::with_capacity(PLAIN_MARK.len() + 2 * signature.len());
     text.push_str(PLAIN_MARK);
     for byte in signature {
-        text.push_str(&format!("{byte:02x}"));
+        for nibble in [byte >> 4, byte & 15] {
+            // Every nibble is a digit. Formatting byte by byte would cost more than the signature itself.
+            text.extend(char::from_digit(nibble.into(), 16));
+        }
     }
     text
 }
