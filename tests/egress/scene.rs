@@ -31,6 +31,7 @@ pub fn request(url: &str) -> Outgoing {
         timeout: TIMEOUT,
         fresh: false,
         body_max: BODY_MAX,
+        json_max: BODY_MAX,
     }
 }
 

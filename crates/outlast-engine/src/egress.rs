@@ -50,6 +50,8 @@ pub struct Outgoing {
     pub fresh: bool,
     /// Of the answer's body so many bytes are kept; where there are more, the connection is dropped.
     pub body_max: usize,
+    /// The same for a success that says it is JSON, and so may be a result.
+    pub json_max: usize,
 }
 
 /// The answer, whatever its status. The body is as it came: never decompressed.

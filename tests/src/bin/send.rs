@@ -87,6 +87,7 @@ fn outgoing(options: &Options) -> Outgoing {
         timeout: options.timeout,
         fresh: false,
         body_max: options.body_max,
+        json_max: options.body_max,
     }
 }
 

@@ -92,7 +92,12 @@ impl Egress for HttpEgress {
         let deadline = Instant::now() + request.timeout;
         let target = self.target(&request.url).map_err(|_| SendError::blocked())?;
         let _turn = self.caps.enter(&target.origin.place, deadline).await?;
-        let bounds = Bounds { deadline, first_byte: self.deadlines.first_byte, body_max: request.body_max };
+        let bounds = Bounds {
+            deadline,
+            first_byte: self.deadlines.first_byte,
+            body_max: request.body_max,
+            json_max: request.json_max,
+        };
         let used = if request.fresh { None } else { self.pool.take(&target.origin) };
         if let Some(connection) = used {
             match self.exchange(connection, &target, &request, bounds).await {

@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, Request, Response};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
+use http::{HeaderMap, Request, Response, response};
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming as Chunks};
 use hyper::client::conn::http1::{self, SendRequest};
@@ -58,6 +58,8 @@ pub(super) struct Bounds {
     /// For the head of the answer, if it is to be earlier than the deadline.
     pub first_byte: Option<Duration>,
     pub body_max: usize,
+    /// For a success that says it is JSON.
+    pub json_max: usize,
 }
 
 impl Connection {
@@ -97,7 +99,8 @@ impl Connection {
         let (head, chunks) = response.into_parts();
         // Two lengths for one body: what comes after it cannot be trusted to be the next answer.
         let is_ambiguous = head.headers.contains_key(TRANSFER_ENCODING) && head.headers.contains_key(CONTENT_LENGTH);
-        let (body, is_cut) = self.body(chunks, bounds).await;
+        let body_max = if is_json(&head) { bounds.json_max } else { bounds.body_max };
+        let (body, is_cut) = self.body(chunks, bounds.deadline, body_max).await;
         self.is_closed |= is_cut || is_ambiguous;
         self.idle_max = idle_max(&head.headers);
         Ok(Incoming { status: head.status.as_u16(), headers: head.headers, body, is_cut })
@@ -113,14 +116,14 @@ impl Connection {
     }
 
     /// As much of the body as is wanted, and whether that is not all of it.
-    async fn body(&mut self, chunks: Chunks, bounds: Bounds) -> (Bytes, bool) {
+    async fn body(&mut self, chunks: Chunks, deadline: Instant, body_max: usize) -> (Bytes, bool) {
         let known = chunks.size_hint().exact().and_then(|length| usize::try_from(length).ok());
         if known == Some(0) {
             return (Bytes::new(), false);
         }
-        let room = known.unwrap_or(BODY_BYTES_FIRST).min(bounds.body_max);
+        let room = known.unwrap_or(BODY_BYTES_FIRST).min(body_max);
         let mut body = BytesMut::with_capacity(room);
-        let whole = timeout_at(bounds.deadline, self.fill(chunks, &mut body, bounds.body_max)).await;
+        let whole = timeout_at(deadline, self.fill(chunks, &mut body, body_max)).await;
         (body.freeze(), !whole.unwrap_or(false))
     }
 
@@ -209,6 +212,14 @@ fn idle_max(headers: &HeaderMap) -> Duration {
     let seconds = words.filter_map(|number| number.trim().parse().ok()).min();
     let said = seconds.map(|seconds| Duration::from_secs(seconds).saturating_sub(IDLE_MARGIN));
     said.unwrap_or(IDLE_MAX).min(IDLE_MAX)
+}
+
+/// A success whose body is JSON by its own word, and not packed.
+fn is_json(head: &response::Parts) -> bool {
+    let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    let is_json = kind.eq_ignore_ascii_case("application/json") || kind.to_ascii_lowercase().ends_with("+json");
+    head.status.is_success() && is_json && !head.headers.contains_key(CONTENT_ENCODING)
 }
 
 #[cfg(test)]

@@ -87,7 +87,8 @@ impl Engine {
             body,
             timeout: queue.settings.webhook_timeout,
             fresh: job.last_error.as_deref() == Some(USED_CONNECTION_BROKE),
-            body_max: if queue.settings.mode == Mode::Standard { RESULT_BYTES_MAX } else { ANSWER_BYTES_MAX },
+            body_max: ANSWER_BYTES_MAX,
+            json_max: if queue.settings.mode == Mode::Standard { RESULT_BYTES_MAX } else { ANSWER_BYTES_MAX },
         };
         match self.shared.egress.send(request).await {
             Ok(answer) => self.answered(delivery, &target, answer),
