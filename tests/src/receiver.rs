@@ -307,3 +307,42 @@ fn begin(board: &Arc<Mutex<Board>>, delivery: Delivery) -> (Answer, UnderWay) {
     drop(open);
     (answer, UnderWay(Arc::clone(board), path))
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    const SECRETS: [&str; 2] = ["sixteen-characters-and-more", "another-one-of-that-kind"];
+
+    /// One request, signed with the first secret, to a receiver that trusts another.
+    async fn send_to_one_that_trusts(secret: &str) {
+        let receiver = Receiver::start().await;
+        receiver.trust("/", secret);
+        let now = jiff::Timestamp::now().as_second();
+        let signing = Secret::from_text(SECRETS[0]).unwrap();
+        let (standard, plain) =
+            (sign::standard(std::slice::from_ref(&signing), "id", now, b"{}"), sign::plain(&signing, b"{}"));
+        let request = format!(
+            "POST / HTTP/1.1\r\ncontent-length: 2\r\nwebhook-id: id\r\nwebhook-timestamp: {now}\r\n\
+             webhook-signature: {standard}\r\n{PLAIN_SIGNATURE}: {plain}\r\n\r\n{{}}"
+        );
+        let mut stream = TcpStream::connect(receiver.address()).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!((&answer, receiver.count("/")), (b"HTTP/1.1 200", 1));
+    }
+
+    #[tokio::test]
+    async fn a_signed_request_is_fine() {
+        send_to_one_that_trusts(SECRETS[0]).await;
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "was not signed with a secret of its queue")]
+    async fn a_request_with_another_signature_fails_the_test() {
+        send_to_one_that_trusts(SECRETS[1]).await;
+    }
+}

@@ -6,12 +6,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use outlast_tests::http::Client;
+use outlast_tests::receiver::{Answer, Receiver};
 use outlast_tests::server::Launch;
 use outlast_tests::wait;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::api::{make_queue, receive_one, settle, text};
+use crate::api::{job, make_queue, publish, receive_one, settle, text};
 use crate::raw::exchange;
 use crate::scene::Scene;
 
@@ -53,16 +54,9 @@ async fn the_log_at_trace_level_has_no_secrets_and_no_payloads() {
     let key = client.post("/v1/keys", json!({"name": "k", "scopes": ["admin"]})).await.unwrap().expect(201);
     let key = text(&key["key"]);
     let theirs = Client::new(&client.base, &key);
-    make_queue(
-        client,
-        "trace",
-        json!({
-            "mode": "ack", "allowPull": true, "webhookUrl": format!("https://a.example/hooks/{CANARY}?token={CANARY}"),
-            "headers": {"x-api-token": CANARY},
-        }),
-    )
-    .await;
+    make_queue(client, "trace", json!({})).await;
     let lease = exercise(&theirs).await;
+    let delivered = deliver(&theirs).await;
     for bad in ["{", "[]", &format!("{{\"{CANARY}\":1}}"), &format!("{{\"payload\":\"{CANARY}")] {
         let request = theirs.request(Method::POST, "/v1/queues/trace/jobs").body(bad.to_owned());
         theirs.send(request).await.unwrap().expect_problem(400, "invalid_request");
@@ -77,7 +71,8 @@ async fn the_log_at_trace_level_has_no_secrets_and_no_payloads() {
     })
     .await;
 
-    for secret in [CANARY, &key[16..], &client.key[16..], lease.as_str(), scene.things.lease.as_str()] {
+    let leases = [&lease, &delivered, &scene.things.lease].map(String::as_str);
+    for secret in [CANARY, &key[16..], &client.key[16..]].into_iter().chain(leases) {
         assert!(!log.contains(secret), "{secret} is in the log");
     }
 }
@@ -97,6 +92,25 @@ async fn exercise(client: &Client) -> String {
     settle(client, &id, "ack", json!({"result": CANARY, "lease": held["lease"]})).await;
     client.get(&format!("/v1/jobs/{id}/result")).await.unwrap().expect(200);
     lease
+}
+
+/// A delivery that fails and one that does not, with the canary in all they are made of. Returns the lease of the first.
+async fn deliver(client: &Client) -> String {
+    let receiver = Receiver::start().await;
+    let path = format!("/hooks/{CANARY}?token={CANARY}");
+    receiver.answer(&path, [Answer::with(404, &[("x-said", CANARY)], CANARY.as_bytes()), Answer::status(200)]);
+    let settings = json!({
+        "webhookUrl": receiver.url(&path), "headers": {"x-api-token": CANARY},
+        "backoff": {"type": "fixed", "delay": 0, "jitter": 0},
+    });
+    let made = client.put("/v1/queues/hook", settings).await.unwrap().expect(201);
+    receiver.trust(&path, &text(&made["signingSecret"]));
+    let id = publish(client, "hook", json!({"card": CANARY})).await;
+    wait::until("the second delivery to succeed", LOG_DEADLINE, async || {
+        (job(client, &id).await["status"] == "succeeded").then_some(())
+    })
+    .await;
+    receiver.deliveries(&path)[0].lease()
 }
 
 // A key is shown by the answer that made it and never again.

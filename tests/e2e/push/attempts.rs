@@ -15,8 +15,8 @@ const EXCERPT_BYTES_MAX: usize = 4096;
 async fn every_attempt_is_in_the_log_with_its_evidence() {
     let push = Push::set().await;
     let answers = [
-        Answer::with(404, &[], b"no such user"),
-        // The connection is closed, so that it is a fresh one that is reset.
+        // Connections are closed, so that it is a fresh one that is reset.
+        Answer::with(404, &[("connection", "close")], b"no such user"),
         Answer::with(429, &[("retry-after", "0"), ("connection", "close")], b"slow down"),
         Answer::reset(),
         Answer::with(302, &[("location", "/x")], b"over there"),
