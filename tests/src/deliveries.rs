@@ -2,6 +2,7 @@
 //! the job; what it counts are the requests at the sink and the endings in the job's log.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -65,6 +66,12 @@ impl Told {
     /// How many hand-outs ended like this.
     pub fn endings(&self, outcome: &str) -> usize {
         self.attempts().filter(|attempt| attempt["outcome"] == outcome).count()
+    }
+
+    /// How long those hand-outs lasted that ended like this, from their claim on.
+    pub fn lasted(&self, outcome: &str) -> Vec<Duration> {
+        let such = self.attempts().filter(|attempt| attempt["outcome"] == outcome);
+        such.filter_map(|attempt| attempt["durationMs"].as_u64()).map(Duration::from_millis).collect()
     }
 
     fn free_endings(&self) -> usize {
