@@ -14,6 +14,8 @@ use crate::api::{dead, publish, settle};
 
 const MODES: [&str; 2] = ["standard", "ack"];
 const RESULT_BYTES_MAX: usize = 256 * 1024;
+/// Of an answer that does not say it is JSON.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 /// A row: its answer, whether it comes once or always, and what must have become of the job.
 struct Row {
@@ -281,37 +283,47 @@ async fn result(push: &Push, id: &str) -> Option<String> {
     found.then_some(text)
 }
 
-// A JSON body of at most 256 KiB becomes the result, byte for byte; any other body is no reason to fail.
+/// A JSON text of this length.
+fn json_text(length: usize) -> Vec<u8> {
+    format!("\"{}\"", "x".repeat(length - 2)).into_bytes()
+}
+
+// A JSON body becomes the result, byte for byte: up to 256 KiB where the answer says that it is JSON, up to 64 KiB where it
+// says nothing. Any other body is no reason to fail.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_json_body_becomes_the_result_and_no_other_does() {
     let push = Push::set().await;
-    let largest = format!("\"{}\"", "x".repeat(RESULT_BYTES_MAX - 2));
-    let too_large = format!("\"{}\"", "x".repeat(RESULT_BYTES_MAX - 1));
     let exact = r#"{"b":1.10, "a":123456789012345678901234567890,"z":"\u00e9 é  "}"#;
-    let bodies: [(&str, &[u8], bool); 12] = [
-        ("object", exact.as_bytes(), true),
-        ("number", b"1e400", true),
-        ("null", b"null", true),
-        ("text", b"\"done\"", true),
-        ("largest", largest.as_bytes(), true),
-        ("too-large", too_large.as_bytes(), false),
-        ("empty", b"", false),
-        ("html", b"<html>ok</html>", false),
-        ("two", b"{} {}", false),
-        ("open", b"{\"a\":", false),
-        ("bytes", b"\"\xff\xfe\"", false),
-        ("bare", b"OK", false),
+    let silent = "";
+    let bodies: [(&str, &str, Vec<u8>, bool); 15] = [
+        ("object", "application/json", exact.into(), true),
+        ("number", silent, b"1e400".to_vec(), true),
+        ("null", "text/plain", b"null".to_vec(), true),
+        ("text", silent, b"\"done\"".to_vec(), true),
+        ("largest", "application/json", json_text(RESULT_BYTES_MAX), true),
+        ("largest-of-a-kind", "Application/vnd.mine+JSON; charset=utf-8", json_text(RESULT_BYTES_MAX), true),
+        ("largest-silent", silent, json_text(ANSWER_BYTES_MAX), true),
+        ("too-large", "application/json", json_text(RESULT_BYTES_MAX + 1), false),
+        ("too-large-silent", silent, json_text(ANSWER_BYTES_MAX + 1), false),
+        ("empty", "application/json", Vec::new(), false),
+        ("html", "text/html", b"<html>ok</html>".to_vec(), false),
+        ("two", "application/json", b"{} {}".to_vec(), false),
+        ("open", "application/json", b"{\"a\":".to_vec(), false),
+        ("bytes", "application/json", b"\"\xff\xfe\"".to_vec(), false),
+        ("bare", "application/json", b"OK".to_vec(), false),
     ];
-    for (name, body, is_result) in bodies {
-        push.receiver.answer(&format!("/{name}"), [Answer::with(200, &[], body)]);
+    for (name, kind, body, is_result) in bodies {
+        let headers: &[(&str, &str)] = if kind == silent { &[] } else { &[("content-type", kind)] };
+        push.receiver.answer(&format!("/{name}"), [Answer::with(200, headers, &body)]);
         push.queue(name, json!({"maxAttempts": 1})).await;
         let id = push.publish(name, json!(1)).await;
 
         let job = push.ended(&id).await;
 
         assert_eq!(job["status"], "succeeded", "{name}: {job}");
-        let wanted = is_result.then(|| String::from_utf8(body.to_vec()).unwrap());
-        assert_eq!(result(&push, &id).await, wanted, "{name}");
+        let stored = result(&push, &id).await;
+        assert_eq!(stored.is_some(), is_result, "{name}");
+        assert!(stored.is_none_or(|stored| stored.as_bytes() == body), "{name} was changed");
         assert_eq!(job["resultUrl"].is_null(), !is_result, "{name}");
     }
 }
