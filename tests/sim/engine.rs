@@ -331,6 +331,21 @@ fn an_operation_is_carried_out_although_its_caller_hung_up() {
 }
 
 #[test]
+fn what_the_last_step_of_an_operation_did_is_announced_although_its_answer_is_lost() {
+    case(QueueSettings::default(), async |rig| {
+        rig.dead_letters(1).await;
+        let waiter = rig.waiter();
+        sleep(SECOND).await;
+        rig.server.faults.lose_steps();
+        let start = Instant::now();
+        rig.engine.start_operation(rig.operation(OperationKind::Replay, None)).await.unwrap();
+
+        let (_, got_at) = waiter.await.unwrap();
+        assert!(got_at - start < AT_ONCE, "after {:?}", got_at - start);
+    });
+}
+
+#[test]
 fn a_waiting_receive_gets_work_although_the_one_who_resumed_the_queue_hung_up() {
     case(QueueSettings::default(), async |rig| {
         rig.engine.set_paused(rig.namespace, QUEUE, true).await.unwrap();

@@ -29,6 +29,8 @@ pub struct Faults {
     /// How long every call takes, before and after its effect; drawn by lot where it is not fixed.
     latency: Option<(Duration, Duration)>,
     calm: AtomicBool,
+    /// Steps of operations are done, and nobody hears of it.
+    loses_steps: AtomicBool,
     calls: AtomicU64,
 }
 
@@ -52,8 +54,8 @@ enum Ending {
 
 impl Faults {
     pub fn new(chance: Chance) -> Faults {
-        let (calm, calls) = (AtomicBool::new(false), AtomicU64::new(0));
-        Faults { chance: Mutex::new(chance), latency: None, calm, calls }
+        let (calm, loses_steps) = (AtomicBool::new(false), AtomicBool::new(false));
+        Faults { chance: Mutex::new(chance), latency: None, calm, loses_steps, calls: AtomicU64::new(0) }
     }
 
     /// No faults, and the same time for every call.
@@ -65,6 +67,11 @@ impl Faults {
 
     pub fn calm_down(&self) {
         self.calm.store(true, Ordering::SeqCst);
+    }
+
+    /// From here on the answers of all steps of operations are lost.
+    pub fn lose_steps(&self) {
+        self.loses_steps.store(true, Ordering::SeqCst);
     }
 
     pub fn is_calm(&self) -> bool {
@@ -345,6 +352,10 @@ impl JobStore for FaultyStore {
             advanced
         })
         .await
+        .and_then(|advanced| match self.faults.loses_steps.load(Ordering::SeqCst) {
+            true => Err(Error::Indeterminate),
+            false => Ok(advanced),
+        })
     }
 
     async fn count_operation(&self, operation: &NewOperation, limit: usize) -> Result<u64, Error> {

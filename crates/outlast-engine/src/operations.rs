@@ -72,7 +72,9 @@ impl Engine {
             if limit == 0 {
                 continue;
             }
-            let Some(after) = self.shared.store.advance_operation(operation.id, limit).await? else {
+            // A step whose answer is lost may have been the last one: nobody would come back to announce what it did.
+            let unheard = self.unheard(vec![Some(operation.namespace)]);
+            let Some(after) = unheard.heard(self.shared.store.advance_operation(operation.id, limit).await)? else {
                 continue;
             };
             // What it changed has new alarms: the end of their retention.
