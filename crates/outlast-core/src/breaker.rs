@@ -21,6 +21,8 @@ pub struct Breaker {
     /// How often in a row it has opened.
     rounds: u32,
     open_until: Option<Timestamp>,
+    /// A probe is out.
+    is_probing: bool,
 }
 
 impl Breaker {
@@ -32,6 +34,7 @@ impl Breaker {
             Some(_) => {
                 // The next one waits until the probe is back, or as long again.
                 self.open_until = Some(now.plus(cool_down(self.rounds)));
+                self.is_probing = true;
                 true
             }
         }
@@ -49,9 +52,12 @@ impl Breaker {
     /// The endpoint did not answer, or was broken itself.
     pub fn failed(&mut self, now: Timestamp) {
         self.failures = self.failures.saturating_add(1);
-        if self.failures >= FAILURES_MAX {
+        // What was under way when it opened says nothing new: a hundred of them are not a hundred probes.
+        let is_late = self.is_open(now) && !self.is_probing;
+        if self.failures >= FAILURES_MAX && !is_late {
             self.open_until = Some(now.plus(cool_down(self.rounds)));
             self.rounds = self.rounds.saturating_add(1);
+            self.is_probing = false;
         }
     }
 
@@ -102,6 +108,18 @@ mod tests {
 
         breaker.answered();
         assert!(breaker.admits(at(5)));
+    }
+
+    #[test]
+    fn what_was_under_way_when_it_opened_does_not_keep_it_open_longer() {
+        let mut breaker = opened();
+        for _ in 0..100 {
+            breaker.failed(at(1));
+        }
+
+        assert!(breaker.is_open(at(4)) && breaker.admits(at(5)));
+        breaker.failed(at(6));
+        assert!(breaker.is_open(at(15)) && !breaker.is_open(at(16)), "one probe was in vain");
     }
 
     #[test]
