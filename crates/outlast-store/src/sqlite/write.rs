@@ -3,7 +3,7 @@
 use outlast_core::gate::{Cause, Hold, hold_without};
 use outlast_core::pace::Pace;
 use outlast_core::state::Phase;
-use outlast_core::{Command, Effect, Event, JobId, Outcome, Queue, QueueId, Status, Timestamp, Update};
+use outlast_core::{Command, Effect, Event, JobId, Outcome, Queue, QueueId, State, Status, Timestamp, Update};
 use rusqlite::{OptionalExtension, params};
 
 use super::index::{Index, Place, ready_at};
@@ -54,9 +54,11 @@ impl Core<'_> {
         Ok(Some(record))
     }
 
-    /// Back into memory, unless it is finished and so will hardly be asked for again.
+    /// Back into memory, unless it will hardly be asked for again: it is finished, or its outcome is awaited, which may take
+    /// hours and would keep fresh jobs out.
     pub(super) fn keep(&mut self, record: Record) {
-        if !record.job.status().is_terminal() {
+        let is_awaited = matches!(&record.job.state, State::Running(running) if running.phase == Phase::AwaitingAck);
+        if !is_awaited && !record.job.status().is_terminal() {
             self.cache.put(record);
         }
     }
