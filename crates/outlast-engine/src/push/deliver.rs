@@ -134,20 +134,13 @@ impl Engine {
             Evidence { error: Some(format!("{}: {error}", error.phase.as_str()).into()), ..Evidence::default() };
         let (job, queue) = (&delivery.job, &delivery.endpoint.queue);
         if error.broke_used_connection() && job.deferrals < job.max_deferrals(queue) {
-            let outcome = Outcome::Defer {
-                retry_after: Some(Duration::ZERO),
-                scope: Some(Scope::Job),
-                cause: Cause::Backpressure,
+            return Ended {
+                command: End::Report(put_off(delivery, Duration::ZERO)),
+                evidence: said(USED_CONNECTION_BROKE),
             };
-            return Ended { command: End::Report(outcome), evidence: said(USED_CONNECTION_BROKE) };
         }
         if error.is_resolver_outage() || error.phase == SendPhase::Wait {
-            let outcome = Outcome::Defer {
-                retry_after: Some(OWN_TROUBLE_PAUSE),
-                scope: Some(Scope::Job),
-                cause: Cause::Backpressure,
-            };
-            return Ended { command: End::Report(outcome), evidence };
+            return Ended { command: End::Report(put_off(delivery, OWN_TROUBLE_PAUSE)), evidence };
         }
         if error.phase != SendPhase::Blocked {
             self.shared.push.circuits.failed(&target.host, self.now());
@@ -204,6 +197,13 @@ fn free_if_probe(delivery: &Delivery, outcome: Outcome) -> Outcome {
         Some(Cause::Circuit) => Outcome::Defer { retry_after: None, scope: None, cause: Cause::Circuit },
         _ => outcome,
     }
+}
+
+/// Through no fault of the endpoint's: later, free. If it was a probe it has found out nothing, so the queue rests on.
+fn put_off(delivery: &Delivery, pause: Duration) -> Outcome {
+    let scope = if delivery.probes.is_some() { Scope::Queue } else { Scope::Job };
+    let cause = delivery.probes.unwrap_or(Cause::Backpressure);
+    Outcome::Defer { retry_after: Some(pause), scope: Some(scope), cause }
 }
 
 fn circuit_open(why: &str) -> Ended {
