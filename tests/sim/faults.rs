@@ -305,8 +305,8 @@ impl JobStore for FaultyStore {
         self.call(self.inner.interrupted()).await
     }
 
-    async fn sealing_key(&self, key: i64) -> Result<i64, Error> {
-        self.call(self.inner.sealing_key(key)).await
+    async fn sealing_key(&self, key: i64, replaces: &[i64]) -> Result<i64, Error> {
+        self.call(self.inner.sealing_key(key, replaces)).await
     }
 
     async fn namespace(&self, name: &str) -> Result<NamespaceId, Error> {

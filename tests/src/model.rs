@@ -154,8 +154,11 @@ impl JobStore for ModelStore {
         Ok(self.interrupted.clone())
     }
 
-    async fn sealing_key(&self, key: i64) -> Result<i64, Error> {
-        Ok(*self.transaction()?.sealing_key.get_or_insert(key))
+    async fn sealing_key(&self, key: i64, replaces: &[i64]) -> Result<i64, Error> {
+        let mut world = self.transaction()?;
+        let present = world.sealing_key.filter(|present| !replaces.contains(present)).unwrap_or(key);
+        world.sealing_key = Some(present);
+        Ok(present)
     }
 
     async fn namespace(&self, name: &str) -> Result<NamespaceId, Error> {

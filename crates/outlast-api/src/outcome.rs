@@ -150,7 +150,7 @@ fn command(kind: &str, lease: Option<Lease>, mut values: Values<'_>, call: &Call
         "defer" => Outcome::Defer {
             retry_after: values.duration("retryAfter"),
             scope: values.text("scope").map(|word| settings::scope(&word)),
-            cause: Cause::Backpressure,
+            cause: Cause::Deferred,
         },
         "cancelled" => Outcome::Cancelled,
         _ => Outcome::Release,

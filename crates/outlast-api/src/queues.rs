@@ -5,7 +5,8 @@ use http::header::{ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH, LOCATION};
 use http::{HeaderValue, StatusCode};
 use outlast_core::queue::{CALLBACKS, Mode, is_name};
 use outlast_core::{NamespaceId, Queue};
-use outlast_engine::queues::{QueueChange, SavedQueue};
+use outlast_engine::queues::{QueueChange, SavedQueue, moves};
+use outlast_engine::scope::Word;
 use outlast_engine::secrets::OVERLAP_DEFAULT;
 use outlast_engine::sign::Secret;
 use outlast_store::jobs::Reach;
@@ -50,7 +51,7 @@ pub(crate) async fn patch(call: Call) -> Result<Response, Problem> {
     };
     let asked = expect(&call)?;
     for _ in 0..PATCH_TRIES {
-        let (queue, _) = find(&call, &name).await?;
+        let (queue, _) = find_to_change(&call, &name).await?;
         let change = change(&call, Some(&queue), body(&call, &fields::QUEUE_PATCH, &name)?)?;
         let expect = if asked == Expect::Anything { Expect::Version(queue.version) } else { asked };
         match call.engine.save_queue(namespace(&call)?, &name, change, expect).await? {
@@ -64,7 +65,7 @@ pub(crate) async fn patch(call: Call) -> Result<Response, Problem> {
 
 pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
     let (queue, counts) = find(&call, call.tended_queue()?).await?;
-    Ok(shown(StatusCode::OK, &queue, &counts))
+    Ok(shown(&call, &queue, &counts))
 }
 
 pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
@@ -73,7 +74,7 @@ pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
         None => None,
         Some(text) => Some(
             text.strip_prefix('q')
-                .filter(|name| is_name(name))
+                .filter(|name| is_name(name) || *name == CALLBACKS)
                 .map(str::to_owned)
                 .ok_or_else(|| Problem::field("cursor", "must be the nextCursor of the page before"))?,
         ),
@@ -83,7 +84,7 @@ pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
     let items: Vec<Value> = queues
         .iter()
         .filter(|(queue, _)| call.reach.covers(queue))
-        .map(|(queue, counts)| wire::queue(queue, counts))
+        .map(|(queue, counts)| view(&call, queue, counts))
         .collect();
     Ok(wire::json_ok(StatusCode::OK, &wire::page(items, next)))
 }
@@ -98,10 +99,10 @@ pub(crate) async fn resume(call: Call) -> Result<Response, Problem> {
 
 async fn set_paused(call: &Call, paused: bool) -> Result<Response, Problem> {
     let name = call.tended_queue()?;
-    find(call, name).await?;
+    find_to_change(call, name).await?;
     call.engine.set_paused(namespace(call)?, name, paused).await?.ok_or_else(|| Problem::queue_not_found(name))?;
     let (queue, counts) = find(call, name).await.map_err(Problem::after_commit)?;
-    Ok(shown(StatusCode::OK, &queue, &counts))
+    Ok(shown(call, &queue, &counts))
 }
 
 /// A new secret, shown this once; the one before it signs a while longer.
@@ -110,7 +111,7 @@ pub(crate) async fn rotate_secret(call: Call) -> Result<Response, Problem> {
     let mut values = call.read(&fields::ROTATE)?;
     let secret = signing_secret(&mut values)?;
     let overlap = values.duration("overlap").unwrap_or(OVERLAP_DEFAULT);
-    let (queue, _) = find(&call, name).await?;
+    let (queue, _) = find_to_change(&call, name).await?;
     if !queue.settings.is_push() {
         return Err(Problem::field("queue", "must deliver to a webhook; nothing is signed for pullers"));
     }
@@ -122,7 +123,7 @@ pub(crate) async fn rotate_secret(call: Call) -> Result<Response, Problem> {
 pub(crate) async fn delete(mut call: Call) -> Result<Response, Problem> {
     let force = call.query.bool("force").unwrap_or(false);
     let name = call.queue()?.to_owned();
-    match call.engine.store().delete_queue(namespace(&call)?, &name).await? {
+    match call.engine.delete_queue(namespace(&call)?, &name).await? {
         Ok(()) => {
             let mut response = Response::default();
             *response.status_mut() = StatusCode::NO_CONTENT;
@@ -152,15 +153,18 @@ pub(crate) fn namespace(call: &Call) -> Result<NamespaceId, Problem> {
 }
 
 async fn find(call: &Call, name: &str) -> Result<(std::sync::Arc<Queue>, Counts), Problem> {
-    if let Some(found) = call.engine.store().queue(namespace(call)?, name).await? {
-        return Ok(found);
+    call.engine.store().queue(namespace(call)?, name).await?.ok_or_else(|| Problem::queue_not_found(name))
+}
+
+/// To be changed: our queue of callbacks may be set up before the first one is made.
+async fn find_to_change(call: &Call, name: &str) -> Result<(std::sync::Arc<Queue>, Counts), Problem> {
+    match call.engine.store().queue(namespace(call)?, name).await? {
+        None if name == CALLBACKS => {
+            call.engine.make_callbacks_queue(namespace(call)?).await?;
+            find(call, name).await
+        }
+        found => found.ok_or_else(|| Problem::queue_not_found(name)),
     }
-    // Whoever asks for our queue of callbacks may want to set it up before the first one is made.
-    if name == CALLBACKS {
-        call.engine.make_callbacks_queue(namespace(call)?).await?;
-        return call.engine.store().queue(namespace(call)?, name).await?.ok_or_else(|| Problem::queue_not_found(name));
-    }
-    Err(Problem::queue_not_found(name))
 }
 
 /// The name in the URL must be one that can be made; a bad one is the sender's mistake, not a missing queue.
@@ -189,10 +193,15 @@ fn body<'a>(call: &'a Call, object: &'static crate::schema::Object, name: &str) 
 /// What the fields ask for, over the present settings or from nothing.
 fn change(call: &Call, present: Option<&Queue>, mut values: Values<'_>) -> Result<QueueChange, Problem> {
     let secret = signing_secret(&mut values)?;
-    let settings = match present {
+    let has_headers = values.contains("headers");
+    let mut settings = match present {
         Some(queue) => settings::from_present(queue.settings.clone(), values)?,
         None => settings::from_nothing(values)?,
     };
+    if present.is_some_and(|queue| moves(&queue.settings, &settings)) && !has_headers {
+        // They may hold what the old host trusts. Whoever moves the endpoint says what the new one is sent.
+        settings.headers.clear();
+    }
     if let Some(url) = &settings.webhook_url
         && present.is_none_or(|queue| queue.settings.webhook_url.as_ref() != Some(url))
     {
@@ -258,7 +267,7 @@ async fn answer(call: &Call, done: &SavedQueue) -> Result<Response, Problem> {
     let saved = &done.saved;
     let (queue, counts) = find(call, &saved.queue.name).await.map_err(Problem::after_commit)?;
     let status = if saved.created { StatusCode::CREATED } else { StatusCode::OK };
-    let mut body = wire::queue(&queue, &counts);
+    let mut body = view(call, &queue, &counts);
     if let (Some(secret), Value::Object(map)) = (&done.new_secret, &mut body) {
         map.insert("signingSecret".to_owned(), Value::String(secret.expose().to_owned()));
     }
@@ -269,8 +278,18 @@ async fn answer(call: &Call, done: &SavedQueue) -> Result<Response, Problem> {
     Ok(response)
 }
 
-fn shown(status: StatusCode, queue: &Queue, counts: &Counts) -> Response {
-    with_etag(wire::json_ok(status, &wire::queue(queue, counts)), queue)
+fn shown(call: &Call, queue: &Queue, counts: &Counts) -> Response {
+    with_etag(wire::json_ok(StatusCode::OK, &view(call, queue, counts)), queue)
+}
+
+/// The queue as this caller may see it: what stands in its headers may open an endpoint, so only who could set it sees it.
+fn view(call: &Call, queue: &Queue, counts: &Counts) -> Value {
+    let mut body = wire::queue(queue, counts);
+    let manages = call.principal.as_ref().and_then(|caller| caller.reach(Word::Manage));
+    if !manages.is_some_and(|reach| reach.covers(queue)) {
+        wire::hide_headers(&mut body);
+    }
+    body
 }
 
 fn with_etag(mut response: Response, queue: &Queue) -> Response {

@@ -235,6 +235,14 @@ pub(crate) fn queue(queue: &Queue, counts: &Counts) -> Value {
     value
 }
 
+/// The names of the headers stay; what they say goes.
+pub(crate) fn hide_headers(queue: &mut Value) {
+    let headers = queue.get_mut("headers").and_then(Value::as_object_mut);
+    for (_, value) in headers.into_iter().flatten() {
+        *value = json!("hidden");
+    }
+}
+
 pub(crate) fn rotated(rotated: &Rotated) -> Value {
     json!({
         "queue": rotated.queue.name,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::job::Job;
 use crate::queue::Queue;
-use crate::state::{Running, State};
+use crate::state::{Phase, Running, State};
 use crate::time::Timestamp;
 
 /// When to wake this job; `None` when only a command can move it.
@@ -50,6 +50,8 @@ pub(crate) fn waiting_deadline(job: &Job, queue: &Queue) -> Option<Timestamp> {
 /// When the lease is lost: it ran out, or a heartbeat is overdue.
 pub fn lease_deadline(job: &Job, queue: &Queue, running: &Running) -> Timestamp {
     match job.heartbeat_timeout(queue) {
+        // The endpoint has not even answered: what bounds it is the webhook's own time.
+        _ if running.phase == Phase::Delivering => running.expires_at,
         Some(timeout) => running.expires_at.min(running.heartbeat_at.unwrap_or(running.began_at).plus(timeout)),
         None => running.expires_at,
     }

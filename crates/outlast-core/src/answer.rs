@@ -30,12 +30,13 @@ pub fn read(head: Head<'_>, mode: Mode, now: Timestamp) -> Answer {
         202 if mode != Mode::Callback => Answer::Receipt,
         200..=299 if mode == Mode::Ack => Answer::Receipt,
         200..=299 => Answer::Outcome(Outcome::Ack { result: None }),
+        _ if head.forbids_retry => Answer::Outcome(Outcome::Nack { retryable: false, delay: None }),
         429 | 503 | 529 => {
             let retry_after = head.retry_after.and_then(|text| retry_after(text, now));
             Answer::Outcome(Outcome::Defer { retry_after, scope: None, cause: Cause::Backpressure })
         }
         410 => Answer::Outcome(Outcome::Nack { retryable: false, delay: None }),
-        _ => Answer::Outcome(Outcome::Nack { retryable: !head.forbids_retry, delay: None }),
+        _ => Answer::Outcome(Outcome::Nack { retryable: true, delay: None }),
     }
 }
 
@@ -116,8 +117,10 @@ mod tests {
             assert_eq!(&of(status, Mode::Standard), standard, "{status}");
             assert_eq!(&of(status, Mode::Ack), ack, "{status}");
         }
-        let forbidden = Head { status: 500, retry_after: None, forbids_retry: true };
-        assert_eq!(read(forbidden, Mode::Standard, Timestamp::EPOCH), nack(false));
+        for status in [301, 404, 410, 429, 500, 503, 529] {
+            let forbidden = Head { status, retry_after: Some("5"), forbids_retry: true };
+            assert_eq!(read(forbidden, Mode::Standard, Timestamp::EPOCH), nack(false), "{status}");
+        }
     }
 
     #[test]

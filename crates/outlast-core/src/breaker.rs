@@ -26,16 +26,16 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// May something be sent? While the circuit is open, no; when its time is over, one probe.
-    pub fn admits(&mut self, now: Timestamp) -> bool {
+    /// May something be sent? While the circuit is open, no, and it says until when; when its time is over, one probe.
+    pub fn admits(&mut self, now: Timestamp) -> Result<(), Timestamp> {
         match self.open_until {
-            None => true,
-            Some(until) if until > now => false,
+            None => Ok(()),
+            Some(until) if until > now => Err(until),
             Some(_) => {
                 // The next one waits until the probe is back, or as long again.
                 self.open_until = Some(now.plus(cool_down(self.rounds)));
                 self.is_probing = true;
-                true
+                Ok(())
             }
         }
     }
@@ -78,7 +78,7 @@ mod tests {
     fn opened() -> Breaker {
         let mut breaker = Breaker::default();
         for _ in 0..FAILURES_MAX {
-            assert!(breaker.admits(at(0)));
+            assert!(breaker.admits(at(0)).is_ok());
             breaker.failed(at(0));
         }
         breaker
@@ -95,19 +95,19 @@ mod tests {
             }
             breaker.answered();
         }
-        assert!(breaker.is_fresh() && breaker.admits(at(0)));
+        assert!(breaker.is_fresh() && breaker.admits(at(0)).is_ok());
     }
 
     #[test]
     fn when_its_time_is_over_one_probe_goes_and_its_answer_closes_it() {
         let mut breaker = opened();
-        assert!(!breaker.admits(at(4)));
+        assert!(breaker.admits(at(4)).is_err());
 
-        assert!(breaker.admits(at(5)), "the probe");
-        assert!(!breaker.admits(at(5)), "only one");
+        assert!(breaker.admits(at(5)).is_ok(), "the probe");
+        assert!(breaker.admits(at(5)).is_err(), "only one");
 
         breaker.answered();
-        assert!(breaker.admits(at(5)));
+        assert!(breaker.admits(at(5)).is_ok());
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
             breaker.failed(at(1));
         }
 
-        assert!(breaker.is_open(at(4)) && breaker.admits(at(5)));
+        assert!(breaker.is_open(at(4)) && breaker.admits(at(5)).is_ok());
         breaker.failed(at(6));
         assert!(breaker.is_open(at(15)) && !breaker.is_open(at(16)), "one probe was in vain");
     }
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn each_probe_in_vain_doubles_the_time_up_to_a_bound() {
         let mut breaker = opened();
-        assert!(breaker.admits(at(5)));
+        assert!(breaker.admits(at(5)).is_ok());
         breaker.failed(at(5));
 
         assert!(breaker.is_open(at(14)) && !breaker.is_open(at(15)));

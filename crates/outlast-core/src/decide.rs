@@ -13,7 +13,7 @@ use crate::change::{Change, Effect, Refusal};
 use crate::command::{Command, Outcome};
 use crate::entropy::{self, Entropy};
 use crate::event::Reason;
-use crate::gate::Hold;
+use crate::gate::{Cause, Hold};
 use crate::ids::Lease;
 use crate::job::{Job, Spec};
 use crate::queue::{Fencing, Mode, Queue};
@@ -104,7 +104,14 @@ fn receipt(mut draft: Draft<'_>, lease: Lease) -> Result<Change, Refusal> {
     }
     running.phase = Phase::AwaitingAck;
     running.extension = draft.job.ack_timeout(draft.queue);
-    running.expires_at = draft.now.plus(running.extension);
+    // A heartbeat may have come before the answer; what it gave is not taken back.
+    running.expires_at = running.expires_at.max(draft.now.plus(running.extension));
+    running.heartbeat_at = Some(running.heartbeat_at.unwrap_or(draft.now));
+    // The endpoint takes jobs again. A worker's own wish is another matter: that ends with the outcome.
+    let probes = |hold: &Hold| hold.probe == Some(draft.job.id) && hold.cause != Cause::Deferred;
+    if draft.queue.hold.as_ref().is_some_and(probes) {
+        draft.effect(Effect::SetHold(None));
+    }
     draft.go(State::Running(running), Reason::Received);
     Ok(draft.change())
 }

@@ -20,20 +20,23 @@ pub struct Hold {
 /// What put a queue on hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// Somebody asked for it: 429, 503, 529, or a defer.
+    /// The endpoint asked for it: 429, 503, 529.
     Backpressure,
     /// The endpoint does not answer: its circuit is open.
     Circuit,
+    /// A worker asked for it: defer.
+    Deferred,
 }
 
 impl Cause {
     /// The order is the stored form: append only.
-    pub const ALL: [Cause; 2] = [Cause::Backpressure, Cause::Circuit];
+    pub const ALL: [Cause; 3] = [Cause::Backpressure, Cause::Circuit, Cause::Deferred];
 
     pub fn as_str(self) -> &'static str {
         match self {
             Cause::Backpressure => "backpressure",
             Cause::Circuit => "circuit",
+            Cause::Deferred => "deferred",
         }
     }
 }

@@ -32,6 +32,14 @@ impl Pace {
         Pass::Now(u32::try_from((tolerance - ahead) / spacing + 1).unwrap_or(u32::MAX))
     }
 
+    /// Under another limit: what was used before holds back no longer than one hand-out of the new one would.
+    pub fn under(self, limit: Option<RateLimit>, now: Timestamp) -> Pace {
+        match limit {
+            Some(limit) => Pace(self.0.min(Pace::default().after(1, limit, now).0)),
+            None => Pace::default(),
+        }
+    }
+
     /// After `count` have gone out at `now`.
     pub fn after(self, count: u32, limit: RateLimit, now: Timestamp) -> Pace {
         Pace(clamped(i128::from(self.0).max(micros(now)) + i128::from(count) * spacing(limit)))
@@ -105,6 +113,21 @@ mod tests {
         let taken = greedy(limit, 0, 3);
 
         assert!(taken[1] - taken[0] >= 3_600_000 && taken[2] - taken[1] >= 3_600_000);
+    }
+
+    #[test]
+    fn a_new_limit_is_not_held_back_by_the_old_one() {
+        let (slow, fast) = (
+            RateLimit { limit: 1, per: Duration::from_secs(86_400) },
+            RateLimit { limit: 50, per: Duration::from_secs(1) },
+        );
+        let now = Timestamp::from_millis(5_000_000);
+        let used = Pace::default().after(1, slow, now);
+
+        let next = used.under(Some(fast), now);
+
+        assert!(matches!(next.pass(fast, now.plus(Duration::from_millis(30))), Pass::Now(_)));
+        assert_eq!(next.under(Some(slow), now), next, "a slower limit forgives nothing");
     }
 
     proptest! {

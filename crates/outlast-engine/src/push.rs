@@ -18,7 +18,7 @@ use outlast_store::Error;
 use outlast_store::jobs::{Order, Reach};
 use tokio::sync::Notify;
 use tokio::task::{Id, JoinSet};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::engine::Engine;
 
@@ -137,7 +137,7 @@ impl Engine {
         let mut stopping = self.stopping();
         self.end_interrupted().await;
         let mut lanes = Lanes::default();
-        let mut pause = self.open_all(&mut lanes).await;
+        let mut next_look = after(self.open_all(&mut lanes).await);
         while !*stopping.borrow() {
             tokio::select! {
                 biased;
@@ -160,7 +160,7 @@ impl Engine {
                         self.open_if_push(name, &mut lanes).await;
                     }
                 }
-                () = wait(pause) => pause = self.open_all(&mut lanes).await,
+                () = wait_until(next_look) => next_look = after(self.open_all(&mut lanes).await),
             }
         }
         while lanes.tasks.join_next().await.is_some() {}
@@ -216,6 +216,17 @@ impl Engine {
                 tracing::warn!(%error, "interrupted deliveries will be found by their lease");
             }
         }
+    }
+}
+
+fn after(pause: Option<Duration>) -> Option<Instant> {
+    pause.map(|pause| Instant::now() + pause)
+}
+
+async fn wait_until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use outlast_core::queue::CALLBACKS;
 use outlast_core::{NamespaceId, Queue, QueueSettings, Timestamp};
 use outlast_store::Error;
-use outlast_store::queues::{Expect, QueueDraft, SaveRefusal, Saved};
+use outlast_store::queues::{DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
 use url::Url;
 
 use crate::engine::Engine;
@@ -137,6 +137,15 @@ impl Engine {
         Err(Error::Overloaded.into())
     }
 
+    /// A new secret that nobody has seen: `rotate_secret` shows one.
+    pub(crate) async fn replace_secret(&self, queue: &Queue) -> Result<(), SecretError> {
+        let secrets = self.seal_secrets(queue.namespace, &queue.name, &Secrets::one(self.new_secret())).await?;
+        let draft = QueueDraft { settings: queue.settings.clone(), secrets: Some(secrets) };
+        // Refused means that somebody else has just changed it, and so has made one.
+        self.store_queue(queue.namespace, &queue.name, draft, Expect::Version(queue.version)).await?.ok();
+        Ok(())
+    }
+
     /// The secrets a push queue signs with; made now if it has none, as our own queue of callbacks when it is new.
     pub(crate) async fn signing_secrets(&self, queue: &Queue) -> Result<Secrets, SecretError> {
         let mut present = self.open_secrets(queue)?;
@@ -159,6 +168,16 @@ impl Engine {
         Ok(present.unwrap_or_else(|| Secrets::one(self.new_secret())))
     }
 
+    /// Deletes a queue that has no jobs. Its lane, and those who wait for it, are told.
+    pub async fn delete_queue(&self, namespace: NamespaceId, name: &str) -> Result<Result<(), DeleteRefusal>, Error> {
+        let unheard = self.unheard(vec![Some(namespace)]);
+        let deleted = unheard.heard(self.shared.store.delete_queue(namespace, name).await)?;
+        if deleted.is_ok() {
+            self.shared.wakes.queue_changed(namespace, name);
+        }
+        Ok(deleted)
+    }
+
     pub async fn set_paused(
         &self,
         namespace: NamespaceId,
@@ -170,6 +189,11 @@ impl Engine {
         self.shared.wakes.queue_changed(namespace, name);
         Ok(queue)
     }
+}
+
+/// Does the endpoint move to another host, port or scheme?
+pub fn moves(old: &QueueSettings, new: &QueueSettings) -> bool {
+    old.webhook_url.is_some() && origin(old) != origin(new)
 }
 
 /// Scheme, host and port of the endpoint.

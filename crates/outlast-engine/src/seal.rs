@@ -44,6 +44,11 @@ impl Seal {
         self.0.first().map_or(0, |key| key.fingerprint)
     }
 
+    /// The older keys, which open and do not seal.
+    pub fn older(&self) -> Vec<i64> {
+        self.0.iter().skip(1).map(|key| key.fingerprint).collect()
+    }
+
     pub fn knows(&self, fingerprint: i64) -> bool {
         self.0.iter().any(|key| key.fingerprint == fingerprint)
     }

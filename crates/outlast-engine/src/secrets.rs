@@ -97,6 +97,21 @@ impl Engine {
         Ok(())
     }
 
+    /// Puts new secrets in the place of those that no key here opens, which are lost. Returns how many.
+    pub async fn replace_lost_secrets(&self) -> Result<usize, SecretError> {
+        let mut count = 0;
+        for (queue, _) in self.shared.store.census().await? {
+            let key = queue.secrets.as_deref().and_then(Seal::key_of);
+            let Some(lost) = key.filter(|key| !self.shared.seal.knows(*key)) else {
+                continue;
+            };
+            self.shared.store.sealing_key(self.shared.seal.fingerprint(), &[lost]).await?;
+            self.replace_secret(&queue).await?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
     pub(crate) fn new_secret(&self) -> Secret {
         let mut entropy = self.shared.entropy.lock().unwrap_or_else(PoisonError::into_inner);
         Secret::generate(entropy.as_mut())
@@ -120,8 +135,8 @@ impl Engine {
         secrets: &Secrets,
     ) -> Result<Arc<[u8]>, SecretError> {
         let node = self.shared.seal.fingerprint();
-        let store = self.shared.store.sealing_key(node).await?;
-        if !self.shared.seal.knows(store) {
+        let store = self.shared.store.sealing_key(node, &self.shared.seal.older()).await?;
+        if store != node {
             return Err(SecretError::OtherKey { store, node });
         }
         let mut entropy = self.shared.entropy.lock().unwrap_or_else(PoisonError::into_inner);

@@ -97,6 +97,15 @@ pub struct Claimed {
     pub callbacks: bool,
 }
 
+impl Claimed {
+    /// There were no more jobs than these, so nothing but a new one is worth waiting for: not the rate.
+    pub fn came_up_short_of(&mut self, limit: usize) {
+        if self.jobs.len() < limit {
+            self.held_until = None;
+        }
+    }
+}
+
 /// One command for one job, by someone with this reach.
 #[derive(Clone, Debug)]
 pub struct Order {
@@ -220,8 +229,9 @@ pub trait JobStore: Send + Sync {
 
     /// Deliveries that were under way when this store's last process ended. None where other nodes may be making them.
     async fn interrupted(&self) -> Result<Vec<JobId>, Error>;
-    /// The key that secrets are sealed with in this store, by its fingerprint; `key` from now on if there was none.
-    async fn sealing_key(&self, key: i64) -> Result<i64, Error>;
+    /// The key that secrets are sealed with in this store, by its fingerprint; `key` from now on if there was none, or if
+    /// it was one of those that `key` takes the place of.
+    async fn sealing_key(&self, key: i64, replaces: &[i64]) -> Result<i64, Error>;
 
     /// The number of a namespace, made if it is new.
     async fn namespace(&self, name: &str) -> Result<NamespaceId, Error>;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use outlast_core::state::Status;
-use outlast_core::{Queue, QueueSettings};
+use outlast_core::{Queue, QueueSettings, Timestamp};
 
 /// A condition on saving a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +50,17 @@ impl QueueDraft {
             && self.secrets.as_ref().is_none_or(|secrets| queue.secrets.as_ref() == Some(secrets))
     }
 
-    /// The queue with this in place of what it has.
-    pub fn applied_to(&self, queue: &Queue) -> Queue {
-        let secrets = self.secrets.clone().or_else(|| queue.secrets.clone());
-        Queue { settings: self.settings.clone(), secrets, ..queue.clone() }
+    /// The queue with this in place of what it has. Another limit is not held back by the old one, and what one endpoint
+    /// asked for does not hold for another.
+    pub fn applied_to(&self, queue: &Queue, now: Timestamp) -> Queue {
+        let (old, new) = (&queue.settings, &self.settings);
+        Queue {
+            secrets: self.secrets.clone().or_else(|| queue.secrets.clone()),
+            pace: if old.rate_limit == new.rate_limit { queue.pace } else { queue.pace.under(new.rate_limit, now) },
+            hold: queue.hold.filter(|_| old.webhook_url == new.webhook_url),
+            settings: new.clone(),
+            ..queue.clone()
+        }
     }
 }
 

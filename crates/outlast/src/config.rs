@@ -39,6 +39,8 @@ pub(crate) struct Config {
     pub admin_key: Option<Secret>,
     /// What signing secrets are sealed with, in place of the key file.
     pub secret_key: Option<Secret>,
+    /// Start without the key that some secrets are sealed with, and replace them. Of this start only.
+    pub forgets_secrets: bool,
     pub external: External,
     pub log: Log,
     pub limits: Limits,
@@ -99,6 +101,9 @@ pub(crate) struct Flags {
     /// Redis for wake-ups between nodes [environment: OUTLAST_REDIS_URL]
     #[arg(long, value_name = "URL")]
     pub redis_url: Option<Secret>,
+    /// Replace signing secrets that were sealed with a key which is lost; then rotate each queue's secret
+    #[arg(long)]
+    pub forget_secrets: bool,
     /// Address of the HTTP API [environment: OUTLAST_LISTEN] [default: 127.0.0.1:8080]
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
@@ -154,6 +159,7 @@ impl Config {
             // The tree holds text; a path that is not UTF-8 must not be altered on its way through.
             config.data.clone_from(data);
         }
+        config.forgets_secrets = flags.forget_secrets;
         problems.extend(section.finish());
         if problems.is_empty() {
             return Ok(config);
@@ -230,6 +236,7 @@ fn read(section: &mut Section) -> Config {
         metrics_listen: sections::listen(section, "metrics_listen"),
         admin_key: sections::admin_key(section),
         secret_key: section.optional_text("secret_key").map(Secret::new),
+        forgets_secrets: false,
         external: External {
             database_url: sections::url(section, "database_url", &["postgres", "postgresql"]),
             redis_url: sections::url(section, "redis_url", &["redis", "rediss"]),

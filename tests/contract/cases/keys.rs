@@ -60,14 +60,18 @@ pub async fn the_first_sealing_key_stays(fixture: &mut Fixture) {
     let mut racers = JoinSet::new();
     for key in [i64::MIN, -1, 0, 1, 7, 8, 9, i64::MAX] {
         let store = Arc::clone(&fixture.store);
-        racers.spawn(async move { store.sealing_key(key).await.unwrap() });
+        racers.spawn(async move { store.sealing_key(key, &[]).await.unwrap() });
     }
     let heard = racers.join_all().await;
 
     assert!(heard.iter().all(|key| *key == heard[0]), "{heard:?}");
-    assert_eq!(fixture.store.sealing_key(77).await.unwrap(), heard[0]);
+    assert_eq!(fixture.store.sealing_key(77, &[]).await.unwrap(), heard[0]);
     fixture.reopen().await;
-    assert_eq!(fixture.store.sealing_key(77).await.unwrap(), heard[0]);
+    assert_eq!(fixture.store.sealing_key(77, &[]).await.unwrap(), heard[0]);
+
+    assert_eq!(fixture.store.sealing_key(77, &[5, 6]).await.unwrap(), heard[0], "not one of those");
+    assert_eq!(fixture.store.sealing_key(77, &[heard[0]]).await.unwrap(), 77, "the operator has changed it");
+    assert_eq!(fixture.store.sealing_key(78, &[heard[0]]).await.unwrap(), 77);
 }
 
 pub async fn a_closed_store_says_so(fixture: &mut Fixture) {

@@ -224,7 +224,7 @@ impl Side {
                 let order = self.names.namespaces.iter().position(|known| *known == id);
                 Answer::Namespace(NamespaceId(order.expect("a namespace keeps its number") as u32))
             }
-            Call::SealingKey(key) => Answer::SealingKey(store.sealing_key(key).await.unwrap()),
+            Call::SealingKey(key) => Answer::SealingKey(store.sealing_key(key, &[]).await.unwrap()),
             Call::AddKey { namespace, number } => {
                 let key = NewKey {
                     namespace: self.names.namespaces[namespace],

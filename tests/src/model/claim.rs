@@ -55,6 +55,7 @@ impl World {
                 claimed.wake_at = claimed.wake_at.into_iter().chain(row.wake_at).min();
             }
         }
+        claimed.came_up_short_of(limit);
         Some(claimed)
     }
 

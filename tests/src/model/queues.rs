@@ -28,8 +28,7 @@ impl World {
         Ok(match present {
             None => Saved { queue: self.create_queue(namespace, name, draft), created: true },
             Some(queue) => {
-                let secrets = draft.secrets.clone().or_else(|| queue.secrets.clone());
-                let changed = Queue { settings: draft.settings.clone(), secrets, ..Queue::clone(&queue) };
+                let changed = draft.applied_to(&queue, self.now);
                 let queue = if changed == *queue { queue } else { self.put_queue(changed) };
                 Saved { queue, created: false }
             }

@@ -251,7 +251,7 @@ fn callback() -> Value {
 }
 
 fn hold() -> Value {
-    let reason = json!({"type": "string", "enum": ["backpressure", "circuit"]});
+    let reason = json!({"type": "string", "enum": ["backpressure", "circuit", "deferred"]});
     object(
         json!({
             "reason": reason, "until": time(), "probing": flag(), "probe": maybe(id()), "round": count(),

@@ -87,14 +87,16 @@ fn defer(
     let settings = &draft.queue.settings;
     let round = round(draft, cause);
     let unasked = match cause {
-        Cause::Backpressure => settings.backpressure_delay,
+        Cause::Backpressure | Cause::Deferred => settings.backpressure_delay,
         Cause::Circuit => cool_down(round),
     };
     let wait = retry_after.unwrap_or(unasked).min(*range::RETRY_AFTER.end());
     let until = draft.now.plus(wait);
     if scope.unwrap_or(settings.backpressure_scope) == Scope::Queue {
         let until = draft.queue.hold.map_or(until, |hold| hold.until.max(until));
-        draft.effect(Effect::SetHold(Some(Hold { until, probe: None, cause, round })));
+        // A probe that is out stays the probe: what comes late from before the hold must not let a second one go.
+        let probe = draft.queue.hold.and_then(|hold| hold.probe).filter(|probe| *probe != draft.job.id);
+        draft.effect(Effect::SetHold(Some(Hold { until, probe, cause, round })));
     }
     if let Some(error) = error {
         draft.job.last_error = Some(error);
@@ -184,8 +186,9 @@ fn end(draft: &mut Draft<'_>, running: &Running, how: Ending, evidence: Evidence
     draft.event(EventKind::Attempt(attempt));
     draft.job.last = Some(Ended { lease: running.lease, how });
     if let Some(hold) = draft.queue.hold.filter(|hold| hold.probe == Some(draft.job.id)) {
-        // A released probe said nothing about the endpoint: another one must try.
-        let verdict = (how == Ending::Released).then_some(Hold { probe: None, ..hold });
+        // A probe that was given back, or whose server died, said nothing about the endpoint: another one must try.
+        let learnt_nothing = matches!(how, Ending::Released | Ending::Unknown);
+        let verdict = learnt_nothing.then_some(Hold { probe: None, ..hold });
         draft.effect(Effect::SetHold(verdict));
     }
 }

@@ -91,7 +91,9 @@ impl Egress for HttpEgress {
     async fn send(&self, request: Outgoing) -> Result<Incoming, SendError> {
         let deadline = Instant::now() + request.timeout;
         let target = self.target(&request.url).map_err(|_| SendError::blocked())?;
-        let _turn = self.caps.enter(&target.origin.place, deadline).await?;
+        // Whoever waits longer for his turn would have too little time left to be answered in.
+        let turn_deadline = deadline - request.timeout / 2;
+        let _turn = self.caps.enter(&target.origin.place, turn_deadline).await?;
         let bounds = Bounds {
             deadline,
             first_byte: self.deadlines.first_byte,

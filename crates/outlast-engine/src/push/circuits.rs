@@ -14,9 +14,9 @@ const HOSTS_MAX: usize = 10_000;
 pub(crate) struct Circuits(Mutex<HashMap<Box<str>, Breaker>>);
 
 impl Circuits {
-    /// May something be sent there?
-    pub(crate) fn admits(&self, host: &str, now: Timestamp) -> bool {
-        self.lock().get_mut(host).is_none_or(|breaker| breaker.admits(now))
+    /// May something be sent there? If not, when it may be tried again.
+    pub(crate) fn admits(&self, host: &str, now: Timestamp) -> Result<(), Timestamp> {
+        self.lock().get_mut(host).map_or(Ok(()), |breaker| breaker.admits(now))
     }
 
     pub(crate) fn is_open(&self, host: &str, now: Timestamp) -> bool {
@@ -32,6 +32,10 @@ impl Circuits {
         let mut breakers = self.lock();
         if let Some(breaker) = breakers.get_mut(host) {
             return breaker.failed(now);
+        }
+        if breakers.len() >= HOSTS_MAX {
+            // Who has failed now and then can be forgotten; who is shut out cannot.
+            breakers.retain(|_, breaker| breaker.is_open(now));
         }
         if breakers.len() < HOSTS_MAX {
             let mut breaker = Breaker::default();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use outlast_core::answer::{self, Answer, Head};
 use outlast_core::gate::Cause;
 use outlast_core::queue::{Mode, Scope};
-use outlast_core::{Command, Evidence, Job, Outcome, Running, State};
+use outlast_core::{Command, Evidence, Job, Outcome, Queue, Running, State};
 use outlast_store::Error;
 use outlast_store::jobs::{Order, Reach};
 use tokio::time::sleep;
@@ -78,14 +78,17 @@ impl Engine {
             return failed("the job cannot be delivered: it has no URL, or its payload is not readable");
         };
         let circuits = &self.shared.push.circuits;
-        if !circuits.admits(&target.host, self.now()) && *probes != Some(Cause::Circuit) {
-            return circuit_open("the endpoint's circuit is open after failures in a row; nothing was sent");
+        if let Err(until) = circuits.admits(&target.host, self.now())
+            && *probes != Some(Cause::Circuit)
+        {
+            return circuit_open(queue, until.since(self.now()));
         }
         let request = Outgoing {
             headers: endpoint.headers(job, &running.lease.to_string(), &body, self.now()),
             url: Arc::clone(&target.url),
             body,
-            timeout: queue.settings.webhook_timeout,
+            // What the endpoint does after the lease nobody would believe.
+            timeout: queue.settings.webhook_timeout.min(running.expires_at.since(self.now())),
             fresh: job.last_error.as_deref() == Some(USED_CONNECTION_BROKE),
             body_max: ANSWER_BYTES_MAX,
             json_max: if queue.settings.mode == Mode::Standard { RESULT_BYTES_MAX } else { ANSWER_BYTES_MAX },
@@ -193,8 +196,10 @@ impl Engine {
 
 /// A probe that finds the endpoint still broken costs no attempt.
 fn free_if_probe(delivery: &Delivery, outcome: Outcome) -> Outcome {
-    match delivery.probes {
-        Some(Cause::Circuit) => Outcome::Defer { retry_after: None, scope: None, cause: Cause::Circuit },
+    match (delivery.probes, &outcome) {
+        (Some(Cause::Circuit), Outcome::Nack { retryable: true, .. }) => {
+            Outcome::Defer { retry_after: None, scope: None, cause: Cause::Circuit }
+        }
         _ => outcome,
     }
 }
@@ -206,8 +211,11 @@ fn put_off(delivery: &Delivery, pause: Duration) -> Outcome {
     Outcome::Defer { retry_after: Some(pause), scope: Some(scope), cause }
 }
 
-fn circuit_open(why: &str) -> Ended {
-    let outcome = Outcome::Defer { retry_after: None, scope: None, cause: Cause::Circuit };
+/// The rest of a whole queue grows with each probe; a single job waits for as long as its own host's circuit.
+fn circuit_open(queue: &Queue, wait: Duration) -> Ended {
+    let retry_after = (queue.settings.backpressure_scope == Scope::Job).then_some(wait);
+    let outcome = Outcome::Defer { retry_after, scope: None, cause: Cause::Circuit };
+    let why = "the endpoint's circuit is open after failures in a row; nothing was sent";
     Ended { command: End::Report(outcome), evidence: said(why) }
 }
 

@@ -61,7 +61,17 @@ impl Engine {
             let look = bell.look();
             let found = self.look(&(namespace, Arc::clone(&queue)), places, &mut endpoint, &mut deliveries).await;
             let pause = match found {
-                Look::Gone => break,
+                Look::Gone if deliveries.is_empty() => break,
+                // It may be made anew while the last deliveries are under way.
+                Look::Gone => {
+                    tokio::select! {
+                        biased;
+                        _ = stopping.changed() => {}
+                        () = rung => {}
+                        _ = deliveries.join_next() => {}
+                    }
+                    continue;
+                }
                 Look::Stuck(pause) => {
                     // The bell is not listened to: what was put back rings it.
                     tokio::select! {
@@ -97,6 +107,22 @@ impl Engine {
         endpoint: &mut Option<Arc<Endpoint>>,
         deliveries: &mut JoinSet<()>,
     ) -> Look {
+        if endpoint.is_none() {
+            // Who cannot sign must not even claim: it would use up the rate and keep others from the probe.
+            match self.prepare(name, endpoint).await {
+                Ok(true) => {}
+                Ok(false) => return Look::Gone,
+                Err(SecretError::Store(Error::Stopped)) => return Look::Gone,
+                Err(SecretError::Store(error)) => {
+                    tracing::warn!(%error, queue = &*name.1, "a queue could not be read; trying again");
+                    return Look::Wait(Some(RETRY_PAUSE));
+                }
+                Err(error) => {
+                    tracing::error!(%error, queue = &*name.1, "deliveries cannot be signed here and are left to others");
+                    return Look::Stuck(SEALED_PAUSE);
+                }
+            }
+        }
         // While the circuit is open one job is enough to put the queue on hold.
         let host = endpoint.as_ref().and_then(|endpoint| endpoint.host());
         if host.is_some_and(|host| self.shared.push.circuits.is_open(host, self.now())) {
@@ -126,6 +152,14 @@ impl Engine {
             return Look::Stuck(SEALED_PAUSE);
         }
         if is_full && pause.is_none() { Look::More } else { Look::Wait(pause) }
+    }
+
+    /// Works out the endpoint before the first claim. False when there is no queue that delivers.
+    async fn prepare(&self, name: &Name, endpoint: &mut Option<Arc<Endpoint>>) -> Result<bool, SecretError> {
+        match self.shared.store.queue(name.0, &name.1).await? {
+            Some((queue, _)) if queue.settings.is_push() => self.endpoint(&queue, endpoint).await.map(|_| true),
+            _ => Ok(false),
+        }
     }
 
     async fn send_all(

@@ -1,5 +1,5 @@
 //! The room for deliveries on this node, shared by all lanes: nobody may have more than what is still free. So one lane
-//! alone gets half of it, and there is always some left for a lane that has just something to do.
+//! alone gets half of it, and a lane that has nothing under way always gets one place, whatever others have.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,9 @@ impl Room {
     pub(crate) fn take(&self, mine: usize, wanted: usize) -> Places {
         let mut count = 0;
         let update = self.0.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |taken| {
-            count = self.0.max.saturating_sub(taken).saturating_sub(mine).div_ceil(2).min(wanted);
+            let share = self.0.max.saturating_sub(taken).saturating_sub(mine).div_ceil(2);
+            // One for a lane that has none, even if others have taken all there is.
+            count = share.max(usize::from(mine == 0)).min(wanted);
             Some(taken + count)
         });
         debug_assert!(update.is_ok());

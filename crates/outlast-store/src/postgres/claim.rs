@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use outlast_core::state::Phase;
 use outlast_core::{Command, NamespaceId, Queue, Status};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -238,7 +239,8 @@ async fn hand_out_narrow(name: &Name, asked: &[Asked<'_>], tx: &mut Tx<'_>) -> R
             let (rows, look) = take(&queue, missing, tx).await?;
             let (more, planned) = line_up(&queue, &rows, look, missing, tx);
             if rows.is_empty() {
-                if claimed.jobs.is_empty() {
+                // A puller who got something asks again; a lane sleeps until it is told.
+                if claimed.jobs.is_empty() || claim.phase == Phase::Delivering {
                     claimed.look_again = look_again(&queue, planned, tx).await?;
                 }
                 break;
@@ -248,6 +250,7 @@ async fn hand_out_narrow(name: &Name, asked: &[Asked<'_>], tx: &mut Tx<'_>) -> R
             }
             tx.writes.flush(tx.session, tx.shared.slot()).await?;
         }
+        claimed.came_up_short_of(limit);
         running += i64::try_from(claimed.jobs.len()).unwrap_or(0);
         answers.push(claimed);
     }

@@ -21,14 +21,17 @@ static INSERT_NAMESPACE: Sql = Sql {
 };
 
 static KEEP_SEALING_KEY: Sql = Sql {
-    text: "INSERT INTO meta (name, value) VALUES ('sealing_key', $1) ON CONFLICT (name) DO NOTHING",
-    types: &[Type::INT8],
+    text: "
+        INSERT INTO meta (name, value)
+        VALUES ('sealing_key', $1)
+        ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE meta.value = ANY ($2)",
+    types: &[Type::INT8, Type::INT8_ARRAY],
 };
 static SEALING_KEY: Sql = Sql { text: "SELECT value FROM meta WHERE name = 'sealing_key'", types: &[] };
 
-pub(super) async fn sealing_key(key: i64, tx: &mut Tx<'_>) -> Result<i64, Fault> {
+pub(super) async fn sealing_key(key: i64, replaces: &[i64], tx: &mut Tx<'_>) -> Result<i64, Fault> {
     tx.begin_write().await?;
-    tx.session.execute(&KEEP_SEALING_KEY, &[&key]).await?;
+    tx.session.execute(&KEEP_SEALING_KEY, &[&key, &replaces]).await?;
     let rows = tx.session.query(&SEALING_KEY, &[]).await?;
     Ok(rows.first().map_or(key, |row| row.get(0)))
 }

@@ -261,8 +261,13 @@ impl JobStore for PostgresStore {
         Ok(Vec::new())
     }
 
-    async fn sealing_key(&self, key: i64) -> Result<i64, Error> {
-        self.transact(move |tx| Box::pin(async move { keys::sealing_key(key, tx).await })).await
+    async fn sealing_key(&self, key: i64, replaces: &[i64]) -> Result<i64, Error> {
+        let replaces: Arc<[i64]> = replaces.into();
+        self.transact(move |tx| {
+            let replaces = Arc::clone(&replaces);
+            Box::pin(async move { keys::sealing_key(key, &replaces, tx).await })
+        })
+        .await
     }
 
     async fn namespace(&self, name: &str) -> Result<NamespaceId, Error> {

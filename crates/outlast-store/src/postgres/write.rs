@@ -269,7 +269,7 @@ impl Writes {
         }
     }
 
-    fn set_hold(&mut self, queue: QueueId, hold: Option<Hold>) {
+    pub(super) fn set_hold(&mut self, queue: QueueId, hold: Option<Hold>) {
         self.decided.insert(queue);
         self.holds.insert(queue, hold);
         if let Some(present) = self.queues.get(&queue) {
@@ -278,7 +278,7 @@ impl Writes {
         }
     }
 
-    fn set_pace(&mut self, queue: QueueId, pace: Pace) {
+    pub(super) fn set_pace(&mut self, queue: QueueId, pace: Pace) {
         self.decided.insert(queue);
         self.paces.insert(queue, pace);
         if let Some(present) = self.queues.get(&queue) {

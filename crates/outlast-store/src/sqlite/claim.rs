@@ -29,6 +29,7 @@ impl Core<'_> {
                 done => done?,
             }
         }
+        claimed.came_up_short_of(limit);
         Ok(Some(claimed))
     }
 

@@ -26,11 +26,15 @@ const ALL_KEYS: &str = "
 const REVOKE_KEY: &str = "UPDATE api_key SET revoked_at = coalesce(revoked_at, ?2) WHERE id = ?1";
 
 const SEALING_KEY: &str = "SELECT value FROM meta WHERE name = 'sealing_key'";
+const REPLACE_SEALING_KEY: &str = "UPDATE meta SET value = ?1 WHERE name = 'sealing_key' AND value = ?2";
 const KEEP_SEALING_KEY: &str = "INSERT OR IGNORE INTO meta (name, value) VALUES ('sealing_key', ?1)";
 
 impl Core<'_> {
-    pub(super) fn sealing_key(&mut self, key: i64) -> Result<i64, Fault> {
+    pub(super) fn sealing_key(&mut self, key: i64, replaces: &[i64]) -> Result<i64, Fault> {
         self.connection.prepare_cached(KEEP_SEALING_KEY)?.execute([key])?;
+        for old in replaces {
+            self.connection.prepare_cached(REPLACE_SEALING_KEY)?.execute([key, *old])?;
+        }
         Ok(self.connection.prepare_cached(SEALING_KEY)?.query_row([], |row| row.get(0))?)
     }
 

@@ -36,7 +36,16 @@ impl Core<'_> {
         match present {
             None => self.create_queue(namespace, name, draft).map(|queue| Ok(Saved { queue, created: true })),
             Some(queue) if draft.is_present(&queue) => Ok(Ok(Saved { queue, created: false })),
-            Some(queue) => self.update_queue(draft.applied_to(&queue)).map(|queue| Ok(Saved { queue, created: false })),
+            Some(queue) => {
+                let changed = draft.applied_to(&queue, self.now);
+                if changed.hold != queue.hold {
+                    self.set_hold(queue.id, changed.hold)?;
+                }
+                if changed.pace != queue.pace {
+                    self.set_pace(queue.id, changed.pace)?;
+                }
+                self.update_queue(changed).map(|queue| Ok(Saved { queue, created: false }))
+            }
         }
     }
 

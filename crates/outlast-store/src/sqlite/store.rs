@@ -297,8 +297,9 @@ impl JobStore for SqliteStore {
         self.call(Kind::Read, |core| core.interrupted()).await
     }
 
-    async fn sealing_key(&self, key: i64) -> Result<i64, Error> {
-        self.call(Kind::Grow, move |core| core.sealing_key(key)).await
+    async fn sealing_key(&self, key: i64, replaces: &[i64]) -> Result<i64, Error> {
+        let replaces = replaces.to_vec();
+        self.call(Kind::Grow, move |core| core.sealing_key(key, &replaces)).await
     }
 
     async fn namespace(&self, name: &str) -> Result<NamespaceId, Error> {

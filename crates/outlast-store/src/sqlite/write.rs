@@ -238,7 +238,7 @@ impl Core<'_> {
         Ok(())
     }
 
-    fn set_hold(&mut self, queue: QueueId, hold: Option<Hold>) -> Result<(), Fault> {
+    pub(super) fn set_hold(&mut self, queue: QueueId, hold: Option<Hold>) -> Result<(), Fault> {
         let until = hold.map(|hold| hold.until.as_millis());
         let probe = hold.and_then(|hold| hold.probe).map(|id| self.ids.seq(id));
         let cause = hold.map_or(0, |hold| code(&Cause::ALL, hold.cause));
@@ -251,7 +251,7 @@ impl Core<'_> {
         Ok(())
     }
 
-    fn set_pace(&mut self, queue: QueueId, pace: Pace) -> Result<(), Fault> {
+    pub(super) fn set_pace(&mut self, queue: QueueId, pace: Pace) -> Result<(), Fault> {
         self.connection.prepare_cached(UPDATE_PACE)?.execute(params![queue.0, pace.0])?;
         if let Some(present) = self.registry.get(queue) {
             let paced = Queue { pace, ..Queue::clone(present) };

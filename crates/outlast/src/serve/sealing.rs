@@ -48,10 +48,14 @@ pub(super) fn keys(config: &Config) -> anyhow::Result<Keys> {
 /// Refuses to start a server that could not sign; then keeps a new key.
 pub(super) async fn settle(engine: &Engine, new: Option<String>, config: &Config) -> anyhow::Result<()> {
     let path = key_path(&config.data);
+    if config.forgets_secrets {
+        let count = engine.replace_lost_secrets().await?;
+        tracing::warn!(count, "signing secrets were replaced; rotate the secrets of these queues to see new ones");
+    }
     if let Err(error) = engine.check_seal().await {
         let advice = match &config.secret_key {
             Some(_) => "OUTLAST_SECRET_KEY must hold the key that they were sealed with; older keys may follow it, separated by commas".to_owned(),
-            None => format!("put the key they were sealed with into {} or OUTLAST_SECRET_KEY; all nodes need the same one", path.display()),
+            None => format!("put the key they were sealed with into {} or OUTLAST_SECRET_KEY; all nodes need the same one. If it is lost, start once with --forget-secrets", path.display()),
         };
         bail!("signing secrets in this store cannot be opened: {error}; {advice}");
     }

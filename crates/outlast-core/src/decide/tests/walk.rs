@@ -209,7 +209,7 @@ impl Walk {
             (PendingReason::Deferred, Command::Report { outcome: Outcome::Defer { retry_after, cause, .. }, .. }) => {
                 match (retry_after, cause) {
                     (Some(asked), _) => assert_eq!(waited, (*asked).min(*range::RETRY_AFTER.end())),
-                    (None, Cause::Backpressure) => assert_eq!(waited, settings.backpressure_delay),
+                    (None, Cause::Backpressure | Cause::Deferred) => assert_eq!(waited, settings.backpressure_delay),
                     (None, Cause::Circuit) => assert!((0..8).any(|round| waited == cool_down(round)), "{waited:?}"),
                 }
             }
