@@ -1,5 +1,5 @@
 //! The receiver of push deliveries: HTTP/1.1 with keep-alive, hand-written, on the generator's own thread and clock. It
-//! reads a request to its end, shows the body to the scenario and answers with one status and an empty body.
+//! reads a request to its end, shows the body to the scenario and answers as the scenario says, with an empty body.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use crate::load::Meter;
 /// Larger than any delivery of the scenarios.
 const BUFFER_BYTES: usize = 16 * 1024;
 
-/// What every delivery is answered with.
+/// What a delivery is answered with.
 #[derive(Clone, Copy)]
 pub(crate) enum Reply {
     /// The job is done.
@@ -46,15 +46,15 @@ impl Receiver {
     }
 
     /// Answers deliveries without end; fails with the first request that the receiver or the scenario does not accept.
-    pub(crate) async fn serve<S>(self, reply: Reply, show: S) -> Result<()>
+    pub(crate) async fn serve<S>(self, show: S) -> Result<()>
     where
-        S: Fn(&[u8]) -> Result<()> + Clone + Send + Sync + 'static,
+        S: Fn(&[u8]) -> Result<Reply> + Clone + Send + Sync + 'static,
     {
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {
                 accepted = self.listener.accept() => {
-                    connections.spawn(answer_all(accepted?.0, reply, show.clone()));
+                    connections.spawn(answer_all(accepted?.0, show.clone()));
                 }
                 Some(ended) = connections.join_next() => ended.context("a connection's task stopped")??,
             }
@@ -76,9 +76,9 @@ impl Receiver {
 }
 
 /// Serves one connection until the server closes it between two requests.
-async fn answer_all<S>(mut stream: TcpStream, reply: Reply, show: S) -> Result<()>
+async fn answer_all<S>(mut stream: TcpStream, show: S) -> Result<()>
 where
-    S: Fn(&[u8]) -> Result<()>,
+    S: Fn(&[u8]) -> Result<Reply>,
 {
     stream.set_nodelay(true)?;
     let mut buffer = vec![0; BUFFER_BYTES];
@@ -99,7 +99,7 @@ where
         let total = head_bytes + body_bytes;
         ensure!(filled <= total, "the server sent a request before it had the answer to the one before");
         if filled == total {
-            show(read.get(head_bytes..).unwrap_or_default())?;
+            let reply = show(read.get(head_bytes..).unwrap_or_default())?;
             stream.write_all(reply.bytes()).await?;
             filled = 0;
         }
@@ -142,9 +142,9 @@ mod tests {
         let bodies = Arc::new(Mutex::new(Vec::new()));
         let kept = bodies.clone();
         let mut tasks = JoinSet::new();
-        tasks.spawn(receiver.serve(Reply::Accepted, move |body: &[u8]| {
+        tasks.spawn(receiver.serve(move |body: &[u8]| {
             kept.lock().unwrap().push(body.to_vec());
-            Ok(())
+            Ok(Reply::Accepted)
         }));
         #[expect(clippy::disallowed_methods, reason = "a test calls the receiver it has started")]
         let stream = TcpStream::connect(address).await.unwrap();

@@ -1,9 +1,10 @@
 //! What outstanding work costs: deliveries that were taken with 202 and wait for their outcome, in memory and in
-//! processor time. Before them the server delivers as many jobs that end at once, so that what it needs for working at all
+//! processor time. Before them the server delivers other jobs that end at once, so that what it needs for working at all
 //! (page cache, buffers, connections) is there already. At the end every one is acknowledged, and so was outstanding.
 
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -13,7 +14,7 @@ use crate::answer;
 use crate::backlog;
 use crate::clock;
 use crate::connection;
-use crate::load::Workers;
+use crate::load::{Meter, Workers};
 use crate::process::Server;
 use crate::procfs;
 use crate::receiver::{Receiver, Reply};
@@ -27,19 +28,56 @@ const OUTSTANDING: u64 = 10_000;
 const BATCH: usize = 100;
 const REST: Duration = Duration::from_secs(10);
 
-/// One entry of `POST /v1/outcomes` for each delivery that arrived.
-type Outcomes = Arc<Mutex<Vec<Value>>>;
+/// As many jobs as are outstanding later, so many times, to the same receiver.
+const WARM_UPS: u32 = 3;
+
+/// One entry of `POST /v1/outcomes` for each delivery that was taken with 202.
+type Outcomes = Mutex<Vec<Value>>;
+
+/// What the receiver saw, and what it answers.
+#[derive(Default)]
+struct Inbox {
+    arrived: Meter,
+    outcomes: Outcomes,
+    takes: AtomicBool,
+}
+
+impl Inbox {
+    fn show(&self, body: &[u8]) -> Result<Reply> {
+        self.arrived.add(1);
+        if !self.takes.load(Ordering::Relaxed) {
+            return Ok(Reply::Ok);
+        }
+        let job = answer::delivered(body)?;
+        let outcome = json!({"id": job.id, "lease": job.lease, "outcome": "ack"});
+        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
+        Ok(Reply::Accepted)
+    }
+}
 
 pub(super) async fn run(settings: &Settings, report: &mut Report) -> Result<()> {
     let server = Server::start_push(&settings.server, &settings.dir)?;
     let target = &server.target;
+    let receiver = Receiver::bind(Ipv4Addr::LOCALHOST).await?;
+    let url = receiver.url.clone();
+    let inbox = Arc::new(Inbox::default());
+    let inbox_here = inbox.clone();
+    let mut receivers = Workers::default();
+    receivers.start(receiver.serve(move |body: &[u8]| inbox_here.show(body)));
     let idle = procfs::memory(server.pid())?.resident_bytes;
-    deliver_all(&server, "warm-up", Reply::Ok).await?;
-    wait_for_counts(target, "warm-up", |counts| counts.succeeded == OUTSTANDING).await?;
+
+    let settings = json!({"webhookUrl": url, "concurrency": 2 * OUTSTANDING});
+    server.make_queue("warm-up", &settings).await?;
+    for _ in 0..WARM_UPS {
+        deliver(target, "warm-up", &inbox, &mut receivers).await?;
+    }
     backlog::settle(server.pid()).await?;
     let before = procfs::memory(server.pid())?.resident_bytes;
 
-    let outcomes = deliver_all(&server, QUEUE, Reply::Accepted).await?;
+    inbox.takes.store(true, Ordering::Relaxed);
+    let settings = json!({"webhookUrl": url, "mode": "ack", "ackTimeout": "12h", "concurrency": 2 * OUTSTANDING});
+    server.make_queue(QUEUE, &settings).await?;
+    deliver(target, QUEUE, &inbox, &mut receivers).await?;
     // None is under way any more, so what runs is awaiting its outcome.
     wait_for_counts(target, QUEUE, |counts| counts.running == OUTSTANDING).await?;
     let settled = backlog::settle(server.pid()).await?;
@@ -47,7 +85,7 @@ pub(super) async fn run(settings: &Settings, report: &mut Report) -> Result<()> 
     let after = procfs::memory(server.pid())?.resident_bytes;
     let [idle, worked, outstanding] = [idle, before, after].map(|bytes| bytes / 1024);
     let text = format!("{idle}, {worked} and {outstanding} KiB");
-    report.note("memory after the start, after as many jobs that ended, and with outstanding ones", text);
+    report.note("memory after the start, after jobs that ended, and with outstanding ones", text);
     let per_delivery = after.saturating_sub(before) as f64 / OUTSTANDING as f64;
     report.figure("memory per delivery awaiting its outcome", per_delivery, "B", Limit::AtMost(2048.0));
 
@@ -57,49 +95,26 @@ pub(super) async fn run(settings: &Settings, report: &mut Report) -> Result<()> 
     let percent = procfs::cores(ticks, REST.as_secs_f64()) * 100.0;
     report.figure("processor at rest with them", percent, "%", Limit::AtMost(0.5));
 
+    let outcomes = std::mem::take(&mut *inbox.outcomes.lock().unwrap_or_else(PoisonError::into_inner));
     acknowledge_all(target, &outcomes).await
 }
 
-/// Makes the queue, publishes its jobs and waits until all of them have arrived. Gives the outcomes to report.
-async fn deliver_all(server: &Server, queue: &str, reply: Reply) -> Result<Vec<Value>> {
-    let (target, receiver) = (&server.target, Receiver::bind(Ipv4Addr::LOCALHOST).await?);
-    let settings =
-        json!({"webhookUrl": receiver.url, "mode": mode(reply), "ackTimeout": "12h", "concurrency": 2 * OUTSTANDING});
-    server.make_queue(queue, &settings).await?;
-    let outcomes = Outcomes::default();
-    let outcomes_here = outcomes.clone();
-    let mut receivers = Workers::default();
-    receivers.start(receiver.serve(reply, move |body: &[u8]| {
-        let job = answer::delivered(body)?;
-        let outcome = json!({"id": job.id, "lease": job.lease, "outcome": "ack"});
-        lock(&outcomes_here).push(outcome);
-        Ok(())
-    }));
+/// Publishes jobs to the queue and waits until all of them have arrived and are answered.
+async fn deliver(target: &Target, queue: &str, inbox: &Inbox, receivers: &mut Workers) -> Result<()> {
+    let wanted = inbox.arrived.total() + OUTSTANDING;
     for first in (0..OUTSTANDING).step_by(BATCH) {
         let request = request::publish_batch_to(target, queue, first, BATCH as u64);
         let answer = connection::call_once(target, &request, &[202]).await?;
         answer::all_published(&answer.body, BATCH)?;
     }
     let start = clock::now();
-    while (lock(&outcomes).len() as u64) < OUTSTANDING {
-        ensure!(start.elapsed() < SETTLED_WITHIN, "only {} of {OUTSTANDING} jobs arrived", lock(&outcomes).len());
+    while inbox.arrived.total() < wanted {
+        ensure!(start.elapsed() < SETTLED_WITHIN, "{} jobs did not arrive", wanted - inbox.arrived.total());
         receivers.run_for(ASK_AGAIN).await?;
     }
     wait_until_none_is_under_way(target).await?;
-    let outcomes = std::mem::take(&mut *lock(&outcomes));
-    ensure!(outcomes.len() as u64 == OUTSTANDING, "{} deliveries arrived of {OUTSTANDING} jobs", outcomes.len());
-    Ok(outcomes)
-}
-
-fn mode(reply: Reply) -> &'static str {
-    match reply {
-        Reply::Ok => "standard",
-        Reply::Accepted => "ack",
-    }
-}
-
-fn lock(outcomes: &Mutex<Vec<Value>>) -> MutexGuard<'_, Vec<Value>> {
-    outcomes.lock().unwrap_or_else(PoisonError::into_inner)
+    ensure!(inbox.arrived.total() == wanted, "{} jobs arrived twice", inbox.arrived.total() - wanted);
+    Ok(())
 }
 
 /// Then the answer to every delivery is stored.

@@ -44,10 +44,10 @@ async fn push_rate(settings: &Settings) -> Result<Rate> {
     let delivered = Meter::default();
     let mut receivers = Workers::default();
     let (delivered_here, room_here) = (delivered.clone(), room.clone());
-    receivers.start(receiver.serve(Reply::Ok, move |_| {
+    receivers.start(receiver.serve(move |_: &[u8]| {
         delivered_here.add(1);
         room_here.add_permits(1);
-        Ok(())
+        Ok(Reply::Ok)
     }));
     let mut publishers = Workers::default();
     for connection in Connection::open_many(&server.target, CONNECTIONS).await? {

@@ -30,12 +30,12 @@ pub(super) async fn deliveries(server: &Server, queue: &str, plan: Plan) -> Resu
     let journal = Journal::new(plan);
     let journal_here = journal.clone();
     let mut receivers = Workers::default();
-    receivers.start(receiver.serve(Reply::Ok, move |body: &[u8]| {
+    receivers.start(receiver.serve(move |body: &[u8]| {
         let arrived = clock::now();
         let sequence = u32::try_from(answer::delivered(body)?.sequence()?)?;
         let sent = journal_here.take_sent(sequence)?;
         journal_here.note_time(&journal_here.received, sequence, arrived - sent);
-        Ok(())
+        Ok(Reply::Ok)
     }));
 
     let publishers = open_loop::start_publishers(&server.target, queue, &journal).await?;
