@@ -60,6 +60,8 @@ macro_rules! contract {
                 gate::a_probe_counts_as_running,
                 gate::an_open_circuit_is_tried_again_after_ever_longer_waits,
                 rate::a_claim_gets_what_the_rate_lets_through_and_hears_when_there_is_more,
+                rate::a_claim_that_emptied_the_line_is_not_told_to_come_back,
+                rate::another_rate_is_not_held_back_by_the_one_before,
                 rate::no_window_holds_more_hand_outs_than_the_rate_allows,
                 rate::racing_claims_together_get_what_the_rate_lets_through,
                 rate::a_job_that_comes_back_has_used_the_rate,

@@ -52,6 +52,32 @@ pub async fn a_claim_gets_what_the_rate_lets_through_and_hears_when_there_is_mor
     assert_eq!(fixture.claim(9).await.len(), 1);
 }
 
+/// Who has got all there was waits for the next job, not for the rate: an idle queue is not looked at again and again.
+pub async fn a_claim_that_emptied_the_line_is_not_told_to_come_back(fixture: &mut Fixture) {
+    limit(fixture, 100, HOUR).await;
+
+    let nothing = fixture.claim_with(fixture.want(9)).await;
+    assert_eq!((nothing.jobs.len(), nothing.held_until), (0, None));
+
+    fixture.publish_many(2).await;
+    let all = fixture.claim_with(fixture.want(9)).await;
+    assert_eq!((all.jobs.len(), all.held_until), (2, None));
+}
+
+/// Slow, and one used up; then fast: the next one need not wait for what the slow one would have.
+pub async fn another_rate_is_not_held_back_by_the_one_before(fixture: &mut Fixture) {
+    limit(fixture, 1, 24 * HOUR).await;
+    fixture.publish_many(2).await;
+    assert_eq!(fixture.claim(2).await.len(), 1);
+    let held_until = fixture.claim_with(fixture.want(1)).await.held_until.unwrap();
+    assert!(held_until.since(fixture.now()) > HOUR);
+
+    limit(fixture, 10, SECOND).await;
+
+    fixture.pass(SECOND);
+    assert_eq!(fixture.claim(2).await.len(), 1);
+}
+
 /// Greedy callers over a long time, with restarts: the limit holds in every window, and it is nearly used.
 pub async fn no_window_holds_more_hand_outs_than_the_rate_allows(fixture: &mut Fixture) {
     let rate = limit(fixture, 5, SECOND).await;

@@ -8,7 +8,8 @@ use crate::breaker::cool_down;
 use crate::change::{Effect, Refusal};
 use crate::command::{Command, Outcome};
 use crate::event::{EventKind, Reason};
-use crate::gate::Cause;
+use crate::gate::{Cause, Hold};
+use crate::ids::JobId;
 use crate::job::Spec;
 use crate::queue::{Mode, QueueSettings, RateLimit};
 use crate::state::{CancelReason, Phase, State, Status};
@@ -118,4 +119,61 @@ fn a_delivery_whose_lease_ran_out_ended_nobody_knows_how() {
     assert_eq!(stage.last_reason(), Some(Reason::Unknown));
     assert_eq!(stage.job.attempt, 2);
     assert!(matches!(stage.job.state, State::Pending { .. }));
+}
+
+/// A queue on hold whose probe is out, and is `stage`'s job.
+fn probing(cause: Cause) -> Stage {
+    let ack_mode = QueueSettings { mode: Mode::Ack, heartbeat_timeout: Some(5 * SECOND), ..settings() };
+    let mut stage = Stage::queued(ack_mode);
+    stage.run(claim(Phase::Delivering));
+    stage.run(report(None, Outcome::Defer { retry_after: Some(SECOND), scope: None, cause }));
+    stage.pass(SECOND);
+    stage.run(Command::Wake);
+    stage.run(claim(Phase::Delivering));
+    stage
+}
+
+#[test]
+fn a_receipt_of_the_probe_opens_a_queue_that_its_endpoint_had_shut() {
+    for (cause, is_open) in [(Cause::Backpressure, true), (Cause::Circuit, true), (Cause::Deferred, false)] {
+        let mut stage = probing(cause);
+
+        stage.run(Command::Receipt { lease: stage.lease() });
+
+        assert_eq!(stage.queue.hold.is_none(), is_open, "{cause:?}");
+    }
+}
+
+#[test]
+fn a_probe_whose_server_died_leaves_the_hold_in_force() {
+    let mut stage = probing(Cause::Backpressure);
+
+    stage.run(Command::Abandon);
+
+    assert_eq!(stage.queue.hold.map(|hold| hold.probe), Some(None));
+}
+
+#[test]
+fn what_comes_late_from_before_the_hold_does_not_end_the_probe() {
+    let mut late = Stage::queued(settings());
+    late.run(claim(Phase::Delivering));
+    let probe = JobId::new(late.now, 99);
+    late.queue.hold = Some(Hold { probe: Some(probe), ..Hold::new(late.now, Cause::Backpressure) });
+
+    late.run(report(None, super::stage::defer(60)));
+
+    assert_eq!(late.queue.hold.and_then(|hold| hold.probe), Some(probe));
+}
+
+#[test]
+fn a_delivery_is_not_ended_by_a_missing_heartbeat_and_a_receipt_takes_nothing_back() {
+    let mut stage = probing(Cause::Circuit);
+    let State::Running(delivering) = stage.job.state.clone() else { panic!() };
+    assert_eq!(alarm(&stage.job, &stage.queue), Some(delivering.expires_at));
+
+    stage.run(Command::Heartbeat { lease: None, extend: Some(Duration::from_secs(7200)) });
+    stage.run(Command::Receipt { lease: stage.lease() });
+
+    let State::Running(waiting) = &stage.job.state else { panic!() };
+    assert_eq!(waiting.expires_at, stage.now.plus(Duration::from_secs(7200)));
 }
