@@ -32,11 +32,11 @@ impl Pace {
         Pass::Now(u32::try_from((tolerance - ahead) / spacing + 1).unwrap_or(u32::MAX))
     }
 
-    /// Under another limit: what was used before holds back no longer than one hand-out of the new one would.
+    /// Under another limit: what was used before holds back no longer than the new one, used to the full, would.
     pub fn under(self, limit: Option<RateLimit>, now: Timestamp) -> Pace {
         match limit {
-            Some(limit) => Pace(self.0.min(Pace::default().after(1, limit, now).0)),
-            None => Pace::default(),
+            Some(limit) => Pace(self.0.min(Pace::default().after(burst(limit), limit, now).0)),
+            None => self,
         }
     }
 

@@ -247,7 +247,7 @@ async fn a_worker_defers_and_holds_the_queue() {
 
     let hold = push.show("work").await["hold"].clone();
     let others = publish_many(&push.client, "work", 10).await;
-    assert_eq!(hold["reason"], "backpressure");
+    assert_eq!(hold["reason"], "deferred");
     let probing = push.arrivals("work", 2).await;
     assert!(deferred.elapsed() >= Duration::from_millis(1990), "the probe went out {:?} after", deferred.elapsed());
     until_phase(&push.client, &text(&probing[1].json()["id"]), "awaiting_ack").await;

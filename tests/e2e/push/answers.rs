@@ -117,6 +117,8 @@ async fn gone_and_a_forbidden_retry_fail_at_once() {
         forbidden("400 without retry", 400, "False"),
         forbidden("302 without retry", 302, " false "),
         forbidden("410 with retry", 410, "true"),
+        forbidden("429 without retry", 429, "false"),
+        forbidden("503 without retry", 503, "false"),
     ])
     .await;
 }

@@ -1,6 +1,7 @@
 //! What a delivery looks like to the endpoint: its body, its headers, the user's payload byte for byte, and nothing that a
 //! user could smuggle in. (I-27, I-29, T27, T28)
 
+use outlast_tests::http::Client;
 use outlast_tests::receiver::Answer;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -153,6 +154,28 @@ async fn custom_headers_arrive() {
     push.publish("work", json!(2)).await;
     let later = push.arrivals("work", 2).await.remove(1);
     assert!(!later.headers.contains_key("authorization"), "{}", later.head);
+}
+
+// T12: what the headers say may open the endpoint, so only who could set them sees it, and it does not follow the URL to
+// another host unless the same request says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn custom_headers_are_kept_from_readers_and_from_another_host() {
+    let push = Push::set().await;
+    push.queue("work", json!({"headers": {"authorization": "Bearer abc"}})).await;
+    let made = push.client.post("/v1/keys", json!({"name": "r", "scopes": ["read"]})).await.unwrap().expect(201);
+    let reader = Client::new(&push.client.base, made["key"].as_str().unwrap());
+
+    for path in ["/v1/queues/work", "/v1/queues"] {
+        let page = reader.get(path).await.unwrap().expect(200).to_string();
+        assert!(page.contains("\"authorization\":\"hidden\"") && !page.contains("Bearer abc"), "{page}");
+    }
+    let same_host = format!("{}x", push.receiver.url("/work"));
+    let kept = push.patch("work", json!({"webhookUrl": same_host})).await;
+    assert_eq!(kept["headers"], json!({"authorization": "Bearer abc"}));
+    let moved = push.patch("work", json!({"webhookUrl": "http://127.0.0.9:1/work"})).await;
+    assert_eq!(moved["headers"], json!({}));
+    let given = json!({"webhookUrl": push.receiver.url("/work"), "headers": {"x-new": "1"}});
+    assert_eq!(push.patch("work", given).await["headers"], json!({"x-new": "1"}));
 }
 
 // T27: a header that would break the request, speak for us or smuggle another one is refused, naming it; nothing hostile
