@@ -126,7 +126,8 @@ async fn a_push_queue_is_made_changed_and_given_a_new_secret() {
     let url = ["--webhook-url", "https://hooks.example.com/a"];
     let made = cli.run(&[&["queues", "create", "push"][..], &url, &["--rate-limit", "50/s"]].concat());
     let renamed = cli.run(&["queues", "update", "push", "--mode", "ack", "--header", "x-team=a"]);
-    let moved = cli.run(&["queues", "update", "push", "--webhook-url", "https://hooks.example.org/a"]);
+    let other = ["--webhook-url", "https://hooks.example.org/a", "--header", "x-team=a"];
+    let moved = cli.run(&[&["queues", "update", "push"][..], &other].concat());
     let rotated = cli.run(&["queues", "rotate-secret", "push", "--overlap", "1h"]);
     let own = cli.json(&["queues", "rotate-secret", "push", "--signing-secret", "a-secret-of-my-own"]);
 

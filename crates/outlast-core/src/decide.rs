@@ -104,9 +104,10 @@ fn receipt(mut draft: Draft<'_>, lease: Lease) -> Result<Change, Refusal> {
     }
     running.phase = Phase::AwaitingAck;
     running.extension = draft.job.ack_timeout(draft.queue);
+    let expires_at = draft.now.plus(running.extension);
     // A heartbeat may have come before the answer; what it gave is not taken back.
-    running.expires_at = running.expires_at.max(draft.now.plus(running.extension));
-    running.heartbeat_at = Some(running.heartbeat_at.unwrap_or(draft.now));
+    running.expires_at = running.heartbeat_at.map_or(expires_at, |_| expires_at.max(running.expires_at));
+    running.heartbeat_at.get_or_insert(draft.now);
     // The endpoint takes jobs again. A worker's own wish is another matter: that ends with the outcome.
     let probes = |hold: &Hold| hold.probe == Some(draft.job.id) && hold.cause != Cause::Deferred;
     if draft.queue.hold.as_ref().is_some_and(probes) {

@@ -177,3 +177,12 @@ fn a_delivery_is_not_ended_by_a_missing_heartbeat_and_a_receipt_takes_nothing_ba
     let State::Running(waiting) = &stage.job.state else { panic!() };
     assert_eq!(waiting.expires_at, stage.now.plus(Duration::from_secs(7200)));
 }
+
+#[test]
+fn the_ack_timeout_counts_from_the_receipt_however_short_it_is() {
+    let mut stage = Stage::queued(QueueSettings { mode: Mode::Ack, ack_timeout: SECOND, ..settings() });
+    stage.run(claim(Phase::Delivering));
+    stage.run(Command::Receipt { lease: stage.lease() });
+
+    assert_eq!(alarm(&stage.job, &stage.queue), Some(stage.now.plus(SECOND)));
+}
