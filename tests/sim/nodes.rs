@@ -18,6 +18,7 @@ use outlast_engine::seal::Seal;
 use outlast_engine::watch::Until;
 use outlast_store::JobStore;
 use outlast_store::jobs::{Claim, NewJob, Order, Published, Reach};
+use outlast_store::keys::KeyId;
 use outlast_store::live::mailbox::Mailbox;
 use outlast_store::live::{Alone, FLOOR_ALONE, FLOOR_LINKED, Link, Live, News, Signal};
 use outlast_store::operations::{Filter, NewOperation, OperationKind};
@@ -188,7 +189,7 @@ impl Rig {
 
     fn operator(&self) -> Principal {
         let scopes = vec![Scope { word: Word::Admin, queue: None }];
-        Principal { namespace: self.namespace, namespace_name: "default".into(), scopes: scopes.into() }
+        Principal { key: KeyId(0), namespace: self.namespace, namespace_name: "default".into(), scopes: scopes.into() }
     }
 }
 

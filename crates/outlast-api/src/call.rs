@@ -1,5 +1,7 @@
 //! One request on its way to a handler: who calls, what they reach, and what they sent.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::HeaderMap;
 use outlast_core::JobId;
@@ -11,10 +13,12 @@ use outlast_store::jobs::Reach;
 use crate::error::Problem;
 use crate::limits::Limits;
 use crate::schema::{Object, Values, read};
+use crate::stream::seats::Seats;
 
 pub(crate) struct Call {
     pub(crate) engine: Engine,
-    pub(crate) limits: std::sync::Arc<Limits>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) seats: Arc<Seats>,
     /// `None` only on routes that need no key.
     pub(crate) principal: Option<Principal>,
     /// What the caller's scope for this route covers.

@@ -439,6 +439,8 @@ pub const EVENTS: &[Field] = &[
     field("after", Kind::Int { min: 0, max: i64::MAX }, "only events after this one"),
     field("limit", Kind::Int { min: 1, max: 1000 }, "entries per page; 50 if unset"),
 ];
+pub const STREAM: &[Field] =
+    &[field("after", Kind::Int { min: 0, max: i64::MAX }, "only events after this one; as the header Last-Event-ID")];
 pub const DELETE_QUEUE: &[Field] = &[field("force", Kind::Bool, "delete its jobs too")];
 pub const MESSAGES: &[Field] = &[
     field(
@@ -460,6 +462,11 @@ pub const PUBLISH_HEADERS: &[Field] = &[
     ),
     field("traceparent", text(256), "W3C trace context, stored with the job and sent on with each hand-out"),
 ];
+pub const STREAM_HEADERS: &[Field] = &[field(
+    "Last-Event-ID",
+    Kind::Int { min: 0, max: i64::MAX },
+    "the id of the last event that was seen: the stream goes on after it; wins over after",
+)];
 pub const LEASE_HEADERS: &[Field] = &[field("x-outlast-lease", lease(), "as the field lease")];
 pub const MATCH_HEADERS: &[Field] = &[
     field("If-Match", etag(), "the ETag of the queue as it was read; 412 when it has changed since"),

@@ -20,6 +20,7 @@ mod receive;
 mod outcome;
 mod work;
 mod jobs;
+mod stream;
 mod queues;
 mod dead;
 mod operations;

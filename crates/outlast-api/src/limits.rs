@@ -12,6 +12,9 @@ pub struct Limits {
     /// Bytes of request bodies held at once.
     pub in_flight_bytes: usize,
     pub url_bytes: usize,
+    /// Streams open at once.
+    pub streams: usize,
+    pub streams_per_key: usize,
     pub body_idle: Duration,
     pub body_total: Duration,
 }
@@ -25,6 +28,8 @@ impl Default for Limits {
             in_flight_requests: 5000,
             in_flight_bytes: 256 << 20,
             url_bytes: 4 << 10,
+            streams: 10_000,
+            streams_per_key: 100,
             body_idle: Duration::from_secs(10),
             body_total: Duration::from_secs(60),
         }

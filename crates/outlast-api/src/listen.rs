@@ -4,6 +4,7 @@
 mod pulse;
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -12,6 +13,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::{Body, HttpBody};
+use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -35,6 +38,8 @@ pub struct Settings {
     pub head: Duration,
     /// Between two requests.
     pub keep_alive: Duration,
+    /// For a stream: how long its reader may take nothing of what is to be written.
+    pub write_idle: Duration,
     /// How long requests in flight may take after the stop signal.
     pub drain: Duration,
 }
@@ -48,6 +53,7 @@ impl Default for Settings {
             first_byte: Duration::from_secs(5),
             head: Duration::from_secs(10),
             keep_alive: Duration::from_secs(60),
+            write_idle: Duration::from_secs(30),
             drain: Duration::from_secs(30),
         }
     }
@@ -117,11 +123,16 @@ async fn connection(stream: TcpStream, router: Router, settings: Arc<Settings>, 
     let service = hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         counted.set(Doing::Answering);
         let pulse = Arc::clone(&counted);
-        let answer = router.clone().call(request.map(axum::body::Body::new));
+        let answer = router.clone().call(request.map(Body::new));
         async move {
-            let answer = answer.await;
-            pulse.set(Doing::Idle);
-            answer
+            let answer = answer.await?;
+            // Answers are whole and have a length; what has none is a stream.
+            if answer.body().size_hint().exact().is_some() {
+                pulse.set(Doing::Idle);
+                return Ok::<_, Infallible>(answer);
+            }
+            pulse.set(Doing::Streaming);
+            Ok(answer.map(|body| Body::new(Streamed { body, pulse })))
         }
     });
     let mut builder = http1::Builder::new();
@@ -188,7 +199,9 @@ impl Read for Watched {
 
 impl Write for Watched {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.pulse.bytes_written(polled.is_ready());
+        polled
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -208,7 +221,33 @@ impl Write for Watched {
         cx: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, buffers);
+        self.pulse.bytes_written(polled.is_ready());
+        polled
+    }
+}
+
+/// The body of a stream: when it has ended, the connection waits for the next request.
+struct Streamed {
+    body: Body,
+    pulse: Arc<Pulse>,
+}
+
+impl HttpBody for Streamed {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+}
+
+impl Drop for Streamed {
+    fn drop(&mut self) {
+        self.pulse.set(Doing::Idle);
     }
 }
 

@@ -42,7 +42,12 @@ type Labels = Vec<(&'static str, String)>;
 
 /// The registry is filled anew for each reading: what it shows is kept elsewhere. Queues beyond the caller's reach are
 /// left out; the counters are of the whole server and name nobody.
-pub(crate) async fn render(engine: &Engine, requests: &Requests, reach: &Reach) -> Result<Response, Problem> {
+pub(crate) async fn render(
+    engine: &Engine,
+    requests: &Requests,
+    streams: usize,
+    reach: &Reach,
+) -> Result<Response, Problem> {
     let mut registry = Registry::with_prefix("outlast");
     let jobs: Family<Labels, Gauge> = Family::default();
     let paused: Family<Labels, Gauge> = Family::default();
@@ -67,6 +72,7 @@ pub(crate) async fn render(engine: &Engine, requests: &Requests, reach: &Reach) 
     for (name, help, value) in [
         ("deliveries_in_flight", "Deliveries under way on this node", engine.deliveries()),
         ("circuits_open", "Endpoints this node sends nothing to after failures", engine.open_circuits()),
+        ("streams_open", "Streams open on this node", streams),
     ] {
         let gauge: Gauge = Gauge::default();
         gauge.set(i64::try_from(value).unwrap_or(i64::MAX));

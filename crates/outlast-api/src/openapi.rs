@@ -102,6 +102,7 @@ fn responses(route: &Route) -> Map<String, Value> {
             Shape::Named(name) => {
                 json!({"application/json": {"schema": {"$ref": format!("#/components/schemas/{name}")}}})
             }
+            Shape::Stream => json!({"text/event-stream": {"schema": {"type": "string"}}}),
             Shape::Metrics => json!({"application/openmetrics-text": {"schema": {"type": "string"}}}),
         };
         let mut response = json!({"description": meaning});

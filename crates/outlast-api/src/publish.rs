@@ -115,6 +115,7 @@ fn batch_answer(published: Option<Published>, queue: &str) -> Json {
                 "status": job.status().as_str(),
                 "createdAt": job.created_at.to_string(),
                 "statusUrl": format!("/v1/jobs/{}", job.id),
+                "streamUrl": format!("/v1/jobs/{}/stream", job.id),
                 "duplicate": duplicate,
             });
             if let (true, Json::Object(map)) = (mismatch, &mut answer) {

@@ -10,7 +10,9 @@ use outlast_engine::scope::Word;
 use crate::call::Call;
 use crate::error::Problem;
 use crate::schema::{Field, Object};
-use crate::{dead, fields, health, jobs, keys, openapi, operations, outcome, publish, queues, receive, simple, work};
+use crate::{
+    dead, fields, health, jobs, keys, openapi, operations, outcome, publish, queues, receive, simple, stream, work,
+};
 
 /// What a caller must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,8 @@ pub enum Shape {
     /// A schema of `openapi::answers`.
     Named(&'static str),
     Metrics,
+    /// Server-sent events.
+    Stream,
 }
 
 /// A status that is not a problem, what it means and what it brings.
@@ -152,6 +156,7 @@ pub static ROUTES: &[Route] = &[
     plain(Method::GET,    "/v1/jobs/{id}",                     READ,    (200, "shows a job; long-polls with wait", JOB),                        handler!(jobs::show)).asks(fields::JOB_WAIT).or(&[(410, "the job, whose result has expired and was deleted", JOB)]),
     plain(Method::DELETE, "/v1/jobs/{id}",                     MANAGE,  (200, "cancels a job", JOB),                                            handler!(jobs::cancel)),
     plain(Method::GET,    "/v1/jobs/{id}/events",              READ,    (200, "the job's log, oldest first", Shape::Named("Events")),           handler!(jobs::events)).asks(fields::EVENTS),
+    plain(Method::GET,    "/v1/jobs/{id}/stream",              READ,    (200, "the job's log as server-sent events, live to its end", Shape::Stream), handler!(stream::job)).asks(fields::STREAM).hears(fields::STREAM_HEADERS).or(&[(204, "the job is finished, and nothing came after that event", Shape::Nothing)]),
     plain(Method::GET,    "/v1/jobs/{id}/result",              READ,    (200, "the job's inline result", Shape::Anything),                      handler!(jobs::result)),
     plain(Method::POST,   "/v1/jobs/{id}/cancel",              MANAGE,  (200, "cancels a job", JOB),                                            handler!(jobs::cancel)),
     plain(Method::POST,   "/v1/jobs/{id}/replay",              MANAGE,  (200, "starts a new run of a dead letter", JOB),                        handler!(jobs::replay)).reads(&fields::REPLAY, Size::Job),

@@ -27,6 +27,7 @@ use crate::limits::Limits;
 use crate::metrics::Requests;
 use crate::routes::{Need, ROUTES, Route, Size};
 use crate::schema::{Values, read, read_query};
+use crate::stream::seats::Seats;
 
 /// What all requests share.
 #[derive(Clone)]
@@ -40,6 +41,7 @@ struct Shared {
     in_flight: AtomicUsize,
     in_flight_bytes: AtomicUsize,
     requests: Requests,
+    seats: Arc<Seats>,
 }
 
 impl Api {
@@ -50,6 +52,7 @@ impl Api {
             in_flight: AtomicUsize::new(0),
             in_flight_bytes: AtomicUsize::new(0),
             requests: Requests::default(),
+            seats: Arc::default(),
         };
         Api { shared: Arc::new(shared) }
     }
@@ -188,6 +191,7 @@ impl Api {
         let call = Call {
             engine: shared.engine.clone(),
             limits: Arc::clone(&shared.limits),
+            seats: Arc::clone(&shared.seats),
             principal,
             reach,
             parameters,
@@ -203,7 +207,8 @@ impl Api {
     }
 
     async fn render_metrics(&self, reach: &Reach) -> Result<Response, Problem> {
-        crate::metrics::render(&self.shared.engine, &self.shared.requests, reach).await
+        let shared = &self.shared;
+        crate::metrics::render(&shared.engine, &shared.requests, shared.seats.count(), reach).await
     }
 }
 

@@ -40,13 +40,13 @@ fn at(time: Option<Timestamp>) -> Value {
 
 /// The answer to a publish. Names and states need no escaping.
 pub(crate) fn published(job: &Job, queue: &str, duplicate: bool, payload_mismatch: bool) -> String {
-    let mut out = String::with_capacity(448);
+    let mut out = String::with_capacity(512);
     let id = job.id;
     let mismatch = if payload_mismatch { ",\"payloadMismatch\":true" } else { "" };
     let _ = write!(
         out,
         "{{\"id\":\"{id}\",\"queue\":\"{queue}\",\"status\":\"{}\",\"createdAt\":\"{}\",\"statusUrl\":\"/v1/jobs/{id}\",\
-         \"cancelUrl\":\"/v1/jobs/{id}/cancel\",\"duplicate\":{duplicate}{mismatch}}}",
+         \"streamUrl\":\"/v1/jobs/{id}/stream\",\"cancelUrl\":\"/v1/jobs/{id}/cancel\",\"duplicate\":{duplicate}{mismatch}}}",
         job.status(),
         job.created_at,
     );

@@ -62,6 +62,7 @@ impl Engine {
                 held_until: None,
                 push_only: false,
                 look_again: None,
+                ended: Vec::new(),
                 callbacks: false,
             }));
         }
@@ -74,8 +75,8 @@ impl Engine {
             if claimed.callbacks {
                 self.callbacks_wait(want.namespace);
             }
-            for job in &claimed.jobs {
-                self.shared.wakes.job_changed(job.id);
+            for id in claimed.jobs.iter().map(|job| job.id).chain(claimed.ended.iter().copied()) {
+                self.shared.wakes.job_changed(id);
             }
         }
         Ok(claimed)

@@ -1,7 +1,7 @@
 //! API keys: made, checked, revoked. A key is `ol_`, twelve characters to find it by, `_`, and 43 random ones; the store
 //! has only its SHA-256. All keys are in memory, so that a check costs a hash and no read.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use outlast_store::keys::{KeyId, KeyRecord, NewKey};
 use outlast_store::live::Signal;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::engine::Engine;
@@ -32,12 +32,16 @@ const KEY_LENGTH_MAX: usize = 255;
 const RELOAD: Duration = Duration::from_secs(2);
 /// Keys that are not known may make the store read at most this often.
 const MISS_PAUSE: Duration = Duration::from_millis(200);
+/// No sleep until the end of a key is longer; timers of years overflow.
+const WATCH_MAX: Duration = Duration::from_secs(86_400);
 /// The pause after a store error, before trying again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
 pub(crate) struct Keys {
     by_prefix: RwLock<HashMap<String, Known>>,
+    /// Changes whenever a key is no more, for those who hold one for long.
+    gone: watch::Sender<()>,
     loading: tokio::sync::Mutex<()>,
     /// Rung when another node has told of a change.
     pub(crate) changed: Notify,
@@ -91,8 +95,41 @@ impl Engine {
         let _turn = self.shared.keys.loading.lock().await;
         let records = self.shared.store.keys().await?;
         let known = records.into_iter().filter(|record| record.revoked_at.is_none()).map(known).collect();
-        *self.shared.keys.by_prefix.write().unwrap_or_else(PoisonError::into_inner) = known;
+        let mut keys = self.shared.keys.by_prefix.write().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *keys, known);
+        let here: HashSet<KeyId> = keys.values().map(|known| known.id).collect();
+        drop(keys);
+        if before.values().any(|known| !here.contains(&known.id)) {
+            self.shared.keys.gone.send_replace(());
+        }
         Ok(())
+    }
+
+    /// Ends when the caller's key does: revoked, or over its time. Costs nothing while no key ends. Cancel-safe.
+    pub async fn key_ended(&self, caller: &Principal) {
+        let mut gone = self.shared.keys.gone.subscribe();
+        loop {
+            gone.borrow_and_update();
+            let Some(expires_at) = self.expiry(caller.key) else {
+                return;
+            };
+            let left = expires_at.map_or(WATCH_MAX, |expires_at| expires_at.since(self.now()).min(WATCH_MAX));
+            if left.is_zero() {
+                return;
+            }
+            tokio::select! {
+                biased;
+                // The sender is as old as the engine, so it is there.
+                _ = gone.changed() => {}
+                () = sleep(left) => {}
+            }
+        }
+    }
+
+    /// When the key will be over, if ever; `None` when it is no more.
+    fn expiry(&self, id: KeyId) -> Option<Option<Timestamp>> {
+        let keys = self.shared.keys.by_prefix.read().unwrap_or_else(PoisonError::into_inner);
+        keys.values().find(|known| known.id == id).map(|known| known.expires_at)
     }
 
     /// Who holds this key. The same `None` for unknown, wrong, expired and revoked ones. Reads the store only for a key
@@ -185,6 +222,8 @@ impl Engine {
         let visible = |known: &Known| namespace.is_none_or(|namespace| known.principal.namespace == namespace);
         let mut keys = self.shared.keys.by_prefix.write().unwrap_or_else(PoisonError::into_inner);
         keys.retain(|_, known| known.id != id || !visible(known));
+        drop(keys);
+        self.shared.keys.gone.send_replace(());
     }
 
     pub async fn keys(&self, caller: &Principal) -> Result<Vec<KeyRecord>, Error> {
@@ -283,6 +322,7 @@ fn is_well_formed(key: &str) -> bool {
 fn known(record: KeyRecord) -> (String, Known) {
     let scopes: Vec<Scope> = record.scopes.iter().filter_map(|text| Scope::parse(text)).collect();
     let principal = Principal {
+        key: record.id,
         namespace: record.namespace,
         namespace_name: Arc::from(record.namespace_name),
         scopes: scopes.into(),

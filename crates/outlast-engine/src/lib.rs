@@ -11,6 +11,7 @@ pub mod publish;
 pub mod claim;
 pub mod outcome;
 pub mod watch;
+pub mod stream;
 pub mod sweep;
 pub mod operations;
 pub mod seal;

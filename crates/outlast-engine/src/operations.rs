@@ -80,6 +80,7 @@ impl Engine {
             // What it changed has new alarms: the end of their retention.
             self.shared.sweep.look_now();
             self.shared.wakes.queue_changed(after.namespace, &after.queue_name);
+            self.shared.wakes.jobs_changed();
             if after.kind == OperationKind::Purge {
                 self.callbacks_wait(after.namespace);
             }

@@ -86,4 +86,10 @@ impl Engine {
         let mut entropy = self.shared.entropy.lock().unwrap_or_else(PoisonError::into_inner);
         pause.mul_f64(1.0 - 0.2 * unit(entropy.as_mut()))
     }
+
+    /// Somewhere between the two, so that what began together does not go on together.
+    pub fn between(&self, least: Duration, most: Duration) -> Duration {
+        let mut entropy = self.shared.entropy.lock().unwrap_or_else(PoisonError::into_inner);
+        least + most.saturating_sub(least).mul_f64(unit(entropy.as_mut()))
+    }
 }

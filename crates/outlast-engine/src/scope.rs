@@ -6,6 +6,7 @@ use std::sync::Arc;
 use outlast_core::NamespaceId;
 use outlast_core::queue::is_name;
 use outlast_store::jobs::Reach;
+use outlast_store::keys::KeyId;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Word {
@@ -69,6 +70,7 @@ impl fmt::Display for Scope {
 /// Who calls: a key's namespace and scopes. The namespace comes from the key and from nowhere else.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Principal {
+    pub key: KeyId,
     pub namespace: NamespaceId,
     pub namespace_name: Arc<str>,
     pub scopes: Arc<[Scope]>,
@@ -99,7 +101,7 @@ mod tests {
 
     fn principal(scopes: &[&str]) -> Principal {
         let scopes: Vec<Scope> = scopes.iter().map(|text| Scope::parse(text).unwrap()).collect();
-        Principal { namespace: NamespaceId(7), namespace_name: "default".into(), scopes: scopes.into() }
+        Principal { key: KeyId(1), namespace: NamespaceId(7), namespace_name: "default".into(), scopes: scopes.into() }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The one loop over the one alarm index: delays, backoff, leases, time limits, expiry, retention. Sleeps until the next
 //! alarm or until an earlier one is set; an idle service on an embedded store does not tick.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use outlast_core::{Command, Timestamp};
@@ -26,11 +26,13 @@ const LOOK_SHARED: Duration = Duration::from_secs(1);
 pub(crate) struct Sweep {
     sleeping_until: AtomicI64,
     earlier: Notify,
+    /// Jobs may have changed that nobody named: those who watch jobs are to look as well.
+    for_all: AtomicBool,
 }
 
 impl Default for Sweep {
     fn default() -> Sweep {
-        Sweep { sleeping_until: AtomicI64::new(i64::MAX), earlier: Notify::new() }
+        Sweep { sleeping_until: AtomicI64::new(i64::MAX), earlier: Notify::new(), for_all: AtomicBool::new(false) }
     }
 }
 
@@ -38,6 +40,13 @@ impl Sweep {
     /// Alarms may have been set that nobody told of.
     pub(crate) fn look_now(&self) {
         self.earlier.notify_one();
+    }
+
+    /// The same, and those who watch jobs look after it. Reads may overtake a write that is under way; the look at the
+    /// alarms does not on an embedded store, so it is over then.
+    pub(crate) fn look_for_all(&self) {
+        self.for_all.store(true, Ordering::SeqCst);
+        self.look_now();
     }
 }
 
@@ -82,7 +91,13 @@ impl Engine {
         // While awake, every new alarm rings: it may be one that `due` has just not seen.
         self.shared.sweep.sleeping_until.store(i64::MAX, Ordering::SeqCst);
         loop {
-            let due = self.shared.store.due(BATCH_MAX).await?;
+            let for_all = self.shared.sweep.for_all.swap(false, Ordering::SeqCst);
+            let due = self.shared.store.due(BATCH_MAX).await.inspect_err(|_| {
+                self.shared.sweep.for_all.fetch_or(for_all, Ordering::SeqCst);
+            })?;
+            if for_all {
+                self.shared.wakes.jobs_changed();
+            }
             if due.jobs.is_empty() {
                 let until = due.next.map_or(i64::MAX, Timestamp::as_millis);
                 self.shared.sweep.sleeping_until.store(until, Ordering::SeqCst);

@@ -36,7 +36,7 @@ impl Drop for Unheard<'_> {
             return;
         }
         let shared = &self.engine.shared;
-        shared.sweep.look_now();
+        shared.sweep.look_for_all();
         shared.operation_started.notify_one();
         for namespace in self.namespaces.iter().flatten() {
             shared.push.look_for(*namespace, CALLBACKS);

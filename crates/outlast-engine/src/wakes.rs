@@ -18,21 +18,21 @@ pub(crate) const SLICES: usize = 10;
 
 pub(crate) struct Wakes {
     live: Arc<dyn Live>,
-    queues: Bells<(NamespaceId, Arc<str>)>,
-    jobs: Bells<JobId>,
+    queues: Arc<Bells<(NamespaceId, Arc<str>)>>,
+    jobs: Arc<Bells<JobId>>,
 }
 
 impl Wakes {
     pub(crate) fn new(live: Arc<dyn Live>) -> Wakes {
-        Wakes { live, queues: Bells::default(), jobs: Bells::default() }
+        Wakes { live, queues: Arc::default(), jobs: Arc::default() }
     }
 
     /// Rings for those who wait for work of this queue.
-    pub(crate) fn wait_for_queue(&self, namespace: NamespaceId, queue: &Arc<str>) -> Bell<'_, (NamespaceId, Arc<str>)> {
+    pub(crate) fn wait_for_queue(&self, namespace: NamespaceId, queue: &Arc<str>) -> Bell<(NamespaceId, Arc<str>)> {
         self.queues.listen((namespace, Arc::clone(queue)))
     }
 
-    pub(crate) fn watch_job(&self, id: JobId) -> Bell<'_, JobId> {
+    pub(crate) fn watch_job(&self, id: JobId) -> Bell<JobId> {
         self.jobs.listen(id)
     }
 
@@ -69,10 +69,15 @@ impl Wakes {
         self.ring_job(id);
     }
 
+    /// Jobs changed that nobody can name: all who watch one here look. Those elsewhere have the patrol.
+    pub(crate) fn jobs_changed(&self) {
+        self.jobs.each(|_, chime| chime.ring_all());
+    }
+
     /// For everybody here, and nobody elsewhere.
     pub(crate) fn wake_everyone(&self) {
         self.queues.each(|_, chime| chime.notify.notify_waiters());
-        self.jobs.each(|_, chime| chime.notify.notify_waiters());
+        self.jobs_changed();
     }
 
     /// Rings for what other nodes told. Changes of queues ring blind: nobody here knows how much there is.
@@ -93,7 +98,7 @@ impl Wakes {
             }
         }
         if news.everything || news.all_jobs {
-            self.jobs.each(|_, chime| chime.notify.notify_waiters());
+            self.jobs_changed();
         }
         for id in &news.jobs {
             self.ring_job(*id);
@@ -109,7 +114,7 @@ impl Wakes {
         });
         self.jobs.each(|_, chime| {
             if chime.slice == slice {
-                chime.notify.notify_waiters();
+                chime.ring_all();
             }
         });
     }
@@ -137,7 +142,7 @@ impl Wakes {
             return;
         }
         if let Some(chime) = self.jobs.get(&id) {
-            chime.notify.notify_waiters();
+            chime.ring_all();
         }
     }
 }
@@ -147,7 +152,7 @@ pub(crate) struct Chime {
     notify: Notify,
     /// The last ring was blind, and nobody has found nothing since.
     is_blind: AtomicBool,
-    /// Grows with each blind ring: a look that began before says nothing about what came since.
+    /// Grows with each blind ring and each ring for all: a look that began before says nothing about what came since.
     epoch: AtomicU64,
     slice: usize,
 }
@@ -157,6 +162,11 @@ impl Chime {
         self.epoch.fetch_add(1, Ordering::SeqCst);
         self.is_blind.store(true, Ordering::SeqCst);
         self.notify.notify_one();
+    }
+
+    fn ring_all(&self) {
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+        self.notify.notify_waiters();
     }
 }
 
@@ -177,12 +187,12 @@ impl<K> Default for Bells<K> {
 }
 
 impl<K: Ord + Clone> Bells<K> {
-    fn listen(&self, key: K) -> Bell<'_, K> {
+    fn listen(self: &Arc<Self>, key: K) -> Bell<K> {
         self.listeners.fetch_add(1, Ordering::SeqCst);
         let mut bells = self.lock();
         let (count, chime) = bells.entry(key.clone()).or_insert_with(|| (0, Arc::new(self.new_chime())));
         *count += 1;
-        Bell { chime: Arc::clone(chime), bells: self, key }
+        Bell { chime: Arc::clone(chime), bells: Arc::clone(self), key }
     }
 
     fn new_chime(&self) -> Chime {
@@ -221,13 +231,13 @@ impl<K: Ord + Clone> Bells<K> {
 }
 
 /// A place to listen. Dropping it leaves.
-pub(crate) struct Bell<'a, K: Ord + Clone> {
+pub(crate) struct Bell<K: Ord + Clone> {
     chime: Arc<Chime>,
-    bells: &'a Bells<K>,
+    bells: Arc<Bells<K>>,
     key: K,
 }
 
-impl<K: Ord + Clone> Bell<'_, K> {
+impl<K: Ord + Clone> Bell<K> {
     pub(crate) fn notify(&self) -> &Notify {
         &self.chime.notify
     }
@@ -235,6 +245,15 @@ impl<K: Ord + Clone> Bell<'_, K> {
     /// A look begins; its result is told with the number it gets.
     pub(crate) fn look(&self) -> u64 {
         self.chime.epoch.load(Ordering::SeqCst)
+    }
+
+    /// Ends when it was rung for all since that look began. Cancel-safe.
+    pub(crate) async fn rung_since(&self, look: u64) {
+        let mut rung = std::pin::pin!(self.chime.notify.notified());
+        rung.as_mut().enable();
+        if self.look() == look {
+            rung.await;
+        }
     }
 
     /// This listener looked and found something: after a blind ring there may be more.
@@ -253,7 +272,7 @@ impl<K: Ord + Clone> Bell<'_, K> {
     }
 }
 
-impl<K: Ord + Clone> Drop for Bell<'_, K> {
+impl<K: Ord + Clone> Drop for Bell<K> {
     fn drop(&mut self) {
         let mut bells = self.bells.lock();
         if let Some((count, _)) = bells.get_mut(&self.key) {

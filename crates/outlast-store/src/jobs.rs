@@ -93,7 +93,9 @@ pub struct Claimed {
     pub push_only: bool,
     /// This look was not complete; one after this time will be.
     pub look_again: Option<Duration>,
-    /// Jobs whose time was over were ended, and their callback URLs are to be told.
+    /// Jobs whose time was over while they waited: ended, not handed out.
+    pub ended: Vec<JobId>,
+    /// The callback URLs of some of them are to be told.
     pub callbacks: bool,
 }
 

@@ -144,7 +144,16 @@ pub(crate) fn admit(queue: Arc<Queue>, want: &Claim, running: u64, now: Timestam
         }
     };
     (
-        Claimed { queue, jobs: Vec::new(), wake_at: None, held_until, push_only, look_again: None, callbacks: false },
+        Claimed {
+            queue,
+            jobs: Vec::new(),
+            wake_at: None,
+            held_until,
+            push_only,
+            look_again: None,
+            ended: Vec::new(),
+            callbacks: false,
+        },
         limit,
     )
 }

@@ -112,6 +112,8 @@ fn api_limits(config: &Config) -> Limits {
         in_flight_requests: config.limits.in_flight_requests,
         in_flight_bytes: config.limits.in_flight_bytes,
         url_bytes: config.limits.url_bytes,
+        streams: config.limits.streams,
+        streams_per_key: config.limits.streams_per_key,
         body_idle: config.timeouts.body_idle,
         body_total: config.timeouts.body_total,
     }
@@ -125,6 +127,7 @@ fn listen_settings(config: &Config) -> listen::Settings {
         first_byte: config.timeouts.first_byte,
         head: config.timeouts.head,
         keep_alive: config.timeouts.keep_alive,
+        write_idle: config.timeouts.write_idle,
         drain: config.timeouts.drain,
     }
 }

@@ -18,6 +18,7 @@ impl World {
             held_until: None,
             push_only: false,
             look_again: None,
+            ended: Vec::new(),
             callbacks: false,
             queue,
         };
@@ -53,6 +54,8 @@ impl World {
             if row.job.status() == Status::Running {
                 claimed.jobs.push(row.job.clone());
                 claimed.wake_at = claimed.wake_at.into_iter().chain(row.wake_at).min();
+            } else {
+                claimed.ended.push(row.job.id);
             }
         }
         claimed.came_up_short_of(limit);

@@ -18,22 +18,32 @@ pub(super) enum Doing {
     Head,
     /// A request is being answered; its own deadlines apply.
     Answering,
+    /// An answer without end is being written: as long as it takes, if only its reader takes it.
+    Streaming,
 }
 
 pub(super) struct Pulse {
     started: Instant,
     doing: AtomicU8,
     since_millis: AtomicU64,
+    /// Since when there is something to write that the other side does not take; `NEVER` if there is not.
+    blocked_millis: AtomicU64,
 }
+
+const NEVER: u64 = u64::MAX;
 
 impl Pulse {
     pub(super) fn new() -> Pulse {
-        Pulse { started: Instant::now(), doing: AtomicU8::new(Doing::Head as u8), since_millis: AtomicU64::new(0) }
+        Pulse {
+            started: Instant::now(),
+            doing: AtomicU8::new(Doing::Head as u8),
+            since_millis: AtomicU64::new(0),
+            blocked_millis: AtomicU64::new(NEVER),
+        }
     }
 
     pub(super) fn set(&self, doing: Doing) {
-        let elapsed = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.since_millis.store(elapsed, Ordering::Relaxed);
+        self.since_millis.store(self.elapsed_millis(), Ordering::Relaxed);
         self.doing.store(doing as u8, Ordering::Relaxed);
     }
 
@@ -43,20 +53,37 @@ impl Pulse {
         }
     }
 
+    /// A write was tried, and took something or nothing.
+    pub(super) fn bytes_written(&self, took: bool) {
+        let is_blocked = self.blocked_millis.load(Ordering::Relaxed) != NEVER;
+        if took && is_blocked {
+            self.blocked_millis.store(NEVER, Ordering::Relaxed);
+        }
+        if !took && !is_blocked {
+            self.blocked_millis.store(self.elapsed_millis(), Ordering::Relaxed);
+        }
+    }
+
+    fn elapsed_millis(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(NEVER)
+    }
+
     fn doing(&self) -> Doing {
         let code = self.doing.load(Ordering::Relaxed);
-        let others = [Doing::Idle, Doing::Head];
+        let others = [Doing::Idle, Doing::Head, Doing::Streaming];
         others.into_iter().find(|doing| *doing as u8 == code).unwrap_or(Doing::Answering)
     }
 
     /// When the present state will have lasted too long.
     fn deadline(&self, settings: &Settings) -> Option<Instant> {
-        let allowed = match self.doing() {
-            Doing::Head => settings.head,
-            Doing::Idle => settings.keep_alive,
+        let since = self.since_millis.load(Ordering::Relaxed);
+        let (since, allowed) = match self.doing() {
+            Doing::Head => (since, settings.head),
+            Doing::Idle => (since, settings.keep_alive),
+            Doing::Streaming => (self.blocked_millis.load(Ordering::Relaxed), settings.write_idle),
             Doing::Answering => return None,
         };
-        Some(self.started + Duration::from_millis(self.since_millis.load(Ordering::Relaxed)) + allowed)
+        (since != NEVER).then(|| self.started + Duration::from_millis(since) + allowed)
     }
 }
 

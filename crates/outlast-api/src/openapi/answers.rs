@@ -57,14 +57,14 @@ const WHILE_RUNNING: &[&str] =
 fn published() -> Value {
     json!({
         "id": id(), "queue": text(), "status": refer("Status"), "createdAt": time(), "statusUrl": text(),
-        "cancelUrl": text(), "duplicate": flag(), "payloadMismatch": flag(),
+        "streamUrl": text(), "cancelUrl": text(), "duplicate": flag(), "payloadMismatch": flag(),
     })
 }
 
 fn batch_entry() -> Value {
     let members = json!({
-        "id": id(), "status": refer("Status"), "createdAt": time(), "statusUrl": text(), "duplicate": flag(),
-        "payloadMismatch": flag(),
+        "id": id(), "status": refer("Status"), "createdAt": time(), "statusUrl": text(), "streamUrl": text(),
+        "duplicate": flag(), "payloadMismatch": flag(),
     });
     object(members, &["payloadMismatch"])
 }

@@ -269,11 +269,13 @@ fn hand_out(seq: i64, ask: &Claim, claimed: &mut Claimed, tx: &mut Tx<'_>) -> Re
     }
     claimed.callbacks |= matches!(done, Some(Transition::Changed { callback: true, .. }));
     // A job whose time was over while it waited is cancelled by this and not handed out.
-    if let Some(record) = tx.writes.get(seq)
-        && record.job.status() == Status::Running
-    {
-        claimed.wake_at = claimed.wake_at.into_iter().chain(record.wake_at).min();
-        claimed.jobs.push(record.job.clone());
+    match tx.writes.get(seq) {
+        Some(record) if record.job.status() == Status::Running => {
+            claimed.wake_at = claimed.wake_at.into_iter().chain(record.wake_at).min();
+            claimed.jobs.push(record.job.clone());
+        }
+        Some(record) => claimed.ended.push(record.job.id),
+        None => {}
     }
     Ok(())
 }

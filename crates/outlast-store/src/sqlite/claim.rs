@@ -51,6 +51,8 @@ impl Core<'_> {
         if record.job.status() == Status::Running {
             claimed.wake_at = claimed.wake_at.into_iter().chain(record.wake_at).min();
             claimed.jobs.push(record.job.clone());
+        } else {
+            claimed.ended.push(record.job.id);
         }
         self.keep(record);
         Ok(())

@@ -70,6 +70,8 @@ pub(crate) struct Limits {
     pub in_flight_bytes: usize,
     pub request_head_bytes: usize,
     pub url_bytes: usize,
+    pub streams: usize,
+    pub streams_per_key: usize,
     pub namespace_queued: usize,
 }
 
@@ -85,6 +87,8 @@ impl Limits {
             in_flight_bytes: section.size("in_flight_bytes", MIB..=64 * GIB),
             request_head_bytes: section.size("request_head_bytes", 8 * KIB..=MIB),
             url_bytes: section.size("url_bytes", 256..=64 * KIB),
+            streams: section.count("streams", 1..=1_000_000),
+            streams_per_key: section.count("streams_per_key", 1..=1_000_000),
             namespace_queued: section.count("namespace_queued", 1..=1_000_000_000),
         };
         if limits.batch_bytes < limits.payload_bytes {
@@ -104,6 +108,7 @@ pub(crate) struct Timeouts {
     pub body_idle: Duration,
     pub body_total: Duration,
     pub keep_alive: Duration,
+    pub write_idle: Duration,
     pub drain: Duration,
 }
 
@@ -115,7 +120,8 @@ impl Timeouts {
             head: section.duration("head", range.clone()),
             body_idle: section.duration("body_idle", range.clone()),
             body_total: section.duration("body_total", range.clone()),
-            keep_alive: section.duration("keep_alive", range),
+            keep_alive: section.duration("keep_alive", range.clone()),
+            write_idle: section.duration("write_idle", range),
             drain: section.duration("drain", Duration::ZERO..=Duration::from_secs(3600)),
         };
         if timeouts.body_total < timeouts.body_idle {

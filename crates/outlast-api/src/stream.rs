@@ -1,0 +1,136 @@
+//! `GET /v1/jobs/{id}/stream`: a job's log as server-sent events. What is sent and when it ends is the engine's; here it
+//! gets its form, its keepalives, and its bounds: a seat per stream, a life of one hour, and no longer than its key.
+
+pub(crate) mod seats;
+
+use std::convert::Infallible;
+use std::fmt::Write;
+use std::pin::Pin;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::stream::unfold;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName};
+use http::{HeaderValue, StatusCode};
+use outlast_core::Event;
+use outlast_engine::Engine;
+use outlast_engine::stream::{Follower, Opened};
+use tokio::time::{Instant, sleep_until};
+
+use crate::call::Call;
+use crate::error::{Code, Problem};
+use crate::wire;
+use seats::Seat;
+
+/// After so much silence a comment is sent: proxies close what is silent for long, and a dead reader is found out.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+/// How long a stream lasts; the reader comes back and goes on. Spread, so that readers who came together leave apart.
+const LIFE: (Duration, Duration) = (Duration::from_secs(57 * 60), Duration::from_secs(60 * 60));
+/// How long a reader is asked to wait before coming back: many who lost the same server do not come back together.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
+
+const LAST_EVENT_ID: &str = "Last-Event-ID";
+const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+pub(crate) async fn job(mut call: Call) -> Result<Response, Problem> {
+    let id = call.job()?;
+    let (after, given_as) = position(&mut call)?;
+    if call.engine.is_draining() {
+        return Err(Problem::new(Code::Draining, "the server is shutting down; open the stream again"));
+    }
+    let caller = call.caller()?.clone();
+    let seat = call.seats.take(caller.key, &call.limits)?;
+    let opened = call.engine.follow(call.reach.clone(), id, after).await?.ok_or_else(Problem::job_not_found)?;
+    let follower = match opened {
+        Opened::Following(follower) => follower,
+        Opened::Finished => return Ok(empty()),
+        Opened::Beyond { last } => {
+            let message = format!("must be the id of an event of this job, which has {last} events so far");
+            return Err(Problem::field(given_as, message));
+        }
+    };
+    let engine = call.engine.clone();
+    let frames = Frames {
+        first: Some(retry(&engine)),
+        follower,
+        key_ended: Box::pin(async move { engine.key_ended(&caller).await }),
+        ends_at: Instant::now() + call.engine.between(LIFE.0, LIFE.1),
+        _seat: seat,
+    };
+    Ok(answer(frames))
+}
+
+/// After which event to begin, and where that was said. The header wins: a browser sends it when it comes back.
+fn position(call: &mut Call) -> Result<(u64, &'static str), Problem> {
+    let Some(text) = call.header(LAST_EVENT_ID) else {
+        return Ok((call.query.int("after").and_then(|after| u64::try_from(after).ok()).unwrap_or(0), "after"));
+    };
+    let is_number = (1..=19).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    let after = text.parse().ok().filter(|_| is_number);
+    let wrong = || Problem::field(LAST_EVENT_ID, "must be the id of the last event that was seen, such as 7");
+    after.map(|after| (after, LAST_EVENT_ID)).ok_or_else(wrong)
+}
+
+/// There is nothing after that event and will not be: this status tells a browser not to come back.
+fn empty() -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+fn answer(frames: Frames) -> Response {
+    let body = unfold(frames, |mut frames| async move {
+        let frame = frames.next().await?;
+        Some((Ok::<Bytes, Infallible>(frame), frames))
+    });
+    let mut response = Response::new(Body::from_stream(body));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // Asks nginx, and those who copied it, to pass on each event as it comes.
+    headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    response
+}
+
+fn retry(engine: &Engine) -> Bytes {
+    format!("retry: {}\n\n", engine.between(RETRY.0, RETRY.1).as_millis()).into()
+}
+
+/// An open stream. Its seat is free when it is dropped.
+struct Frames {
+    first: Option<Bytes>,
+    follower: Follower,
+    key_ended: Pin<Box<dyn Future<Output = ()> + Send>>,
+    ends_at: Instant,
+    _seat: Seat,
+}
+
+impl Frames {
+    /// What is sent next; `None` when the stream is over.
+    async fn next(&mut self) -> Option<Bytes> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        let keepalive_at = Instant::now() + KEEPALIVE;
+        tokio::select! {
+            biased;
+            () = &mut self.key_ended => None,
+            () = sleep_until(self.ends_at) => None,
+            events = self.follower.next() => events.map(|events| page(&events)),
+            () = sleep_until(keepalive_at) => Some(Bytes::from_static(b": keepalive\n\n")),
+        }
+    }
+}
+
+/// The JSON of an event has no line breaks, so it is one line of data.
+fn page(events: &[Event]) -> Bytes {
+    let mut text = String::new();
+    for event in events {
+        let _ =
+            write!(text, "id: {}\nevent: {}\ndata: {}\n\n", event.seq, event.kind.as_str(), wire::event_json(event));
+    }
+    text.into()
+}
