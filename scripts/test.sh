@@ -18,6 +18,7 @@ strace strace
 mkfs.ext4 e2fsprogs
 redis-server redis-server
 pgbouncer pgbouncer
+nginx nginx-light
 faketime faketime
 openssl openssl
 LIST

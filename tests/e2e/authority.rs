@@ -39,6 +39,7 @@ const NEEDS: &[(&str, &str, &str)] = &[
     ("GET",    "/v1/jobs/{id}",                    "read"),
     ("DELETE", "/v1/jobs/{id}",                    "manage"),
     ("GET",    "/v1/jobs/{id}/events",             "read"),
+    ("GET",    "/v1/jobs/{id}/stream",             "read"),
     ("GET",    "/v1/jobs/{id}/result",             "read"),
     ("POST",   "/v1/jobs/{id}/cancel",             "manage"),
     ("POST",   "/v1/jobs/{id}/replay",             "manage"),

@@ -9,6 +9,8 @@ mod paused;
 mod clocks;
 mod redis;
 
+mod streams;
+
 mod push_limits;
 mod push_cut_off;
 mod push_death;

@@ -20,6 +20,7 @@ mod keys_race;
 mod leases;
 mod replay;
 mod simple;
+mod streams;
 
 mod push;
 

@@ -102,7 +102,8 @@ impl Things {
     /// The path of a route with its variable parts filled in.
     pub(crate) fn path(&self, route: &Route) -> String {
         let id = match route.path {
-            "/v1/jobs/{id}/replay" => &self.dead,
+            // A stream of a job that is not finished has no end.
+            "/v1/jobs/{id}/replay" | "/v1/jobs/{id}/stream" => &self.dead,
             path if path.starts_with("/v1/operations") => &self.operation,
             path if path.starts_with("/v1/keys") => &self.key,
             "/v1/jobs/{id}" | "/v1/jobs/{id}/cancel" => &self.queued,

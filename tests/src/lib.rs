@@ -14,8 +14,10 @@ pub mod daemon;
 pub mod postgres;
 pub mod redis;
 pub mod pgbouncer;
+pub mod nginx;
 
 pub mod http;
+pub mod sse;
 pub mod nodes;
 pub mod server;
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod page;
 mod refusal;
+mod stream;
 
 use std::io::ErrorKind;
 use std::path::PathBuf;

@@ -1,9 +1,10 @@
-//! `outlast jobs watch`: follows one job by long polling until it is finished and prints each change. A server that goes
-//! away for a moment, for a restart say, is waited for; that is the only retry of the command line.
+//! `outlast jobs watch`: follows one job until it is finished and prints each change, by its stream, and by long polling
+//! where there is none or where whole jobs are printed. A server that goes away for a moment, for a restart say, is waited
+//! for; that is the only retry of the command line.
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::show::describe;
 use super::{attempts, is_terminal, verdict};
@@ -20,8 +21,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 const TRIES_MAX: u32 = 60;
 
 pub(crate) async fn run(session: &Session, id: &str) -> Result<(), Failure> {
+    let streamed = if session.is_json { 0 } else { follow(session, id).await? };
     let mut job = session.client.job(id, &[], Duration::ZERO).await?;
-    let mut last_seq = print_change(session, &job, 0)?;
+    let mut last_seq = print_change(session, &job, streamed)?;
     while !is_terminal(&job.json) {
         let version = version(&job.json);
         let next = next_answer(session, id, version).await?;
@@ -33,6 +35,22 @@ pub(crate) async fn run(session: &Session, id: &str) -> Result<(), Failure> {
         job = next;
     }
     verdict(&job.json)
+}
+
+/// Prints events as they come, up to the end of the run or as long as there is a stream; the number of the last one.
+async fn follow(session: &Session, id: &str) -> Result<u64, Failure> {
+    let mut last_seq = 0;
+    while let Some(mut stream) = session.client.stream(id, last_seq).await {
+        while let Some(event) = stream.next().await {
+            print_event(&event)?;
+            last_seq = seq(&event).max(last_seq);
+            if ends_run(&event) {
+                return Ok(last_seq);
+            }
+        }
+        tokio::time::sleep(stream.retry).await;
+    }
+    Ok(last_seq)
 }
 
 /// The job once its version has passed `version`, or as it is when the wait is over.
@@ -61,16 +79,28 @@ fn print_change(session: &Session, job: &Answer, last_seq: u64) -> Result<u64, F
     }
     let mut seen = last_seq;
     for event in job.json.get("events").and_then(Value::as_array).into_iter().flatten() {
-        let seq = event.get("seq").and_then(Value::as_u64).unwrap_or_default();
-        if seq > last_seq {
-            let line = format!("{}  {}  {}", cell(event, "at"), cell(event, "type"), describe(event));
-            output::print(&format!("{}\n", escape(&line)))?;
-            seen = seen.max(seq);
+        if seq(event) > last_seq {
+            print_event(event)?;
+            seen = seen.max(seq(event));
         }
     }
     let line = format!("{}  attempt {}", cell(&job.json, "status"), attempts(&job.json));
     output::print(&format!("{}\n", escape(&line)))?;
     Ok(seen)
+}
+
+fn print_event(event: &Value) -> Result<(), Failure> {
+    let line = format!("{}  {}  {}", cell(event, "at"), cell(event, "type"), describe(event));
+    output::print(&format!("{}\n", escape(&line)))
+}
+
+fn ends_run(event: &Value) -> bool {
+    let to = event.get("to").cloned().unwrap_or_default();
+    cell(event, "type") == "state" && is_terminal(&json!({"status": to}))
+}
+
+fn seq(event: &Value) -> u64 {
+    event.get("seq").and_then(Value::as_u64).unwrap_or_default()
 }
 
 fn version(job: &Value) -> u64 {

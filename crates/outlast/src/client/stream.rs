@@ -1,0 +1,66 @@
+//! A job's log as it comes: the server-sent events of `GET /v1/jobs/{id}/stream`. Whoever reads it must have another way
+//! when it breaks off; it is never tried again here.
+
+use std::time::Duration;
+
+use reqwest::{Response, StatusCode};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::{ANSWER_BYTES_MAX, Call, Client};
+
+/// The server says something every 15 s; after three times that it is gone.
+const SILENCE_MAX: Duration = Duration::from_secs(45);
+/// Before coming back, unless the server says otherwise.
+const RETRY_DEFAULT: Duration = Duration::from_secs(1);
+
+pub(crate) struct Stream {
+    response: Response,
+    unread: Vec<u8>,
+    /// How long the server asks to wait before coming back.
+    pub retry: Duration,
+}
+
+impl Client {
+    /// The events after `after`. `None` when there is no such stream: refused, out of reach, or nothing more will come.
+    pub(crate) async fn stream(&self, id: &str, after: u64) -> Option<Stream> {
+        let path = ["v1", "jobs", id, "stream"];
+        let call = Call::get(&path).header("last-event-id", after.to_string());
+        let response = timeout(self.timeout, self.request(call).ok()?.send()).await.ok()?.ok()?;
+        let is_stream = response.status() == StatusCode::OK;
+        is_stream.then_some(Stream { response, unread: Vec::new(), retry: RETRY_DEFAULT })
+    }
+}
+
+impl Stream {
+    /// The next event; `None` when the stream has ended or broken off.
+    pub(crate) async fn next(&mut self) -> Option<Value> {
+        loop {
+            while let Some(end) = self.unread.windows(2).position(|pair| pair == b"\n\n") {
+                let frame: Vec<u8> = self.unread.drain(..end + 2).collect();
+                if let Some(event) = self.read(&String::from_utf8_lossy(&frame)) {
+                    return Some(event);
+                }
+            }
+            let chunk = timeout(SILENCE_MAX, self.response.chunk()).await.ok()?.ok()??;
+            if self.unread.len() + chunk.len() > ANSWER_BYTES_MAX {
+                return None;
+            }
+            self.unread.extend_from_slice(&chunk);
+        }
+    }
+
+    /// What a frame carries; `None` for comments and settings.
+    fn read(&mut self, frame: &str) -> Option<Value> {
+        let mut event = None;
+        for line in frame.lines() {
+            if let Some(data) = line.strip_prefix("data: ") {
+                event = serde_json::from_str(data).ok();
+            }
+            if let Some(Ok(millis)) = line.strip_prefix("retry: ").map(str::parse) {
+                self.retry = Duration::from_millis(millis);
+            }
+        }
+        event
+    }
+}

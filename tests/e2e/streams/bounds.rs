@@ -1,0 +1,122 @@
+//! F30: how many streams there may be, how long they may be idle, and what becomes of a reader that does not read.
+
+use std::time::{Duration, Instant};
+
+use outlast_tests::http::Client;
+use outlast_tests::sse::{Asked, Sse};
+use outlast_tests::wait;
+use reqwest::Method;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
+
+use crate::api::{make_queue, publish, receive_one, settle, text};
+use crate::http_edges::configured;
+use crate::streams::{all_events, ask, assert_is_log, until_none_is_open};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_beyond_the_limits_are_refused_and_seats_come_back() {
+    let server = configured("limits:\n  streams: 4\n  streams_per_key: 3\n").await;
+    let client = server.nodes[0].client();
+    make_queue(&client, "work", json!({})).await;
+    let id = publish(&client, "work", json!(1)).await;
+    let key = client.post("/v1/keys", json!({"name": "k", "scopes": ["read"]})).await.unwrap().expect(201);
+    let other = Client::new(&client.base, &text(&key["key"]));
+    let mut open = Vec::new();
+    for _ in 0..3 {
+        open.push(Sse::open(&client, &id, Some(1)).await);
+    }
+
+    let own = ask(&client, &id, Some(1)).await;
+    open.push(Sse::open(&other, &id, Some(1)).await);
+    let all = ask(&other, &id, Some(1)).await;
+    drop(open);
+    until_none_is_open(&server).await;
+
+    assert!(own.headers.contains_key("retry-after") && all.headers.contains_key("retry-after"));
+    own.expect_problem(429, "too_many_requests");
+    all.expect_problem(503, "overloaded");
+    // What is refused, finished or only asked about takes no seat for good.
+    for _ in 0..10 {
+        client.get(&format!("/v1/jobs/{id}/stream?after=9")).await.unwrap().expect(400);
+        let head = client.send(client.request(Method::HEAD, &format!("/v1/jobs/{id}/stream"))).await.unwrap();
+        head.expect(200);
+    }
+    until_none_is_open(&server).await;
+    assert!(matches!(Sse::ask(&client, &id, None).await.unwrap(), Asked::Open(_)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn open_streams_are_no_requests_in_flight() {
+    let server = configured("limits:\n  in_flight_requests: 2\n").await;
+    let client = server.nodes[0].client();
+    make_queue(&client, "work", json!({})).await;
+    let id = publish(&client, "work", json!(1)).await;
+    let mut open = Vec::new();
+    for _ in 0..10 {
+        open.push(Sse::open(&client, &id, Some(1)).await);
+    }
+
+    client.post(&format!("/v1/jobs/{id}/cancel"), json!({})).await.unwrap().expect(200);
+
+    for mut stream in open {
+        assert_eq!(stream.rest().await.len(), 1);
+    }
+}
+
+// A stream outlives every deadline of a request, and says that it is alive.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_stream_is_kept_open_by_keepalives() {
+    let server = configured("timeouts:\n  keep_alive: 1s\n  head: 1s\n  write_idle: 1s\n").await;
+    let client = server.client();
+    make_queue(&client, "work", json!({})).await;
+    let id = publish(&client, "work", json!(1)).await;
+    let mut stream = Sse::open(&client, &id, Some(1)).await;
+    let started = Instant::now();
+
+    stream.keepalive().await;
+    let silent = started.elapsed();
+    client.post(&format!("/v1/jobs/{id}/cancel"), json!({})).await.unwrap().expect(200);
+
+    assert!(silent > Duration::from_secs(14) && silent < Duration::from_secs(20), "{silent:?}");
+    assert_eq!(stream.rest().await.len(), 1);
+}
+
+// F30: a reader that takes nothing is cut; the others get all of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_does_not_read_is_cut_and_harms_nobody() {
+    let server = configured("timeouts:\n  write_idle: 1s\n").await;
+    let client = server.nodes[0].client();
+    make_queue(&client, "work", json!({})).await;
+    let id = publish(&client, "work", json!(1)).await;
+    let reason = "\"".repeat(1000);
+    for _ in 0..200 {
+        let held = receive_one(&client, "work").await;
+        let body = json!({"retryAfter": 0, "scope": "job", "reason": reason, "lease": held["lease"]});
+        settle(&client, &id, "defer", body).await;
+    }
+    let address = client.base.strip_prefix("http://").unwrap().parse().unwrap();
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let mut slow = socket.connect(address).await.unwrap();
+    let head = format!("GET /v1/jobs/{id}/stream HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n", client.key);
+    slow.write_all(head.as_bytes()).await.unwrap();
+    let mut quick = Sse::open(&client, &id, None).await;
+    let quick = tokio::spawn(async move { quick.rest().await });
+
+    // Both hold a seat, until the slow one has been found out.
+    wait::until("the slow reader to lose its seat", Duration::from_secs(15), async || {
+        let metrics = client.get("/metrics").await.unwrap().body;
+        metrics.as_str().unwrap().contains("outlast_streams_open 1\n").then_some(())
+    })
+    .await;
+    client.post(&format!("/v1/jobs/{id}/cancel"), json!({})).await.unwrap().expect(200);
+    let whole = quick.await.unwrap();
+    let mut got = Vec::new();
+    let _ = slow.read_to_end(&mut got).await;
+
+    assert_is_log(&whole, &all_events(&client, &id).await);
+    let sent: usize = whole.iter().map(|frame| frame.data.to_string().len()).sum();
+    println!("the slow reader got {} of about {sent} bytes", got.len());
+    assert!(sent > 300_000 && got.len() < sent, "the rig: {} of {sent} bytes fitted into buffers", got.len());
+}

@@ -1,0 +1,176 @@
+//! I-32: readers that are cut again and again, also by a server that dies and restarts, see every event exactly once, in
+//! order, the end last.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use outlast_tests::chance::{Chance, seed, volume};
+use outlast_tests::http::Client;
+use outlast_tests::server::Server;
+use outlast_tests::sse::{Asked, Frame, Next, Sse};
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use crate::api::{make_queue, publish, receive_one, settle, text};
+use crate::streams::{all_events, assert_is_log, defer};
+
+const JOBS: usize = 5;
+/// Each gives three events; with at most three events per connection that is more than twenty cuts.
+const ROUNDS: usize = 12;
+const CUTS_MIN: usize = 20;
+/// Before asking a server again that is just being restarted.
+const AWAY: Duration = Duration::from_millis(20);
+
+/// Where the server can be asked; it moves when it restarts.
+#[derive(Clone)]
+pub(crate) struct Places {
+    bases: Arc<Mutex<Vec<String>>>,
+    key: String,
+}
+
+/// What one reader went through.
+pub(crate) struct Story {
+    pub frames: Vec<Frame>,
+    pub cuts: usize,
+    /// Connections that were broken, or ended before the job, by the server.
+    pub breaks: usize,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_cut_again_and_again_see_every_event_once_and_in_order() {
+    let mut chance = Chance::seeded(seed("streams"));
+    let mut server = Server::fresh().await;
+    let ids = make_jobs(&server.client()).await;
+    let places = Places::of(&[server.base.clone()], &server.launch().key);
+    let readers = read_all(&ids, volume(50, 1000), &places, &mut chance);
+
+    move_on(&server.client()).await;
+    server.crash_and_restart().await;
+    places.move_to(&[server.base.clone()]);
+    move_on(&server.client()).await;
+    assert!(server.terminate().await.success());
+    server = server.launch().clone().start().await;
+    places.move_to(&[server.base.clone()]);
+    move_on(&server.client()).await;
+    finish(&server.client()).await;
+
+    judge(&server.client(), &ids, readers).await;
+}
+
+impl Places {
+    pub(crate) fn of(bases: &[String], key: &str) -> Places {
+        Places { bases: Arc::new(Mutex::new(bases.to_vec())), key: key.to_owned() }
+    }
+
+    pub(crate) fn move_to(&self, bases: &[String]) {
+        *self.bases.lock().expect("nobody panics with the lock") = bases.to_vec();
+    }
+
+    /// Another one each time, where there are several.
+    fn base(&self, connection: usize) -> String {
+        let bases = self.bases.lock().expect("nobody panics with the lock");
+        bases[connection % bases.len()].clone()
+    }
+}
+
+/// One queue per job, so that each is moved by its own hand-outs.
+pub(crate) async fn make_jobs(client: &Client) -> Vec<String> {
+    let mut ids = Vec::new();
+    for number in 0..JOBS {
+        make_queue(client, &format!("work-{number}"), json!({})).await;
+        ids.push(publish(client, &format!("work-{number}"), json!(number)).await);
+    }
+    ids
+}
+
+/// Makes all jobs write some history.
+pub(crate) async fn move_on(client: &Client) {
+    for _ in 0..ROUNDS {
+        for number in 0..JOBS {
+            defer(client, &format!("work-{number}")).await;
+        }
+    }
+}
+
+pub(crate) async fn finish(client: &Client) {
+    for number in 0..JOBS {
+        let held = receive_one(client, &format!("work-{number}")).await;
+        settle(client, &text(&held["id"]), "ack", json!({"lease": held["lease"], "result": number})).await;
+    }
+}
+
+/// `count` readers, each of one of the jobs, from the beginning to the end.
+pub(crate) fn read_all(ids: &[String], count: usize, places: &Places, chance: &mut Chance) -> JoinSet<(String, Story)> {
+    let mut readers = JoinSet::new();
+    for number in 0..count {
+        let (id, places) = (ids[number % ids.len()].clone(), places.clone());
+        let chance = Chance::seeded(chance.below(u64::MAX));
+        readers.spawn(async move { (id.clone(), read(&id, &places, number, chance).await) });
+    }
+    readers
+}
+
+async fn read(id: &str, places: &Places, number: usize, mut chance: Chance) -> Story {
+    let mut story = Story { frames: Vec::new(), cuts: 0, breaks: 0 };
+    let mut client = Client::new(&places.base(number), &places.key);
+    for connection in number.. {
+        let base = places.base(connection);
+        if client.base != base {
+            client = Client::new(&base, &places.key);
+        }
+        let seen = story.frames.len() as u64;
+        let after = (seen > 0).then_some(seen);
+        let mut stream = match Sse::ask(&client, id, after).await {
+            Ok(Asked::Open(stream)) => stream,
+            Ok(Asked::Answer(reply)) if reply.status == 503 => {
+                tokio::time::sleep(AWAY).await;
+                continue;
+            }
+            Ok(Asked::Answer(reply)) => panic!("{}: {}", reply.status, reply.body),
+            Err(_) => {
+                tokio::time::sleep(AWAY).await;
+                continue;
+            }
+        };
+        let budget = chance.between(1, 3);
+        loop {
+            match stream.next().await {
+                Next::Frame(frame) => story.frames.push(frame),
+                Next::End if story.has_ended() => return story,
+                Next::End | Next::Broken => {
+                    story.breaks += 1;
+                    break;
+                }
+            }
+            if story.frames.len() as u64 >= seen + budget && !story.has_ended() {
+                story.cuts += 1;
+                break;
+            }
+        }
+    }
+    story
+}
+
+impl Story {
+    fn has_ended(&self) -> bool {
+        self.frames.last().is_some_and(|frame| frame.data["to"] == "succeeded")
+    }
+}
+
+/// Each reader has the log as it is, and was cut often enough; and the servers did their part of the cutting.
+pub(crate) async fn judge(client: &Client, ids: &[String], readers: JoinSet<(String, Story)>) {
+    let mut logs = Vec::new();
+    for id in ids {
+        logs.push(all_events(client, id).await);
+    }
+    let stories = readers.join_all().await;
+    let (mut cuts, mut breaks) = (0, 0);
+    for (id, story) in &stories {
+        let log = &logs[ids.iter().position(|known| known == id).expect("one of the jobs")];
+        assert_is_log(&story.frames, log);
+        assert!(story.cuts >= CUTS_MIN, "only {} cuts", story.cuts);
+        (cuts, breaks) = (cuts + story.cuts, breaks + story.breaks);
+    }
+    println!("{} readers, {cuts} cuts, {breaks} breaks by the server, {} events each", stories.len(), logs[0].len());
+    assert!(breaks > 0, "no reader has noticed that a server went away");
+}

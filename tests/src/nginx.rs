@@ -1,0 +1,56 @@
+//! A plain reverse proxy as Debian packages it, with its defaults: HTTP/1.0 to the server, and answers buffered.
+
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::daemon::{Daemon, Folder, find_program, free_port, until};
+
+const START_DEADLINE: Duration = Duration::from_secs(20);
+const PORTS_TRIED_MAX: usize = 5;
+
+pub struct Nginx {
+    pub base: String,
+    // Before `_folder`: the process must be gone when the directory is removed.
+    _daemon: Daemon,
+    _folder: Folder,
+}
+
+impl Nginx {
+    /// Passes everything on to `base`; `settings` are lines for its `location`.
+    pub fn before(base: &str, settings: &str) -> Nginx {
+        let folder = Folder::new("outlast-nginx-");
+        for _ in 0..PORTS_TRIED_MAX {
+            let port = free_port();
+            if let Some(daemon) = start_on(&folder, port, base, settings) {
+                return Nginx { base: format!("http://127.0.0.1:{port}"), _daemon: daemon, _folder: folder };
+            }
+        }
+        panic!("nginx did not start on any of {PORTS_TRIED_MAX} ports")
+    }
+}
+
+/// `None` when the port was taken.
+fn start_on(folder: &Folder, port: u16, base: &str, settings: &str) -> Option<Daemon> {
+    let place = folder.path().display();
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|name| format!("{name}_temp_path {place}/{name};\n"))
+        .concat();
+    let text = format!(
+        "daemon off;\nmaster_process off;\npid {place}/pid;\nerror_log {place}/error.log;\nevents {{}}\n\
+         http {{\naccess_log off;\n{temporary}server {{\nlisten 127.0.0.1:{port};\n\
+         location / {{\nproxy_pass {base};\n{settings}}}\n}}\n}}\n"
+    );
+    let file = folder.write("nginx.conf", &text);
+    let mut command = folder.command(&find_program("nginx", &[PathBuf::from("/usr/sbin")], "nginx-light"));
+    command.arg("-e").arg(folder.path().join("error.log")).arg("-c").arg(file);
+    let mut daemon = Daemon::start(folder, command, "KILL");
+    let is_up = until("nginx to listen or to end", START_DEADLINE, || {
+        if daemon.exit_status().is_some() {
+            return Some(false);
+        }
+        TcpStream::connect(("127.0.0.1", port)).is_ok().then_some(true)
+    });
+    // Another program on the port is not this one.
+    (is_up && daemon.exit_status().is_none()).then_some(daemon)
+}
