@@ -77,10 +77,13 @@ async fn configuration(scene: &Scene) -> String {
     for number in 0..20 {
         jobs.push(publish(&scene.client, "mail", json!(number)).await);
     }
+    // A stream of a job that is not finished has no end, and of all ends only success is for good.
+    let mut finished = Vec::new();
     let done = scene.client.post("/v1/queues/mail/receive", json!({"batch": 5})).await.unwrap().expect(200);
     for job in done["jobs"].as_array().unwrap() {
         let id = text(&job["id"]);
         scene.client.post(&format!("/v1/jobs/{id}/ack"), json!({"result": {"a": 1}})).await.unwrap().expect(200);
+        finished.push(id.clone());
         jobs.push(id);
     }
     format!(
@@ -88,6 +91,7 @@ async fn configuration(scene: &Scene) -> String {
         [dictionaries]
         queues.values = ["mail"]
         jobs.values = {jobs:?}
+        finished.values = {finished:?}
         numbers.values = ["1", "2", "3"]
 
         # A refusal is a refusal, for whatever reason it comes first.
@@ -101,7 +105,12 @@ async fn configuration(scene: &Scene) -> String {
 
         [[operations]]
         include-path-regex = "^/v1/jobs/"
+        exclude-operation-id = "getJobsIdStream"
         parameters = {{ "path.id" = {{ dictionary = "jobs", probability = 0.8 }} }}
+
+        [[operations]]
+        include-operation-id = "getJobsIdStream"
+        parameters = {{ "path.id" = {{ dictionary = "finished", probability = 0.8 }} }}
 
         [[operations]]
         include-path-regex = "^/v1/(operations|keys)/"

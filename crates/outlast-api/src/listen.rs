@@ -18,6 +18,7 @@ use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -64,6 +65,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long, and how much, is read from a client that was refused in the middle of its request.
 const LINGER_MAX: Duration = Duration::from_secs(2);
 const LINGER_BYTES_MAX: usize = 32 << 20;
+/// What the system keeps for a reader of a stream, who may be slow for long; by itself it would keep megabytes.
+const STREAM_SEND_BUFFER: usize = 64 << 10;
 /// hyper's least buffer.
 const BUFFER_MIN: usize = 8192;
 
@@ -118,7 +121,7 @@ async fn connection(stream: TcpStream, router: Router, settings: Arc<Settings>, 
         _ = stopping.wait_for(|stopping| *stopping) => return,
     }
     let pulse = Arc::new(Pulse::new());
-    let io = Watched { stream: TokioIo::new(stream), pulse: Arc::clone(&pulse) };
+    let io = Watched { stream: TokioIo::new(stream), pulse: Arc::clone(&pulse), is_bounded: false };
     let counted = Arc::clone(&pulse);
     let service = hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         counted.set(Doing::Answering);
@@ -185,6 +188,18 @@ async fn linger(mut stream: TcpStream) {
 struct Watched {
     stream: TokioIo<TcpStream>,
     pulse: Arc<Pulse>,
+    /// It has carried a stream, and its buffer is bounded from then on.
+    is_bounded: bool,
+}
+
+impl Watched {
+    fn before_write(&mut self) {
+        if !self.is_bounded && self.pulse.is_streaming() {
+            self.is_bounded = true;
+            // Where the system does not take it, its own bound holds.
+            let _ = set_socket_send_buffer_size(self.stream.inner(), STREAM_SEND_BUFFER);
+        }
+    }
 }
 
 impl Read for Watched {
@@ -199,6 +214,7 @@ impl Read for Watched {
 
 impl Write for Watched {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.before_write();
         let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.pulse.bytes_written(polled.is_ready());
         polled
@@ -221,6 +237,7 @@ impl Write for Watched {
         cx: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.before_write();
         let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, buffers);
         self.pulse.bytes_written(polled.is_ready());
         polled

@@ -67,8 +67,8 @@ fn position(call: &mut Call) -> Result<(u64, &'static str), Problem> {
     let Some(text) = call.header(LAST_EVENT_ID) else {
         return Ok((call.query.int("after").and_then(|after| u64::try_from(after).ok()).unwrap_or(0), "after"));
     };
-    let is_number = (1..=19).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
-    let after = text.parse().ok().filter(|_| is_number);
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let after = text.parse::<i64>().ok().filter(|_| is_number).and_then(|after| u64::try_from(after).ok());
     let wrong = || Problem::field(LAST_EVENT_ID, "must be the id of the last event that was seen, such as 7");
     after.map(|after| (after, LAST_EVENT_ID)).ok_or_else(wrong)
 }

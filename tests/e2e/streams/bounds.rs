@@ -89,9 +89,9 @@ async fn a_reader_that_does_not_read_is_cut_and_harms_nobody() {
     let client = server.nodes[0].client();
     make_queue(&client, "work", json!({})).await;
     let id = publish(&client, "work", json!(1)).await;
-    // Six bytes each on the wire: more in all than the buffers of two sockets hold.
+    // Six bytes each on the wire: more in all than the buffers of the server and its socket may hold.
     let reason = "\u{1}".repeat(1000);
-    for _ in 0..900 {
+    for _ in 0..200 {
         let held = receive_one(&client, "work").await;
         let body = json!({"retryAfter": 0, "scope": "job", "reason": reason, "lease": held["lease"]});
         settle(&client, &id, "defer", body).await;
@@ -119,5 +119,6 @@ async fn a_reader_that_does_not_read_is_cut_and_harms_nobody() {
     assert_is_log(&whole, &all_events(&client, &id).await);
     let sent: usize = whole.iter().map(|frame| frame.data.to_string().len()).sum();
     println!("the slow reader got {} of about {sent} bytes", got.len());
-    assert!(got.len() < sent, "the rig: {} of {sent} bytes fitted into buffers", got.len());
+    assert!(sent > 1_000_000, "the rig: a log of {sent} bytes is no test");
+    assert!(got.len() < 500_000, "{} bytes were kept for one who does not read", got.len());
 }

@@ -64,6 +64,10 @@ impl Pulse {
         }
     }
 
+    pub(super) fn is_streaming(&self) -> bool {
+        self.doing() == Doing::Streaming
+    }
+
     fn elapsed_millis(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(NEVER)
     }
