@@ -13,6 +13,8 @@ use crate::http::{Client, Lost, Reply};
 const STREAM_TIMEOUT: Duration = Duration::from_secs(600);
 /// The server says something every 15 s.
 const SILENCE_MAX: Duration = Duration::from_secs(25);
+/// No test lets a reader wait this long for what is to come.
+const NEXT_MAX: Duration = Duration::from_secs(60);
 
 pub struct Sse {
     response: Response,
@@ -79,8 +81,13 @@ impl Sse {
         self.response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// The next frame or the end; panics when the server is silent for too long.
+    /// The next frame or the end; panics when neither comes, or nothing at all.
     pub async fn next(&mut self) -> Next {
+        let next = timeout(NEXT_MAX, self.read_next()).await;
+        next.unwrap_or_else(|_| panic!("neither an event nor an end for {NEXT_MAX:?}"))
+    }
+
+    async fn read_next(&mut self) -> Next {
         loop {
             while let Some(end) = self.unread.windows(2).position(|pair| pair == b"\n\n") {
                 let block: Vec<u8> = self.unread.drain(..end + 2).collect();
