@@ -98,6 +98,7 @@ pub async fn each_way_to_end_is_told_once(fixture: &mut Fixture) {
     fixture.pass(2 * SECOND);
     let claimed = fixture.claim_with(fixture.want(1)).await;
     assert!(claimed.jobs.is_empty() && claimed.callbacks);
+    assert_eq!(claimed.ended, [late]);
     check_told(fixture, late, Status::Cancelled, before).await;
     let purged = fixture.publish(asking()).await.id;
     let operation = start(fixture, OperationKind::Purge, whole()).await;
