@@ -55,16 +55,7 @@ impl Engine {
     pub(crate) async fn claim_now(&self, want: &Claim) -> Result<Option<Claimed>, Error> {
         if self.is_draining() {
             let queue = self.shared.store.queue(want.namespace, &want.queue).await?;
-            return Ok(queue.map(|(queue, _)| Claimed {
-                queue,
-                jobs: Vec::new(),
-                wake_at: None,
-                held_until: None,
-                push_only: false,
-                look_again: None,
-                ended: Vec::new(),
-                callbacks: false,
-            }));
+            return Ok(queue.map(|(queue, _)| Claimed::none(queue)));
         }
         // If the caller goes away now, what he would have got goes back: others who wait must look again.
         let unheard = self.unheard(vec![Some(want.namespace)]);

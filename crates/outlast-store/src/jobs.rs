@@ -100,6 +100,20 @@ pub struct Claimed {
 }
 
 impl Claimed {
+    /// Nothing, so far.
+    pub fn none(queue: Arc<Queue>) -> Claimed {
+        Claimed {
+            queue,
+            jobs: Vec::new(),
+            wake_at: None,
+            held_until: None,
+            push_only: false,
+            look_again: None,
+            ended: Vec::new(),
+            callbacks: false,
+        }
+    }
+
     /// There were no more jobs than these, so nothing but a new one is worth waiting for: not the rate.
     pub fn came_up_short_of(&mut self, limit: usize) {
         if self.jobs.len() < limit {

@@ -125,37 +125,25 @@ pub(crate) fn label(namespace: NamespaceId, name: &str, value: &str) -> String {
 
 /// A claim that has got nothing yet, and how many jobs the gate lets it have.
 pub(crate) fn admit(queue: Arc<Queue>, want: &Claim, running: u64, now: Timestamp) -> (Claimed, usize) {
-    let (mut held_until, mut push_only) = (None, false);
-    let limit = match gate(&queue, want.phase, running, now) {
+    let mut claimed = Claimed::none(queue);
+    let limit = match gate(&claimed.queue, want.phase, running, now) {
         Gate::Open { limit, more_at } => {
             let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-            held_until = more_at.filter(|_| limit <= want.limit);
+            claimed.held_until = more_at.filter(|_| limit <= want.limit);
             limit.min(want.limit)
         }
         Gate::Probe => want.limit.min(1),
         Gate::Shut => 0,
         Gate::PushOnly => {
-            push_only = true;
+            claimed.push_only = true;
             0
         }
         Gate::HeldUntil(until) => {
-            held_until = Some(until);
+            claimed.held_until = Some(until);
             0
         }
     };
-    (
-        Claimed {
-            queue,
-            jobs: Vec::new(),
-            wake_at: None,
-            held_until,
-            push_only,
-            look_again: None,
-            ended: Vec::new(),
-            callbacks: false,
-        },
-        limit,
-    )
+    (claimed, limit)
 }
 
 /// Present lease of a running job.

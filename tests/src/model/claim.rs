@@ -12,16 +12,7 @@ impl World {
         let runs = |row: &&Row| row.job.queue == queue.id && row.job.status() == Status::Running;
         let running = self.rows.values().filter(runs).count() as u64;
         let gate = (self.rules.gate)(&queue, want.phase, running, self.now);
-        let mut claimed = Claimed {
-            jobs: Vec::new(),
-            wake_at: None,
-            held_until: None,
-            push_only: false,
-            look_again: None,
-            ended: Vec::new(),
-            callbacks: false,
-            queue,
-        };
+        let mut claimed = Claimed::none(queue);
         let limit = match gate {
             Gate::Open { limit, more_at } => {
                 claimed.held_until = more_at.filter(|_| limit as usize <= want.limit);
