@@ -156,8 +156,9 @@ impl Engine {
                     }
                 }
                 () = self.shared.push.changes.notified() => {
-                    for name in self.shared.push.take_changed() {
-                        self.open_if_push(name, &mut lanes).await;
+                    if self.open_changed(&mut lanes).await.is_err() {
+                        // The next look is at all queues, these among them.
+                        next_look = after(Some(RETRY_PAUSE));
                     }
                 }
                 () = wait_until(next_look) => next_look = after(self.open_all(&mut lanes).await),
@@ -184,19 +185,19 @@ impl Engine {
         }
     }
 
-    async fn open_if_push(&self, name: Name, lanes: &mut Lanes) {
-        if lanes.names.contains(&name) || self.is_draining() {
-            return;
-        }
-        match self.shared.store.queue(name.0, &name.1).await {
-            Ok(Some((queue, _))) if queue.settings.is_push() => lanes.open(self, name),
-            Ok(_) | Err(Error::Stopped) => {}
-            Err(error) => {
-                tracing::warn!(%error, "a queue could not be read; trying again");
-                sleep(RETRY_PAUSE).await;
-                self.shared.push.look_for(name.0, &name.1);
+    /// Opens a lane for every queue that was made or changed, and delivers.
+    async fn open_changed(&self, lanes: &mut Lanes) -> Result<(), Error> {
+        for name in self.shared.push.take_changed() {
+            if lanes.names.contains(&name) || self.is_draining() {
+                continue;
+            }
+            if let Some((queue, _)) = self.shared.store.queue(name.0, &name.1).await?
+                && queue.settings.is_push()
+            {
+                lanes.open(self, name);
             }
         }
+        Ok(())
     }
 
     /// Deliveries of a process that is gone: nobody knows how they went, so they are charged and made again.
