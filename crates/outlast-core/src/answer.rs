@@ -1,10 +1,11 @@
-//! What a webhook's answer means: status and headers to an outcome. Pure, so that the whole table is tested here.
+//! What a webhook's answer means, or that there is none: status and headers to an outcome. Pure, so that the whole table
+//! is tested here.
 
 use std::time::Duration;
 
 use crate::command::Outcome;
 use crate::gate::Cause;
-use crate::queue::{Mode, range};
+use crate::queue::{Mode, Scope, range};
 use crate::time::{Timestamp, days_from_civil};
 
 /// What a delivery's answer leads to.
@@ -38,6 +39,51 @@ pub fn read(head: Head<'_>, mode: Mode, now: Timestamp) -> Answer {
         410 => Answer::Outcome(Outcome::Nack { retryable: false, delay: None }),
         _ => Answer::Outcome(Outcome::Nack { retryable: true, delay: None }),
     }
+}
+
+/// Why a delivery has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// The endpoint did not take the request or did not answer it.
+    Endpoint,
+    /// A connection that had been used before was closed without a word: the endpoint may just have given up an idle one.
+    UsedConnection,
+    /// Nothing was sent, through no fault of the endpoint's: our name server is out, or too many wait for its host.
+    OurSide,
+}
+
+/// After trouble of our own, which is no fault of the endpoint's.
+const OUR_SIDE_PAUSE: Duration = Duration::from_secs(5);
+
+/// What a delivery without an answer leads to; `probe` is the cause of the hold that it probes, if it does.
+pub fn missing(why: Silence, probe: Option<Cause>) -> Outcome {
+    match why {
+        Silence::Endpoint => found_broken(Outcome::Nack { retryable: true, delay: None }, probe),
+        Silence::UsedConnection => put_off(Duration::ZERO, probe),
+        Silence::OurSide => put_off(OUR_SIDE_PAUSE, probe),
+    }
+}
+
+/// The endpoint is broken: a probe of its circuit that finds it so costs no attempt, unless it is the last word.
+pub fn found_broken(outcome: Outcome, probe: Option<Cause>) -> Outcome {
+    match (probe, &outcome) {
+        (Some(Cause::Circuit), Outcome::Nack { retryable: true, .. }) => {
+            Outcome::Defer { retry_after: None, scope: None, cause: Cause::Circuit }
+        }
+        _ => outcome,
+    }
+}
+
+/// Nothing is sent while the circuit is open. The rest of a whole queue grows with each probe; a single job waits for as
+/// long as the circuit of its own host.
+pub fn circuit_open(scope: Scope, wait: Duration) -> Outcome {
+    Outcome::Defer { retry_after: (scope == Scope::Job).then_some(wait), scope: None, cause: Cause::Circuit }
+}
+
+/// Later, free. A probe has found out nothing by it, so its queue rests on.
+fn put_off(pause: Duration, probe: Option<Cause>) -> Outcome {
+    let scope = if probe.is_some() { Scope::Queue } else { Scope::Job };
+    Outcome::Defer { retry_after: Some(pause), scope: Some(scope), cause: probe.unwrap_or(Cause::Backpressure) }
 }
 
 /// Does the status say that the endpoint itself is broken, whatever was sent to it? Such answers open its circuit.
@@ -121,6 +167,31 @@ mod tests {
             let forbidden = Head { status, retry_after: Some("5"), forbids_retry: true };
             assert_eq!(read(forbidden, Mode::Standard, Timestamp::EPOCH), nack(false), "{status}");
         }
+    }
+
+    #[test]
+    fn a_delivery_without_an_answer_is_charged_unless_it_was_not_the_endpoint() {
+        let of = |why, probe| missing(why, probe);
+        let later = |seconds, scope, cause| Outcome::Defer {
+            retry_after: Some(Duration::from_secs(seconds)),
+            scope: Some(scope),
+            cause,
+        };
+        let charged = Outcome::Nack { retryable: true, delay: None };
+        let rests = Outcome::Defer { retry_after: None, scope: None, cause: Cause::Circuit };
+
+        assert_eq!(of(Silence::Endpoint, None), charged);
+        assert_eq!(of(Silence::Endpoint, Some(Cause::Backpressure)), charged);
+        assert_eq!(of(Silence::Endpoint, Some(Cause::Circuit)), rests, "a probe in vain is free");
+        assert_eq!(of(Silence::UsedConnection, None), later(0, Scope::Job, Cause::Backpressure));
+        assert_eq!(of(Silence::OurSide, None), later(5, Scope::Job, Cause::Backpressure));
+        assert_eq!(
+            of(Silence::OurSide, Some(Cause::Circuit)),
+            later(5, Scope::Queue, Cause::Circuit),
+            "a probe that was not made leaves the hold in force"
+        );
+        let last_word = Outcome::Nack { retryable: false, delay: None };
+        assert_eq!(found_broken(last_word.clone(), Some(Cause::Circuit)), last_word);
     }
 
     #[test]

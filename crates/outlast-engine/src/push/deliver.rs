@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::answer::{self, Answer, Head};
+use outlast_core::answer::{self, Answer, Head, Silence};
 use outlast_core::gate::Cause;
-use outlast_core::queue::{Mode, Scope};
+use outlast_core::queue::Mode;
 use outlast_core::{Command, Evidence, Job, Outcome, Queue, Running, State};
 use outlast_store::Error;
 use outlast_store::jobs::{Order, Reach};
@@ -27,8 +27,6 @@ const EXCERPT_BYTES_MAX: usize = outlast_core::event::EXCERPT_BYTES_MAX;
 /// The endpoint may have closed an idle connection in the moment we used it. That costs no attempt; the next try goes over a
 /// fresh connection, and what breaks there is charged.
 const USED_CONNECTION_BROKE: &str = "the connection, which had been used before, was closed without an answer";
-/// After our own resolver failed, or a host had no turn to give, which is no fault of the endpoint's.
-const OWN_TROUBLE_PAUSE: Duration = Duration::from_secs(5);
 const STORE_PAUSE_FIRST: Duration = Duration::from_millis(50);
 const STORE_PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -125,7 +123,7 @@ impl Engine {
                 let evidence = Evidence { error: Some(error), excerpt, ..evidence };
                 let broken = answer::is_broken(answer.status);
                 Ended {
-                    command: End::Report(if broken { free_if_probe(delivery, outcome) } else { outcome }),
+                    command: End::Report(if broken { answer::found_broken(outcome, delivery.probes) } else { outcome }),
                     evidence,
                 }
             }
@@ -136,20 +134,18 @@ impl Engine {
         let evidence =
             Evidence { error: Some(format!("{}: {error}", error.phase.as_str()).into()), ..Evidence::default() };
         let (job, queue) = (&delivery.job, &delivery.endpoint.queue);
-        if error.broke_used_connection() && job.deferrals < job.max_deferrals(queue) {
-            return Ended {
-                command: End::Report(put_off(delivery, Duration::ZERO)),
-                evidence: said(USED_CONNECTION_BROKE),
-            };
-        }
-        if error.is_resolver_outage() || error.phase == SendPhase::Wait {
-            return Ended { command: End::Report(put_off(delivery, OWN_TROUBLE_PAUSE)), evidence };
-        }
-        if error.phase != SendPhase::Blocked {
+        let why = if error.broke_used_connection() && job.deferrals < job.max_deferrals(queue) {
+            Silence::UsedConnection
+        } else if error.is_resolver_outage() || error.phase == SendPhase::Wait {
+            Silence::OurSide
+        } else {
+            Silence::Endpoint
+        };
+        if why == Silence::Endpoint && error.phase != SendPhase::Blocked {
             self.shared.push.circuits.failed(&target.host, self.now());
         }
-        let outcome = free_if_probe(delivery, Outcome::Nack { retryable: true, delay: None });
-        Ended { command: End::Report(outcome), evidence }
+        let evidence = if why == Silence::UsedConnection { said(USED_CONNECTION_BROKE) } else { evidence };
+        Ended { command: End::Report(answer::missing(why, delivery.probes)), evidence }
     }
 
     /// Stores the outcome. While the store is away it is tried again for as long as the lease lasts; after that somebody
@@ -194,28 +190,9 @@ impl Engine {
     }
 }
 
-/// A probe that finds the endpoint still broken costs no attempt.
-fn free_if_probe(delivery: &Delivery, outcome: Outcome) -> Outcome {
-    match (delivery.probes, &outcome) {
-        (Some(Cause::Circuit), Outcome::Nack { retryable: true, .. }) => {
-            Outcome::Defer { retry_after: None, scope: None, cause: Cause::Circuit }
-        }
-        _ => outcome,
-    }
-}
-
-/// Through no fault of the endpoint's: later, free. If it was a probe it has found out nothing, so the queue rests on.
-fn put_off(delivery: &Delivery, pause: Duration) -> Outcome {
-    let scope = if delivery.probes.is_some() { Scope::Queue } else { Scope::Job };
-    let cause = delivery.probes.unwrap_or(Cause::Backpressure);
-    Outcome::Defer { retry_after: Some(pause), scope: Some(scope), cause }
-}
-
-/// The rest of a whole queue grows with each probe; a single job waits for as long as its own host's circuit.
 fn circuit_open(queue: &Queue, wait: Duration) -> Ended {
-    let retry_after = (queue.settings.backpressure_scope == Scope::Job).then_some(wait);
-    let outcome = Outcome::Defer { retry_after, scope: None, cause: Cause::Circuit };
     let why = "the endpoint's circuit is open after failures in a row; nothing was sent";
+    let outcome = answer::circuit_open(queue.settings.backpressure_scope, wait);
     Ended { command: End::Report(outcome), evidence: said(why) }
 }
 
