@@ -33,14 +33,7 @@ const SEEDS_IN_SOAK: usize = 1_000_000;
 #[test]
 fn the_promises_hold_under_faults() {
     let run = |seed| run::check(Plant::Nothing, seed).map(drop);
-    let outcome = match seeds::only() {
-        Some(seed) => run(seed),
-        None => seeds::run_all(seeds::range(volume(SEEDS, SEEDS_IN_SOAK)), run),
-    };
-
-    if let Err(violation) = outcome {
-        panic!("{violation}");
-    }
+    seeds::all_hold(volume(SEEDS, SEEDS_IN_SOAK), run);
 }
 
 /// Without this a printed seed would be worth nothing.

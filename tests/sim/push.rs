@@ -31,14 +31,7 @@ const PATIENCE: u64 = 150;
 #[test]
 fn the_promises_of_deliveries_hold_under_faults() {
     let run = |seed| check(Plant::Nothing, seed).map(drop);
-    let outcome = match seeds::only() {
-        Some(seed) => run(seed),
-        None => seeds::run_all(seeds::range(volume(SEEDS, SEEDS_IN_SOAK)), run),
-    };
-
-    if let Err(violation) = outcome {
-        panic!("{violation}");
-    }
+    seeds::all_hold(volume(SEEDS, SEEDS_IN_SOAK), run);
 }
 
 /// What a suite has not met it cannot speak of.

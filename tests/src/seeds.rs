@@ -22,6 +22,17 @@ pub fn range(count: usize) -> Range<u64> {
     first..first + count as u64
 }
 
+/// Runs `count` seeds, or the single one that is to be repeated; panics with what the first violation says.
+pub fn all_hold(count: usize, run: impl Fn(u64) -> Result<(), String> + Sync) {
+    let outcome = match only() {
+        Some(seed) => run(seed),
+        None => run_all(range(count), run),
+    };
+    if let Err(violation) = outcome {
+        panic!("{violation}");
+    }
+}
+
 /// Runs each seed, on as many threads as there are cores, until one fails; returns the message of the lowest seed that
 /// did.
 pub fn run_all(seeds: Range<u64>, run: impl Fn(u64) -> Result<(), String> + Sync) -> Result<(), String> {

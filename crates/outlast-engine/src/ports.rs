@@ -46,3 +46,15 @@ impl Entropy for SystemEntropy {
         self.0.next_u64()
     }
 }
+
+/// For unit tests: numbers that never repeat.
+#[cfg(test)]
+pub(crate) struct Counting(pub(crate) u64);
+
+#[cfg(test)]
+impl Entropy for Counting {
+    fn next_u64(&mut self) -> u64 {
+        self.0 += 1;
+        self.0
+    }
+}

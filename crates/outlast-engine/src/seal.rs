@@ -99,15 +99,7 @@ impl Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    struct Counting(u64);
-
-    impl Entropy for Counting {
-        fn next_u64(&mut self) -> u64 {
-            self.0 += 1;
-            self.0
-        }
-    }
+    use crate::ports::Counting;
 
     #[test]
     fn what_is_sealed_opens_with_its_key_at_its_place() {

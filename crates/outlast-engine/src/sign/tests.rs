@@ -1,7 +1,9 @@
 //! What is signed and what is believed, against vectors written down elsewhere. The independent implementations are run
 //! against this code by the end-to-end suite.
 
-use outlast_core::{Entropy, Timestamp};
+use outlast_core::Timestamp;
+
+use crate::ports::Counting;
 
 use super::{Headers, Malformed, Secret, Unverified, plain, standard, verify, verify_plain};
 
@@ -24,15 +26,6 @@ fn at(seconds: i64) -> Timestamp {
 fn check(signature: &str) -> Result<(), Unverified> {
     let timestamp = SENT.to_string();
     verify(&[secret(SECRET)], Headers { id: ID, timestamp: &timestamp, signature }, BODY, at(SENT))
-}
-
-struct Counting(u64);
-
-impl Entropy for Counting {
-    fn next_u64(&mut self) -> u64 {
-        self.0 += 1;
-        self.0
-    }
 }
 
 #[test]
