@@ -84,7 +84,7 @@ async fn a_damaged_row_does_not_stop_the_alarms_of_others() {
         scene.ground.clock.advance(DELAY);
 
         let due = scene.store.due(10).await.unwrap();
-        let wake = |id: &JobId| Order { id: *id, reach: Reach::Everything, command: Command::Wake };
+        let wake = |id: &JobId| Order { id: *id, reach: Reach::Everything, command: Command::WAKE };
         scene.store.apply(due.jobs.iter().map(wake).collect()).await.unwrap();
 
         assert!(due.jobs.ends_with(&scene.jobs[1..]), "{due:?}");

@@ -1,10 +1,10 @@
 //! Everything a store remembers, as far as its trait shows it.
 
-use std::sync::Arc;
-
+use outlast_core::checkpoint::Section;
 use outlast_core::{Event, Job, NamespaceId, Queue, Timestamp};
 use outlast_store::JobStore;
 use outlast_store::jobs::{Found, ListJobs, Reach};
+use outlast_store::kept::{Doomed, Inline, Kept, Stored};
 use outlast_store::keys::KeyRecord;
 use outlast_store::operations::Operation;
 use outlast_store::queues::Counts;
@@ -12,12 +12,24 @@ use outlast_store::queues::Counts;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dump {
     pub queues: Vec<(Queue, Counts)>,
-    /// Newest first, with their events and results.
-    pub jobs: Vec<(Job, Vec<Event>, Option<Arc<str>>)>,
+    /// Newest first.
+    pub jobs: Vec<Entry>,
+    pub doomed: Doomed,
     pub rung: Vec<outlast_core::JobId>,
     pub next_alarm: Option<Timestamp>,
     pub keys: Vec<KeyRecord>,
     pub operations: Vec<Operation>,
+}
+
+/// A job and all that is kept beside it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    pub job: Job,
+    pub events: Vec<Event>,
+    pub result: Option<Inline>,
+    pub kept: Kept,
+    pub sections: Vec<Section>,
+    pub objects: Vec<Stored>,
 }
 
 const EVERYTHING: usize = 1_000_000;
@@ -31,15 +43,23 @@ pub async fn dump(store: &dyn JobStore, namespaces: &[NamespaceId]) -> Dump {
         let id = found.job.id;
         let events =
             store.events(&Reach::Everything, id, 0, EVERYTHING).await.unwrap().expect("a listed job has events");
-        let result = store.result(&Reach::Everything, id).await.unwrap();
-        jobs.push((found.job, events, result));
+        jobs.push(Entry {
+            job: found.job,
+            events,
+            result: store.result(&Reach::Everything, id).await.unwrap(),
+            kept: store.kept(&Reach::Everything, id).await.unwrap().expect("the job is there"),
+            sections: store.sections(&Reach::Everything, id, None, EVERYTHING).await.unwrap().unwrap_or_default(),
+            objects: store.objects(&Reach::Everything, id).await.unwrap().unwrap_or_default(),
+        });
     }
     let due = store.due(EVERYTHING).await.unwrap();
     let mut operations = Vec::new();
     for namespace in namespaces {
         operations.extend(store.operations(*namespace, EVERYTHING).await.unwrap());
     }
-    Dump { queues, jobs, rung: due.jobs, next_alarm: due.next, keys: store.keys().await.unwrap(), operations }
+    let mut doomed = store.doomed(EVERYTHING).await.unwrap();
+    doomed.objects.sort();
+    Dump { queues, jobs, doomed, rung: due.jobs, next_alarm: due.next, keys: store.keys().await.unwrap(), operations }
 }
 
 pub fn every_job() -> ListJobs {

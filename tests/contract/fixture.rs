@@ -163,7 +163,7 @@ impl Fixture {
             if due.jobs.is_empty() {
                 return;
             }
-            let order = |id| Order { id, reach: Reach::Everything, command: Command::Wake };
+            let order = |id| Order { id, reach: Reach::Everything, command: Command::WAKE };
             self.store.apply(due.jobs.into_iter().map(order).collect()).await.unwrap();
         }
     }

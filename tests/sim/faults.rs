@@ -8,10 +8,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outlast_core::{Command, Event, Evidence, JobId, Lease, NamespaceId, Outcome, Queue, State};
+use outlast_core::checkpoint::Section;
+use outlast_core::{Command, Event, Evidence, JobId, Lease, NamespaceId, ObjectKey, Outcome, Queue, State};
 use outlast_store::jobs::{
     Applied, Claim, Claimed, Declined, Due, Found, JobPage, ListJobs, NewJob, Order, Published, Reach,
 };
+use outlast_store::kept::{Doomed, Inline, Kept, Stored};
 use outlast_store::keys::{KeyId, KeyRecord, NewKey};
 use outlast_store::operations::{NewOperation, Operation, OperationId};
 use outlast_store::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
@@ -262,8 +264,42 @@ impl JobStore for FaultyStore {
         self.call(self.inner.events(reach, id, after, limit)).await
     }
 
-    async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Arc<str>>, Error> {
+    async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Inline>, Error> {
         self.call(self.inner.result(reach, id)).await
+    }
+
+    async fn kept(&self, reach: &Reach, id: JobId) -> Result<Option<Kept>, Error> {
+        self.call(self.inner.kept(reach, id)).await
+    }
+
+    async fn sections(
+        &self,
+        reach: &Reach,
+        id: JobId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Option<Vec<Section>>, Error> {
+        self.call(self.inner.sections(reach, id, after, limit)).await
+    }
+
+    async fn section(&self, reach: &Reach, id: JobId, name: &str) -> Result<Option<Section>, Error> {
+        self.call(self.inner.section(reach, id, name)).await
+    }
+
+    async fn objects(&self, reach: &Reach, id: JobId) -> Result<Option<Vec<Stored>>, Error> {
+        self.call(self.inner.objects(reach, id)).await
+    }
+
+    async fn count_download(&self, id: JobId) -> Result<(), Error> {
+        self.call(self.inner.count_download(id)).await
+    }
+
+    async fn doomed(&self, limit: usize) -> Result<Doomed, Error> {
+        self.call(self.inner.doomed(limit)).await
+    }
+
+    async fn forget_objects(&self, keys: &[ObjectKey]) -> Result<(), Error> {
+        self.call(self.inner.forget_objects(keys)).await
     }
 
     async fn save_queue(

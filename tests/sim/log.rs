@@ -29,7 +29,14 @@ pub fn check_log(row: &Row, queue: &Queue) -> Result<(), String> {
         let fits = match &event.kind {
             EventKind::State { from, to, reason } => account.moves(*from, *to, *reason),
             EventKind::Attempt(attempt) => account.ends(attempt.outcome),
-            EventKind::Result { .. } | EventKind::Callback | EventKind::Note { .. } => Ok(()),
+            EventKind::Checkpoint { .. } | EventKind::Output { .. } if !account.open => {
+                Err("I-15: work without a hand-out")
+            }
+            EventKind::Result { .. }
+            | EventKind::Checkpoint { .. }
+            | EventKind::Output { .. }
+            | EventKind::Callback
+            | EventKind::Note { .. } => Ok(()),
         };
         fits.map_err(|rule| format!("{rule} at event {seq} of {:?}", row.events))?;
     }

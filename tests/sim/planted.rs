@@ -233,7 +233,7 @@ fn event_lost(job: &Job, queue: &Queue, command: Command, now: Timestamp, chance
 }
 
 fn purged_too_early(job: &Job, queue: &Queue, command: Command, now: Timestamp, chance: &mut dyn Entropy) -> Decision {
-    if let (Command::Wake, State::Succeeded { result: Some(_), .. }) = (&command, &job.state) {
+    if let (Command::Wake { .. }, State::Succeeded { result: Some(_), .. }) = (&command, &job.state) {
         return Ok(Change::Delete);
     }
     decide(job, queue, command, now, chance)

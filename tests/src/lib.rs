@@ -19,6 +19,7 @@ pub mod nginx;
 pub mod http;
 pub mod sse;
 pub mod nodes;
+pub mod objects;
 pub mod server;
 
 pub mod image;

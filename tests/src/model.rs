@@ -15,10 +15,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use outlast_core::{Clock, Entropy, Event, JobId, NamespaceId, Queue};
+use outlast_core::checkpoint::Section;
+use outlast_core::{Clock, Entropy, Event, JobId, NamespaceId, ObjectKey, Queue};
 use outlast_store::jobs::{
     Applied, Claim, Claimed, Declined, Due, Found, JobPage, ListJobs, NewJob, Order, Published, Reach,
 };
+use outlast_store::kept::{Doomed, Inline, Kept, Stored};
 use outlast_store::keys::{KeyId, KeyRecord, NewKey};
 use outlast_store::operations::{NewOperation, Operation, OperationId};
 use outlast_store::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
@@ -111,8 +113,44 @@ impl JobStore for ModelStore {
         Ok(self.transaction()?.events(reach, id, after, limit))
     }
 
-    async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Arc<str>>, Error> {
+    async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Inline>, Error> {
         Ok(self.transaction()?.result(reach, id))
+    }
+
+    async fn kept(&self, reach: &Reach, id: JobId) -> Result<Option<Kept>, Error> {
+        Ok(self.transaction()?.kept(reach, id))
+    }
+
+    async fn sections(
+        &self,
+        reach: &Reach,
+        id: JobId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Option<Vec<Section>>, Error> {
+        Ok(self.transaction()?.sections(reach, id, after, limit))
+    }
+
+    async fn section(&self, reach: &Reach, id: JobId, name: &str) -> Result<Option<Section>, Error> {
+        Ok(self.transaction()?.section(reach, id, name))
+    }
+
+    async fn objects(&self, reach: &Reach, id: JobId) -> Result<Option<Vec<Stored>>, Error> {
+        Ok(self.transaction()?.objects(reach, id))
+    }
+
+    async fn count_download(&self, id: JobId) -> Result<(), Error> {
+        self.transaction()?.count_download(id);
+        Ok(())
+    }
+
+    async fn doomed(&self, limit: usize) -> Result<Doomed, Error> {
+        Ok(self.transaction()?.doomed(limit))
+    }
+
+    async fn forget_objects(&self, keys: &[ObjectKey]) -> Result<(), Error> {
+        self.transaction()?.forget_objects(keys);
+        Ok(())
     }
 
     async fn save_queue(

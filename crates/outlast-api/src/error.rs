@@ -22,6 +22,10 @@ pub enum Code {
     QueueNotFound,
     JobNotFound,
     ResultNotFound,
+    CheckpointNotFound,
+    SectionNotFound,
+    UploadNotFound,
+    ResultMissing,
     KeyNotFound,
     OperationNotFound,
     MethodNotAllowed,
@@ -34,6 +38,10 @@ pub enum Code {
     NoCancelRequested,
     NotReplayable,
     PayloadFixed,
+    ResultExists,
+    OutputFull,
+    SectionsFull,
+    UploadsFull,
     NotPullable,
     JobExpired,
     VersionMismatch,
@@ -45,13 +53,14 @@ pub enum Code {
     Draining,
     Unavailable,
     StoreUnavailable,
+    BlobsUnavailable,
     SecretsSealed,
     DiskFull,
     Internal,
 }
 
 impl Code {
-    pub const ALL: [Code; 34] = [
+    pub const ALL: [Code; 43] = [
         Code::InvalidRequest,
         Code::LeaseRequired,
         Code::Unauthorized,
@@ -60,6 +69,10 @@ impl Code {
         Code::QueueNotFound,
         Code::JobNotFound,
         Code::ResultNotFound,
+        Code::CheckpointNotFound,
+        Code::SectionNotFound,
+        Code::UploadNotFound,
+        Code::ResultMissing,
         Code::KeyNotFound,
         Code::OperationNotFound,
         Code::MethodNotAllowed,
@@ -72,6 +85,10 @@ impl Code {
         Code::NoCancelRequested,
         Code::NotReplayable,
         Code::PayloadFixed,
+        Code::ResultExists,
+        Code::OutputFull,
+        Code::SectionsFull,
+        Code::UploadsFull,
         Code::NotPullable,
         Code::JobExpired,
         Code::VersionMismatch,
@@ -83,6 +100,7 @@ impl Code {
         Code::Draining,
         Code::Unavailable,
         Code::StoreUnavailable,
+        Code::BlobsUnavailable,
         Code::SecretsSealed,
         Code::DiskFull,
         Code::Internal,
@@ -99,6 +117,10 @@ impl Code {
             Code::QueueNotFound => ("queue_not_found", 404, "No such queue"),
             Code::JobNotFound => ("job_not_found", 404, "No such job"),
             Code::ResultNotFound => ("result_not_found", 404, "The job has no result"),
+            Code::CheckpointNotFound => ("checkpoint_not_found", 404, "The job has no checkpoint"),
+            Code::SectionNotFound => ("section_not_found", 404, "The job has no such section"),
+            Code::UploadNotFound => ("upload_not_found", 404, "There is no such upload"),
+            Code::ResultMissing => ("result_missing", 502, "The result is gone from the object store"),
             Code::KeyNotFound => ("key_not_found", 404, "No such key"),
             Code::OperationNotFound => ("operation_not_found", 404, "No such operation"),
             Code::MethodNotAllowed => ("method_not_allowed", 405, "Method not allowed"),
@@ -111,6 +133,10 @@ impl Code {
             Code::NoCancelRequested => ("no_cancel_requested", 409, "No cancel was requested"),
             Code::NotReplayable => ("not_replayable", 409, "The job cannot be replayed"),
             Code::PayloadFixed => ("payload_fixed", 409, "The payload cannot be changed"),
+            Code::ResultExists => ("result_exists", 409, "A result was uploaded already"),
+            Code::OutputFull => ("output_full", 409, "The job has as much output as it may"),
+            Code::SectionsFull => ("sections_full", 409, "The job has as many sections as it may"),
+            Code::UploadsFull => ("uploads_full", 409, "The job has as many uploads as it may"),
             Code::NotPullable => ("not_pullable", 409, "The queue is pushed, not pulled"),
             Code::JobExpired => ("job_expired", 410, "The result has expired"),
             Code::VersionMismatch => ("version_mismatch", 412, "Someone else changed it"),
@@ -122,6 +148,7 @@ impl Code {
             Code::Draining => ("draining", 503, "The server is shutting down"),
             Code::Unavailable => ("unavailable", 503, "The store does not answer"),
             Code::StoreUnavailable => ("store_unavailable", 503, "The database cannot be reached"),
+            Code::BlobsUnavailable => ("blobs_unavailable", 503, "The object store cannot be reached"),
             Code::SecretsSealed => ("secrets_sealed", 503, "Signing secrets cannot be opened"),
             Code::DiskFull => ("disk_full", 507, "The disk is full"),
             Code::Internal => ("internal", 500, "Something broke"),
@@ -147,7 +174,11 @@ pub struct Problem {
 impl Problem {
     pub fn new(code: Code, detail: impl Into<String>) -> Problem {
         let retry_after_seconds = match code {
-            Code::TooManyRequests | Code::Overloaded | Code::Unavailable | Code::StoreUnavailable => Some(1),
+            Code::TooManyRequests
+            | Code::Overloaded
+            | Code::Unavailable
+            | Code::StoreUnavailable
+            | Code::BlobsUnavailable => Some(1),
             Code::Draining | Code::DiskFull => Some(5),
             _ => None,
         };
@@ -299,6 +330,8 @@ impl From<Declined> for Problem {
             Refusal::NotReplayable { .. } => (Code::NotReplayable, "wait until it has failed, or cancel it first"),
             Refusal::PayloadFixed => (Code::PayloadFixed, "replay it without a payload"),
             Refusal::NotQueued { .. } => (Code::NotRunning, "it cannot be handed out"),
+            Refusal::ResultExists => (Code::ResultExists, "ack without a result to keep what was uploaded"),
+            Refusal::OutputFull => (Code::OutputFull, "put long texts into the result"),
             Refusal::NoCancelRequested => (Code::NoCancelRequested, "report ack, nack, defer or release instead"),
         };
         Problem::new(code, format!("{refusal}; {advice}"))

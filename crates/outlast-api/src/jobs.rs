@@ -106,7 +106,7 @@ pub(crate) async fn result(call: Call) -> Result<Response, Problem> {
         ));
     }
     match call.engine.store().result(&call.reach, id).await? {
-        Some(body) => Ok(wire::ok(StatusCode::OK, body.to_string())),
+        Some(inline) => Ok(wire::ok(StatusCode::OK, inline.body.to_string())),
         None => Err(Problem::new(Code::ResultNotFound, format!("the job is {} and has no result", found.job.status()))),
     }
 }

@@ -196,6 +196,11 @@ pub(crate) fn event_json(event: &Event) -> Value {
         }
         EventKind::Attempt(attempt) => attempt_json(attempt),
         EventKind::Result { length } => json!({"length": length}),
+        EventKind::Checkpoint { schema_version, section: None, length } => {
+            json!({"schemaVersion": schema_version, "length": length})
+        }
+        EventKind::Checkpoint { section: Some(section), length, .. } => json!({"section": section, "length": length}),
+        EventKind::Output { attempt, text } => json!({"attempt": attempt, "text": &**text}),
         EventKind::Callback => json!({}),
         EventKind::Note { text } => json!({"text": text}),
     };

@@ -14,7 +14,7 @@ use crate::{fields, outcome, wire};
 pub(crate) async fn heartbeat(call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
     let mut values = call.read(&fields::HEARTBEAT)?;
-    let command = Command::Heartbeat { lease: outcome::lease(&mut values, &call)?, extend: values.duration("extend") };
+    let command = Command::beat(outcome::lease(&mut values, &call)?, values.duration("extend"));
     call.engine.apply_one(Order { id, reach: call.reach.clone(), command }).await??;
     let found = call.engine.store().job(&call.reach, id).await.map_err(|error| Problem::from(error).after_commit())?;
     let found = found.ok_or_else(Problem::job_not_found)?;

@@ -16,8 +16,7 @@ pub fn alarm(job: &Job, queue: &Queue) -> Option<Timestamp> {
         State::Running(running) => earliest([
             Some(lease_deadline(job, queue, running)),
             running.revoke_at,
-            hard_deadline(job, queue, running),
-            job.run_deadline(queue),
+            stall_deadline(job, queue, running),
         ]),
         State::Succeeded { at, result } => Some(match result {
             Some(_) => at.plus(job.result_ttl(queue)),
@@ -47,14 +46,38 @@ pub(crate) fn waiting_deadline(job: &Job, queue: &Queue) -> Option<Timestamp> {
     }
 }
 
-/// When the lease is lost: it ran out, or a heartbeat is overdue.
+/// When the holder must have been heard again, or be done: the lease, and the limits of the work where they are nearer.
 pub fn lease_deadline(job: &Job, queue: &Queue, running: &Running) -> Timestamp {
-    match job.heartbeat_timeout(queue) {
+    let holding = holding_deadline(job, queue, running);
+    [hard_deadline(job, queue, running), job.run_deadline(queue)].into_iter().flatten().fold(holding, Timestamp::min)
+}
+
+/// When the lease is lost: it ran out, or a heartbeat is overdue.
+pub(crate) fn holding_deadline(job: &Job, queue: &Queue, running: &Running) -> Timestamp {
+    let deadline = match job.heartbeat_timeout(queue) {
         // The endpoint has not even answered: what bounds it is the webhook's own time.
         _ if running.phase == Phase::Delivering => running.expires_at,
         Some(timeout) => running.expires_at.min(running.heartbeat_at.unwrap_or(running.began_at).plus(timeout)),
         None => running.expires_at,
-    }
+    };
+    running.work.grace_until.map_or(deadline, |until| until.max(deadline))
+}
+
+/// The end of what the work may take, if there is one: of the attempt or of the run.
+pub fn work_deadline(job: &Job, queue: &Queue, running: &Running) -> Option<Timestamp> {
+    earliest([hard_deadline(job, queue, running), job.run_deadline(queue)])
+}
+
+/// Not every move is written down at once: what is stored may be behind by this share of the stall timeout.
+pub fn move_lag(queue: &Queue) -> Duration {
+    queue.settings.stall_timeout / 8
+}
+
+/// When work counts as stalled: it moved in this attempt and has not since. Without any report nobody knows. Rather late
+/// by what moves may be behind than early.
+pub(crate) fn stall_deadline(job: &Job, queue: &Queue, running: &Running) -> Option<Timestamp> {
+    let moved_at = job.headway.moved_at.filter(|at| *at >= running.began_at && !running.work.is_stalled)?;
+    Some(moved_at.plus(queue.settings.stall_timeout + move_lag(queue)))
 }
 
 pub(crate) fn hard_deadline(job: &Job, queue: &Queue, running: &Running) -> Option<Timestamp> {

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use crate::checkpoint::{Checkpoint, Section};
 use crate::command::OutcomeKind;
 use crate::event::Event;
 use crate::gate::Hold;
 use crate::job::Job;
+use crate::object::{Object, Role};
 use crate::pace::Pace;
 use crate::state::Status;
+use crate::time::Timestamp;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
@@ -30,7 +33,7 @@ pub struct Update {
 pub enum Effect {
     /// Keep this inline result with the job.
     KeepResult(Arc<str>),
-    /// Delete the job's result.
+    /// Delete the job's inline result.
     DropResult,
     /// Set or lift the queue's hold.
     SetHold(Option<Hold>),
@@ -38,8 +41,28 @@ pub enum Effect {
     SetPace(Pace),
     /// Tell the job's callback URL how it ended.
     Callback,
-    /// Forget what earlier runs saved.
+    /// In the place of any earlier one.
+    KeepCheckpoint(Arc<Checkpoint>),
+    /// In the place of an earlier one of that name.
+    KeepSection(Arc<Section>),
+    /// Forget the checkpoint and all sections.
     DropCheckpoints,
+    /// An object is about to be written.
+    Expect(Arc<Object>),
+    /// An expected object is complete and belongs to the job.
+    Keep(Arc<Object>),
+    /// Objects of the job that nobody wants: they are deleted at that time.
+    Doom(Doom),
+}
+
+/// Which objects of a job are to go.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Doom {
+    /// Of this role; of any, if none is named.
+    pub role: Option<Role>,
+    /// Those that were expected, or those that were kept.
+    pub kept: bool,
+    pub at: Timestamp,
 }
 
 /// The caller can act on it; nothing was changed.
@@ -61,4 +84,11 @@ pub enum Refusal {
     NotQueued { status: Status },
     #[error("no cancel was requested")]
     NoCancelRequested,
+    #[error("a result was uploaded already")]
+    ResultExists,
+    #[error("the job's output has {OUTPUT_BYTES_MAX} bytes, which is the most there can be")]
+    OutputFull,
 }
+
+/// The most output a job keeps over its whole life.
+pub const OUTPUT_BYTES_MAX: u64 = 8 << 20;

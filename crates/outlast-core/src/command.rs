@@ -3,10 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::checkpoint::{Checkpoint, Section};
 use crate::gate::Cause;
 use crate::ids::Lease;
+use crate::object::Object;
+use crate::outage::Outage;
+use crate::progress::Progress;
 use crate::queue::Scope;
-use crate::state::{CancelReason, Ending, Phase, ResultMeta};
+use crate::state::{CancelReason, Directives, Ending, Phase};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
@@ -26,15 +30,47 @@ pub enum Command {
         outcome: Outcome,
         evidence: Evidence,
     },
-    /// Still at work: extends the lease.
+    /// Still at work: extends the lease, and keeps what came with it.
     Heartbeat {
         lease: Option<Lease>,
         extend: Option<Duration>,
+        progress: Option<Arc<Progress>>,
+        checkpoint: Option<Arc<Checkpoint>>,
+    },
+    /// Work has moved; the lease stays as it is.
+    Progress {
+        lease: Option<Lease>,
+        progress: Arc<Progress>,
+    },
+    /// Where to go on from, should this attempt not get to the end. Kept together with its progress.
+    Checkpoint {
+        lease: Option<Lease>,
+        checkpoint: Arc<Checkpoint>,
+        progress: Option<Arc<Progress>>,
+    },
+    /// One finished part of the work.
+    Section {
+        lease: Option<Lease>,
+        section: Arc<Section>,
+    },
+    /// Text for those who watch.
+    Output {
+        lease: Option<Lease>,
+        text: Arc<str>,
+    },
+    /// An object is about to be written.
+    Upload {
+        lease: Option<Lease>,
+        object: Arc<Object>,
     },
     /// A result was uploaded and checked; it counts even if the lease is lost afterwards.
     Finalize {
         lease: Option<Lease>,
-        result: ResultMeta,
+        object: Arc<Object>,
+    },
+    /// The worker is to be told something at its next heartbeat.
+    Direct {
+        directives: Directives,
     },
     Cancel {
         reason: CancelReason,
@@ -44,10 +80,37 @@ pub enum Command {
         fresh: bool,
         payload: Option<Arc<str>>,
     },
-    /// Its alarm rang, or someone thinks so: do whatever is due.
-    Wake,
+    /// Its alarm rang, or someone thinks so: do whatever is due. Workers could not be heard during an outage.
+    Wake {
+        outage: Option<Outage>,
+    },
     /// The server that was delivering it died; how it went is unknown.
     Abandon,
+}
+
+impl Command {
+    /// An alarm rang and there was no outage.
+    pub const WAKE: Command = Command::Wake { outage: None };
+
+    pub fn is_wake(&self) -> bool {
+        matches!(self, Command::Wake { .. })
+    }
+
+    /// Brings something to be kept, so it may wait until there is room; an outcome may not.
+    pub fn grows(&self) -> bool {
+        match self {
+            Command::Checkpoint { .. } | Command::Section { .. } | Command::Output { .. } | Command::Upload { .. } => {
+                true
+            }
+            Command::Heartbeat { checkpoint, .. } => checkpoint.is_some(),
+            _ => false,
+        }
+    }
+
+    /// Only "still here".
+    pub fn beat(lease: Option<Lease>, extend: Option<Duration>) -> Command {
+        Command::Heartbeat { lease, extend, progress: None, checkpoint: None }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]

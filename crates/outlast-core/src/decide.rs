@@ -4,20 +4,22 @@
 mod draft;
 mod ending;
 mod wake;
+mod work;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::alarm::waiting_deadline;
-use crate::change::{Change, Effect, Refusal};
+use crate::change::{Change, Doom, Effect, Refusal};
 use crate::command::{Command, Outcome};
 use crate::entropy::{self, Entropy};
 use crate::event::Reason;
 use crate::gate::{Cause, Hold};
 use crate::ids::Lease;
 use crate::job::{Job, Spec};
+use crate::object::Role;
 use crate::queue::{Fencing, Mode, Queue};
-use crate::state::{CancelReason, Ending, Phase, ResultMeta, Running, State};
+use crate::state::{CancelReason, Ending, Phase, Running, State, Work};
 use crate::time::Timestamp;
 
 use draft::Draft;
@@ -39,11 +41,19 @@ pub fn decide(
         Command::Claim { phase, visibility, worker } => claim(draft, phase, visibility, worker, entropy),
         Command::Receipt { lease } => receipt(draft, lease),
         Command::Report { lease, outcome, evidence } => ending::report(draft, lease, outcome, evidence, entropy),
-        Command::Heartbeat { lease, extend } => heartbeat(draft, lease, extend),
-        Command::Finalize { lease, result } => finalize(draft, lease, result),
+        Command::Heartbeat { lease, extend, progress, checkpoint } => {
+            work::heartbeat(draft, lease, extend, (progress, checkpoint))
+        }
+        Command::Progress { lease, progress } => work::progress(draft, lease, &progress),
+        Command::Checkpoint { lease, checkpoint, progress } => work::checkpoint(draft, lease, checkpoint, progress),
+        Command::Section { lease, section } => work::section(draft, lease, section),
+        Command::Output { lease, text } => work::output(draft, lease, text),
+        Command::Upload { lease, object } => work::upload(draft, lease, object),
+        Command::Finalize { lease, object } => work::finalize(draft, lease, object),
+        Command::Direct { directives } => work::direct(draft, directives),
         Command::Cancel { reason } => Ok(cancel(draft, reason)),
         Command::Replay { fresh, payload } => replay(draft, fresh, payload),
-        Command::Wake => Ok(wake::wake(draft, entropy)),
+        Command::Wake { outage } => Ok(wake::wake(draft, outage, entropy)),
         Command::Abandon => Ok(ending::abandon(draft, entropy)),
     }
 }
@@ -79,6 +89,7 @@ fn claim(
         revoke_at: None,
         worker,
         upload: None,
+        work: Work::default(),
     };
     if let Some(hold) = draft.queue.hold {
         draft.effect(Effect::SetHold(Some(Hold { probe: Some(draft.job.id), ..hold })));
@@ -117,22 +128,6 @@ fn receipt(mut draft: Draft<'_>, lease: Lease) -> Result<Change, Refusal> {
     Ok(draft.change())
 }
 
-fn heartbeat(mut draft: Draft<'_>, lease: Option<Lease>, extend: Option<Duration>) -> Result<Change, Refusal> {
-    let mut running = holder(&draft, lease)?;
-    running.heartbeat_at = Some(draft.now);
-    // Never shortens a lease: a worker that heartbeats early must not lose time it already has.
-    running.expires_at = running.expires_at.max(draft.now.plus(extend.unwrap_or(running.extension)));
-    draft.job.state = State::Running(running);
-    Ok(draft.change())
-}
-
-fn finalize(mut draft: Draft<'_>, lease: Option<Lease>, result: ResultMeta) -> Result<Change, Refusal> {
-    let mut running = holder(&draft, lease)?;
-    running.upload = Some(result);
-    draft.job.state = State::Running(running);
-    Ok(draft.change())
-}
-
 fn cancel(mut draft: Draft<'_>, reason: CancelReason) -> Change {
     match draft.job.state.clone() {
         State::Pending { .. } | State::Queued { .. } => {
@@ -163,9 +158,14 @@ fn replay(mut draft: Draft<'_>, fresh: bool, payload: Option<Arc<str>>) -> Resul
         draft.job.spec = Arc::new(Spec { payload, ..Spec::clone(&draft.job.spec) });
     }
     if fresh {
-        draft.effect(Effect::DropCheckpoints);
+        draft.drop_checkpoints();
+    }
+    // What a cancelled run had uploaded is not the result of this one.
+    if std::mem::take(&mut draft.job.headway.has_upload) {
+        draft.effect(Effect::Doom(Doom { role: Some(Role::Result), kept: true, at: draft.now }));
     }
     let job = &mut draft.job;
+    job.headway.moved_at = None;
     job.run += 1;
     job.attempt = 1;
     job.deferrals = 0;

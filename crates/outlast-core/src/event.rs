@@ -1,5 +1,6 @@
 //! The durable log of a job: one gapless sequence that every status channel reads by cursor.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::state::{Ending, Phase, Status};
@@ -21,6 +22,10 @@ pub enum EventKind {
     Attempt(Attempt),
     /// A result was kept.
     Result { length: u64 },
+    /// A checkpoint was kept, or one section.
+    Checkpoint { schema_version: u32, section: Option<Box<str>>, length: u64 },
+    /// Text for those who watch.
+    Output { attempt: u32, text: Arc<str> },
     /// The end of the run is being told to the callback URL.
     Callback,
     /// A remark for the reader of the history.
@@ -33,6 +38,8 @@ impl EventKind {
             EventKind::State { .. } => "state",
             EventKind::Attempt(_) => "attempt",
             EventKind::Result { .. } => "result",
+            EventKind::Checkpoint { .. } => "checkpoint",
+            EventKind::Output { .. } => "output",
             EventKind::Callback => "callback",
             EventKind::Note { .. } => "note",
         }
@@ -82,10 +89,11 @@ pub enum Reason {
     CancelledByPipeline,
     Replayed,
     ResultExpired,
+    Stalled,
 }
 
 impl Reason {
-    pub const ALL: [Reason; 25] = [
+    pub const ALL: [Reason; 26] = [
         Reason::Published,
         Reason::Delayed,
         Reason::Due,
@@ -111,6 +119,7 @@ impl Reason {
         Reason::CancelledByPipeline,
         Reason::Replayed,
         Reason::ResultExpired,
+        Reason::Stalled,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -140,6 +149,7 @@ impl Reason {
             Reason::CancelledByPipeline => "cancelled_by_pipeline",
             Reason::Replayed => "replayed",
             Reason::ResultExpired => "result_expired",
+            Reason::Stalled => "stalled",
         }
     }
 }

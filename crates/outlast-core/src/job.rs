@@ -76,6 +76,21 @@ pub struct Job {
     pub last_error: Option<Box<str>>,
     /// How many events the log holds; the next event has this number plus one.
     pub events: u64,
+    pub headway: Headway,
+}
+
+/// What the attempts so far have left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Headway {
+    /// When work last moved in this run.
+    pub moved_at: Option<Timestamp>,
+    /// There is a checkpoint to go on from.
+    pub has_checkpoint: bool,
+    pub has_sections: bool,
+    /// A result was uploaded in a hand-out that did not end in success.
+    pub has_upload: bool,
+    /// Output over the whole life.
+    pub output_bytes: u64,
 }
 
 impl Job {
@@ -104,6 +119,7 @@ impl Job {
             last: None,
             last_error: None,
             events: 0,
+            headway: Headway::default(),
         }
     }
 
@@ -151,10 +167,11 @@ impl Job {
         self.spec.overrides.result_ttl.unwrap_or(queue.settings.result_ttl)
     }
 
-    /// When the whole run is out of time, once it has started.
+    /// When the whole run is out of time, once it has started. It may be allowed to go on as long as work moves.
     pub fn run_deadline(&self, queue: &Queue) -> Option<Timestamp> {
         let timeout = self.job_timeout(queue)?;
-        self.started_at.map(|started_at| started_at.plus(timeout))
+        let moved_at = self.headway.moved_at.filter(|_| queue.settings.extend_while_progressing);
+        self.started_at.map(|started_at| moved_at.map_or(started_at, |at| at.max(started_at)).plus(timeout))
     }
 
     /// When the job reached a terminal state.

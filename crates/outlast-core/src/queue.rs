@@ -147,6 +147,8 @@ pub struct QueueSettings {
     #[serde(with = "optional_seconds")]
     pub job_timeout: Option<Duration>,
     pub extend_while_progressing: bool,
+    /// Checkpoints and sections outlive the success of their job, until it is purged.
+    pub keep_checkpoints: bool,
     #[serde(with = "seconds")]
     pub drain_timeout: Duration,
     pub max_deferrals: u32,
@@ -194,6 +196,7 @@ impl Default for QueueSettings {
             hard_time_limit: None,
             job_timeout: None,
             extend_while_progressing: false,
+            keep_checkpoints: false,
             drain_timeout: Duration::from_secs(30),
             max_deferrals: 1000,
             max_age: DAY,

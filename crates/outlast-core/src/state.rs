@@ -2,9 +2,11 @@
 //! outside `Succeeded`.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::Lease;
+use crate::progress::Progress;
 use crate::time::Timestamp;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -56,6 +58,31 @@ pub struct Running {
     pub worker: Option<Box<str>>,
     /// A finalised result: if the lease is lost now, the job has succeeded all the same.
     pub upload: Option<ResultMeta>,
+    pub work: Work,
+}
+
+/// What is known about the work while it goes on.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Work {
+    /// As of the last report that was written down; a fresher one may be known elsewhere.
+    pub progress: Option<Arc<Progress>>,
+    /// Heartbeats came, but work did not move for too long.
+    pub is_stalled: bool,
+    pub directives: Directives,
+    /// The lease lasts at least until then, since its holder could not be heard for a while.
+    pub grace_until: Option<Timestamp>,
+    /// Objects were announced in this hand-out.
+    pub has_uploads: bool,
+}
+
+/// What an operator asks of the worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Directives {
+    /// Save now, whenever the next checkpoint would be due.
+    pub checkpoint_now: bool,
+    /// Save and release, so that another worker goes on.
+    pub hand_over: bool,
+    pub slow_down: bool,
 }
 
 /// What is known of a result; the bytes are kept beside the job.
@@ -234,6 +261,8 @@ pub enum Ending {
     Revoked,
     /// The server died while delivering; nobody knows how it went.
     Unknown,
+    /// Heartbeats came, but work did not move.
+    Stalled,
 }
 
 impl Ending {
@@ -250,6 +279,7 @@ impl Ending {
             Ending::JobTimeout => "job_timeout",
             Ending::Revoked => "revoked",
             Ending::Unknown => "unknown",
+            Ending::Stalled => "stalled",
         }
     }
 }

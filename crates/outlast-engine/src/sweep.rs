@@ -104,7 +104,7 @@ impl Engine {
                 return Ok(due.next.map_or(SLEEP_MAX, |next| next.since(self.now()).min(SLEEP_MAX)));
             }
             let count = due.jobs.len();
-            let orders = due.jobs.into_iter().map(|id| Order { id, reach: Reach::Everything, command: Command::Wake });
+            let orders = due.jobs.into_iter().map(|id| Order { id, reach: Reach::Everything, command: Command::WAKE });
             let answers = self.apply(orders.collect()).await?;
             self.shared.meters.woken.add(count);
             let moved = answers.iter().flatten().any(|applied| applied.changed);

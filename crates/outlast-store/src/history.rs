@@ -14,6 +14,8 @@ const KIND_ATTEMPT: u8 = 2;
 const KIND_RESULT: u8 = 3;
 const KIND_NOTE: u8 = 4;
 const KIND_CALLBACK: u8 = 5;
+const KIND_CHECKPOINT: u8 = 6;
+const KIND_OUTPUT: u8 = 7;
 
 /// Appends one event.
 pub fn append(bytes: &mut Vec<u8>, created_at: Timestamp, event: &Event) {
@@ -41,6 +43,19 @@ pub fn append(bytes: &mut Vec<u8>, created_at: Timestamp, event: &Event) {
             bytes.push(KIND_RESULT);
             put_number(bytes, offset);
             put_number(bytes, *length);
+        }
+        EventKind::Checkpoint { schema_version, section, length } => {
+            bytes.push(KIND_CHECKPOINT);
+            put_number(bytes, offset);
+            put_number(bytes, u64::from(*schema_version));
+            put_text(bytes, section.as_deref());
+            put_number(bytes, *length);
+        }
+        EventKind::Output { attempt, text } => {
+            bytes.push(KIND_OUTPUT);
+            put_number(bytes, offset);
+            put_number(bytes, u64::from(*attempt));
+            put_text(bytes, Some(text));
         }
         EventKind::Callback => {
             bytes.push(KIND_CALLBACK);
@@ -93,7 +108,7 @@ pub fn read(bytes: &[u8], created_at: Timestamp, first: u64) -> Result<Vec<Event
 /// The order is the stored form: append only.
 pub(crate) const PHASES: [Phase; 3] = [Phase::Delivering, Phase::AwaitingAck, Phase::Leased];
 /// The order is the stored form: append only.
-pub(crate) const ENDINGS: [Ending; 11] = [
+pub(crate) const ENDINGS: [Ending; 12] = [
     Ending::Acked,
     Ending::Nacked,
     Ending::Deferred,
@@ -105,6 +120,7 @@ pub(crate) const ENDINGS: [Ending; 11] = [
     Ending::JobTimeout,
     Ending::Revoked,
     Ending::Unknown,
+    Ending::Stalled,
 ];
 
 /// The place of a value in its table; every value stands in its table, which the round-trip test shows.
@@ -157,6 +173,14 @@ impl Reader<'_> {
                 excerpt: self.text()?,
             }),
             KIND_RESULT => EventKind::Result { length: self.number()? },
+            KIND_CHECKPOINT => EventKind::Checkpoint {
+                schema_version: u32::try_from(self.number()?).ok()?,
+                section: self.text()?,
+                length: self.number()?,
+            },
+            KIND_OUTPUT => {
+                EventKind::Output { attempt: u32::try_from(self.number()?).ok()?, text: self.text()??.into() }
+            }
             KIND_CALLBACK => EventKind::Callback,
             KIND_NOTE => EventKind::Note { text: self.text()?? },
             _ => return None,
@@ -202,8 +226,14 @@ mod tests {
     use super::*;
 
     fn all() -> Vec<EventKind> {
-        let mut kinds =
-            vec![EventKind::Result { length: 300_000 }, EventKind::Callback, EventKind::Note { text: "ä".into() }];
+        let mut kinds = vec![
+            EventKind::Result { length: 300_000 },
+            EventKind::Checkpoint { schema_version: 300, section: None, length: 1 },
+            EventKind::Checkpoint { schema_version: 0, section: Some("s-1".into()), length: 0 },
+            EventKind::Output { attempt: 2, text: "Once\0 upon".into() },
+            EventKind::Callback,
+            EventKind::Note { text: "ä".into() },
+        ];
         for reason in Reason::ALL {
             kinds.push(EventKind::State { from: None, to: Status::Queued, reason });
         }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use outlast_core::checkpoint::Section;
 use outlast_core::state::Phase;
-use outlast_core::{Command, Event, Job, JobId, NamespaceId, Queue, Refusal, Spec, Status, Timestamp};
+use outlast_core::{Command, Event, Job, JobId, NamespaceId, ObjectKey, Queue, Refusal, Spec, Status, Timestamp};
 
 use crate::error::Error;
+use crate::kept::{Doomed, Inline, Kept, Stored};
 use crate::keys::{KeyId, KeyRecord, NewKey};
 use crate::operations::{NewOperation, Operation, OperationId};
 use crate::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
@@ -219,7 +221,26 @@ pub trait JobStore: Send + Sync {
     /// Up to `limit` events after `after`, oldest first. `None` when there is no such job.
     async fn events(&self, reach: &Reach, id: JobId, after: u64, limit: usize) -> Result<Option<Vec<Event>>, Error>;
     /// The inline result of a succeeded job.
-    async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Arc<str>>, Error>;
+    async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Inline>, Error>;
+    /// What attempts have saved. `None` when there is no such job.
+    async fn kept(&self, reach: &Reach, id: JobId) -> Result<Option<Kept>, Error>;
+    /// Up to `limit` sections in order of name, after `after`. `None` when there is no such job.
+    async fn sections(
+        &self,
+        reach: &Reach,
+        id: JobId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Option<Vec<Section>>, Error>;
+    async fn section(&self, reach: &Reach, id: JobId, name: &str) -> Result<Option<Section>, Error>;
+    /// The objects of a job, expected and kept. `None` when there is no such job.
+    async fn objects(&self, reach: &Reach, id: JobId) -> Result<Option<Vec<Stored>>, Error>;
+    /// The job's result was asked for once more.
+    async fn count_download(&self, id: JobId) -> Result<(), Error>;
+    /// Up to `limit` objects whose time has come, of all jobs.
+    async fn doomed(&self, limit: usize) -> Result<Doomed, Error>;
+    /// These doomed objects have been deleted.
+    async fn forget_objects(&self, keys: &[ObjectKey]) -> Result<(), Error>;
 
     /// Creates or replaces a queue's settings, if `expect` holds.
     async fn save_queue(

@@ -11,6 +11,8 @@ pub mod error;
 pub mod step;
 pub mod callback;
 pub mod history;
+pub mod kept;
+mod progress;
 pub mod live;
 mod ids;
 mod rows;

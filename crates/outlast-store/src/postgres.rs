@@ -16,6 +16,7 @@ mod rows;
 mod registry;
 mod quota;
 mod marks;
+mod kept;
 mod write;
 mod batch;
 mod lane;

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use outlast_core::job::Ended;
 use outlast_core::state::{CancelReason, FailReason, PendingReason, Phase, ResultMeta};
-use outlast_core::{Job, Lease, Overrides, QueueId, Running, Spec, State, Status, Timestamp};
+use outlast_core::{Headway, Job, Lease, Overrides, QueueId, Running, Spec, State, Status, Timestamp, Work};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::history::{ENDINGS, PHASES, code};
 use crate::ids::Ids;
+use crate::progress::read_work;
 
 /// The order is the stored form: append only. The same holds for the other tables here.
 const PENDING: [PendingReason; 4] =
@@ -116,6 +117,7 @@ pub(crate) struct HotRow {
     pub(crate) result: Option<i64>,
     pub(crate) last_error: Option<Box<str>>,
     pub(crate) worker: Option<Box<str>>,
+    pub(crate) work: Option<Vec<u8>>,
 }
 
 impl HotRow {
@@ -123,7 +125,14 @@ impl HotRow {
     pub(crate) fn job(mut self, ids: Ids, spec: Arc<Spec>) -> Result<Job, Error> {
         let seq = self.seq;
         let created_at = Timestamp::from_millis(self.created_at);
-        let state = self.state(created_at).map_err(|column| corrupt(seq, column))?;
+        let (headway, work) = match self.work.as_deref() {
+            None => (Headway::default(), Work::default()),
+            Some(bytes) => read_work(bytes).ok_or_else(|| corrupt(seq, "work"))?,
+        };
+        let mut state = self.state(created_at).map_err(|column| corrupt(seq, column))?;
+        if let State::Running(running) = &mut state {
+            running.work = work;
+        }
         let or_created = |at: Option<i64>| at.map_or(created_at, Timestamp::from_millis);
         Ok(Job {
             id: ids.id(seq, created_at),
@@ -142,6 +151,7 @@ impl HotRow {
             started_at: self.started_at.map(Timestamp::from_millis),
             last_error: self.last_error,
             events: self.events,
+            headway,
         })
     }
 
@@ -179,6 +189,7 @@ impl HotRow {
             revoke_at: self.revoke_at.map(Timestamp::from_millis),
             worker: self.worker.take(),
             upload: (self.detail >= UPLOAD).then_some(ResultMeta { length, inline: false }),
+            work: Work::default(),
         })
     }
 

@@ -14,6 +14,7 @@ mod writer;
 mod write;
 mod publish;
 mod claim;
+mod kept;
 mod apply;
 mod queues;
 mod keys;

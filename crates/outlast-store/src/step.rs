@@ -43,7 +43,7 @@ pub fn step(
     now: Timestamp,
     entropy: &mut dyn Entropy,
 ) -> Result<Step, Refusal> {
-    let wakes = command == Command::Wake;
+    let wakes = command.is_wake();
     let update = match decide(job, queue, command, now, entropy)? {
         Change::None if wakes => return Ok(Step::Rearm { wake_at: alarm(job, queue) }),
         Change::None => return Ok(Step::Nothing),

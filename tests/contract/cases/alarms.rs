@@ -39,7 +39,7 @@ pub async fn alarms_ring_in_order_and_not_before_their_time(fixture: &mut Fixtur
 pub async fn naming_due_jobs_changes_nothing_and_waking_early_neither(fixture: &mut Fixture) {
     let job = fixture.publish(Spec { not_before: Some(fixture.now().plus(SECOND)), ..payload("1") }).await;
 
-    let early = fixture.apply(job.id, Command::Wake).await.unwrap();
+    let early = fixture.apply(job.id, Command::WAKE).await.unwrap();
     fixture.pass(SECOND);
     fixture.store.due(9).await.unwrap();
 
@@ -52,7 +52,7 @@ pub async fn a_lease_that_runs_out_charges_the_attempt_and_frees_the_job(fixture
     fixture.pass(30 * SECOND);
     fixture.reopen().await;
     let rung = fixture.store.due(9).await.unwrap().jobs;
-    let woken = fixture.apply(rung[0], Command::Wake).await.unwrap();
+    let woken = fixture.apply(rung[0], Command::WAKE).await.unwrap();
 
     let stored = fixture.job(job.id).await;
     assert_eq!((woken.status, woken.frees, stored.attempt), (Status::Queued, true, 2));
@@ -122,7 +122,7 @@ pub async fn an_alarm_that_a_changed_setting_has_moved_is_set_again(fixture: &mu
 
     let rung = fixture.store.due(9).await.unwrap().jobs;
     assert_eq!(rung, [job.id]);
-    let woken = fixture.apply(job.id, Command::Wake).await.unwrap();
+    let woken = fixture.apply(job.id, Command::WAKE).await.unwrap();
 
     assert!(!woken.changed);
     assert_eq!(woken.wake_at, Some(fixture.now().plus(50 * SECOND)));

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use outlast_core::queue::{CALLBACKS, Mode};
-use outlast_core::state::{CancelReason, Phase, ResultMeta};
+use outlast_core::state::{CancelReason, Phase};
 use outlast_core::{Command, EventKind, Job, JobId, NamespaceId, Outcome, Overrides, QueueSettings, Spec, Status};
 use outlast_store::callback::JOB_TAG;
 use outlast_store::jobs::{Claim, ListJobs, Order, Published, Reach};
 use outlast_store::operations::OperationKind;
+use outlast_tests::objects;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -111,8 +112,8 @@ pub async fn a_callback_says_how_its_job_ended(fixture: &mut Fixture) {
     let acked = fixture.running(parent).await;
     fixture.report(&acked, Outcome::Ack { result: Some(r#"{"b": 1,  "a":[2]}"#.into()) }).await.unwrap();
     let uploaded = fixture.running(asking()).await;
-    let result = ResultMeta { length: 10, inline: false };
-    fixture.apply(uploaded.id, Command::Finalize { lease: Some(lease(&uploaded)), result }).await.unwrap();
+    let object = objects::result(1, 10);
+    fixture.apply(uploaded.id, Command::Finalize { lease: Some(lease(&uploaded)), object }).await.unwrap();
     fixture.pass(60 * SECOND);
     fixture.sweep().await;
     let failed = fixture.running(asking()).await;

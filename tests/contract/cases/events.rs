@@ -94,7 +94,10 @@ pub async fn a_result_is_kept_byte_for_byte(fixture: &mut Fixture) {
     fixture.report(&job, Outcome::Ack { result: Some(body.as_str().into()) }).await.unwrap();
     fixture.reopen().await;
 
-    assert_eq!(fixture.store.result(&reach, job.id).await.unwrap().as_deref(), Some(body.as_str()));
+    assert_eq!(
+        fixture.store.result(&reach, job.id).await.unwrap().map(|inline| inline.body),
+        Some(body.as_str().into())
+    );
     let unknown = JobId::new(fixture.now(), 3);
     assert_eq!(fixture.store.result(&reach, unknown).await.unwrap(), None);
     assert_eq!(fixture.store.events(&reach, unknown, 0, 9).await.unwrap(), None);

@@ -38,6 +38,7 @@ fn unusual() -> QueueSettings {
         hard_time_limit: Some(millis(5678)),
         job_timeout: Some(millis(6789)),
         extend_while_progressing: true,
+        keep_checkpoints: true,
         drain_timeout: millis(7),
         max_deferrals: 0,
         max_age: millis(8888),

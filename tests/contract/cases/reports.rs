@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use outlast_core::gate::Cause;
 use outlast_core::queue::{Fencing, Mode, Scope};
-use outlast_core::state::{CancelReason, Ending, Phase, ResultMeta};
+use outlast_core::state::{CancelReason, Ending, Phase};
 use outlast_core::{Command, JobId, Lease, Outcome, OutcomeKind, QueueSettings, Refusal, Status};
 use outlast_store::jobs::{Claim, Declined, Order, Reach};
+use outlast_tests::objects;
 
 use crate::fixture::{Fixture, QUEUE, SECOND, ack, lease, nack, payload, report};
 
@@ -49,8 +50,8 @@ pub async fn a_lease_that_is_not_the_present_one_changes_nothing(fixture: &mut F
         for command in [
             report(Some(lease), ack()),
             report(Some(lease), nack()),
-            Command::Heartbeat { lease: Some(lease), extend: None },
-            Command::Finalize { lease: Some(lease), result: ResultMeta { length: 1, inline: false } },
+            Command::beat(Some(lease), None),
+            Command::Finalize { lease: Some(lease), object: objects::result(1, 1) },
             Command::Receipt { lease },
         ] {
             assert_eq!(fixture.apply(new.id, command).await, Err(Declined::Refused(Refusal::LeaseLost)));
@@ -91,7 +92,7 @@ pub async fn a_job_out_of_reach_does_not_exist(fixture: &mut Fixture) {
     ];
 
     for reach in foreign {
-        for command in [report(Some(lease(&job)), ack()), user_cancel(), Command::Wake] {
+        for command in [report(Some(lease(&job)), ack()), user_cancel(), Command::WAKE] {
             assert_eq!(fixture.apply_as(reach.clone(), job.id, command).await, Err(Declined::NotFound));
         }
         assert!(fixture.store.job(&reach, job.id).await.unwrap().is_none());
@@ -172,7 +173,7 @@ pub async fn a_delivery_that_is_received_waits_for_its_ack(fixture: &mut Fixture
 pub async fn a_heartbeat_moves_the_alarm(fixture: &mut Fixture) {
     let job = fixture.running(payload("1")).await;
     fixture.pass(20 * SECOND);
-    let beat = Command::Heartbeat { lease: Some(lease(&job)), extend: Some(Duration::from_millis(90_500)) };
+    let beat = Command::beat(Some(lease(&job)), Some(Duration::from_millis(90_500)));
 
     let applied = fixture.apply(job.id, beat).await.unwrap();
 
@@ -183,8 +184,8 @@ pub async fn a_heartbeat_moves_the_alarm(fixture: &mut Fixture) {
 
 pub async fn an_uploaded_result_survives_the_loss_of_its_lease(fixture: &mut Fixture) {
     let job = fixture.running(payload("1")).await;
-    let result = ResultMeta { length: 1 << 40, inline: false };
-    fixture.apply(job.id, Command::Finalize { lease: Some(lease(&job)), result }).await.unwrap();
+    let object = objects::result(1, 1 << 40);
+    fixture.apply(job.id, Command::Finalize { lease: Some(lease(&job)), object }).await.unwrap();
     fixture.reopen().await;
     fixture.pass(30 * SECOND);
     fixture.sweep().await;
@@ -230,8 +231,8 @@ pub async fn deliveries_under_way_are_named_to_the_next_process_unless_others_ma
     let delivering = fixture.claim_with(Claim { phase: Phase::Delivering, ..fixture.want(4) }).await.jobs;
     fixture.claim(1).await;
     let [bare, uploaded, received, acked] = &delivering[..] else { panic!("{delivering:?}") };
-    let result = ResultMeta { length: 10, inline: false };
-    fixture.apply(uploaded.id, Command::Finalize { lease: Some(lease(uploaded)), result }).await.unwrap();
+    let object = objects::result(1, 10);
+    fixture.apply(uploaded.id, Command::Finalize { lease: Some(lease(uploaded)), object }).await.unwrap();
     fixture.apply(received.id, Command::Receipt { lease: lease(received) }).await.unwrap();
     fixture.report(acked, ack()).await.unwrap();
     assert_eq!(fixture.store.interrupted().await.unwrap(), [], "it is this process that delivers");

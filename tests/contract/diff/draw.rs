@@ -1,16 +1,22 @@
 //! Drawing the next call by lot. The lots are weighed so that jobs go through whole lives: published, handed out, ended,
 //! retried, purged, while settings change and queues come and go.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use outlast_core::checkpoint::{Checkpoint, Data, Section};
 use outlast_core::gate::Cause;
 use outlast_core::queue::{AckTimeoutAction, CALLBACKS, Dedupe, DedupeBy, Fencing, Mode, RateLimit, Scope};
 use outlast_core::retry::{Backoff, Seconds};
-use outlast_core::state::{CancelReason, Phase, ResultMeta};
-use outlast_core::{Command, Evidence, Lease, Outcome, Overrides, QueueSettings, Spec, Status, Timestamp};
+use outlast_core::state::{CancelReason, Phase};
+use outlast_core::{
+    Command, Directives, Evidence, Lease, Object, Outcome, Overrides, Progress, QueueSettings, Report, Role, Spec,
+    Status, Timestamp,
+};
 use outlast_store::operations::{Filter, OperationKind};
 use outlast_store::queues::{Expect, QueueDraft};
 use outlast_tests::chance::Chance;
+use outlast_tests::objects;
 
 use super::plan::{Bulk, Call, Listing, Place, Range, Whom};
 
@@ -117,19 +123,65 @@ impl Draw {
 
     fn order(&mut self) -> (Whom, Range, Command) {
         let (whom, lease) = self.whom();
-        let command = match self.chance.below(40) {
+        let command = match self.chance.below(52) {
             0..=21 => Command::Report { lease, outcome: self.outcome(), evidence: self.evidence() },
             22..=23 => Command::Receipt { lease: lease.unwrap_or(Lease::from_u128(5)) },
-            24..=26 => Command::Heartbeat { lease, extend: self.maybe(50, |draw| draw.seconds(9)) },
-            27 => Command::Finalize { lease, result: ResultMeta { length: self.chance.below(1 << 50), inline: false } },
+            24..=26 => Command::beat(lease, self.maybe(50, |draw| draw.seconds(9))),
+            27 => Command::Finalize {
+                lease,
+                object: objects::result(self.chance.below(1 << 40), self.chance.below(1 << 50)),
+            },
             28..=30 => {
                 Command::Cancel { reason: [CancelReason::User, CancelReason::Pipeline][self.chance.below(2) as usize] }
             }
             31..=34 => Command::Replay { fresh: self.chance.percent(50), payload: self.maybe(30, |_| "[9]".into()) },
             35..=36 => Command::Abandon,
-            _ => Command::Wake,
+            37..=39 => Command::WAKE,
+            _ => self.work(lease),
         };
         (whom, self.range(), command)
+    }
+
+    /// What a worker says while it is at work.
+    fn work(&mut self, lease: Option<Lease>) -> Command {
+        let number = self.chance.below(4);
+        match self.chance.below(12) {
+            0..=1 => Command::Progress { lease, progress: self.progress() },
+            2 => Command::Heartbeat {
+                lease,
+                extend: None,
+                progress: Some(self.progress()),
+                checkpoint: self.maybe(50, |draw| draw.checkpoint()),
+            },
+            3..=4 => Command::Checkpoint { lease, checkpoint: self.checkpoint(), progress: None },
+            5..=7 => {
+                let (name, body) = (format!("s{number}").into(), format!("[{}]", self.chance.below(9)).into());
+                Command::Section { lease, section: Arc::new(Section { name, body, at: Timestamp::EPOCH }) }
+            }
+            8 => Command::Output { lease, text: "Once upon\u{0} a time".repeat(number as usize * 40).into() },
+            9..=10 => Command::Upload { lease, object: objects::result(self.chance.below(1 << 40), 0) },
+            _ => Command::Direct {
+                directives: Directives { checkpoint_now: number > 1, hand_over: number > 2, slow_down: number == 0 },
+            },
+        }
+    }
+
+    fn progress(&mut self) -> Arc<Progress> {
+        let pct = self.maybe(70, |draw| draw.chance.below(101) as f64);
+        let items_done = self.maybe(50, |draw| draw.chance.below(9));
+        let report = Report { pct, items_done, message: Some("ö".into()), ..Report::default() };
+        Arc::new(Progress::after(None, report, Timestamp::from_millis(1_800_000_000_000)))
+    }
+
+    fn checkpoint(&mut self) -> Arc<Checkpoint> {
+        let data = match self.chance.below(3) {
+            0 => {
+                let object = objects::result(self.chance.below(1 << 40), 99);
+                Data::Object(Arc::new(Object { role: Role::Checkpoint, ..Object::clone(&object) }))
+            }
+            number => Data::Inline(format!("{{\"at\": {number}}}").into()),
+        };
+        Arc::new(Checkpoint { schema_version: 3, data, at: Timestamp::EPOCH, run: 0, attempt: 0 })
     }
 
     fn outcome(&mut self) -> Outcome {

@@ -6,6 +6,7 @@ use outlast_core::queue::CALLBACKS;
 use outlast_core::{Clock, Command, Event, Job, JobId, Lease, NamespaceId, Queue, State, Status, Timestamp};
 use outlast_store::JobStore;
 use outlast_store::jobs::{Applied, Claim, Declined, ListJobs, NewJob, Order, Published, Reach};
+use outlast_store::kept::Inline;
 use outlast_store::keys::{KeyId, KeyRecord, NewKey};
 use outlast_store::operations::{NewOperation, Operation, OperationId};
 use outlast_store::queues::{Counts, DeleteRefusal, SaveRefusal};
@@ -13,7 +14,7 @@ use outlast_store::queues::{Counts, DeleteRefusal, SaveRefusal};
 use super::names::Names;
 use super::plan::{Bulk, Call, Range, Whom};
 use crate::backend::{Backend, Ground};
-use crate::dump::{Dump, all_jobs, dump, every_job};
+use crate::dump::{Dump, Entry, all_jobs, dump, every_job};
 
 const NAMESPACES: [&str; 2] = ["default", "theirs"];
 
@@ -34,7 +35,7 @@ pub enum Answer {
     Job(Option<Box<(Job, Queue)>>),
     Jobs(Vec<Job>),
     Events(Option<Vec<Event>>),
-    Result(Option<Arc<str>>),
+    Result(Option<Inline>),
     Saved(Result<(Queue, bool), SaveRefusal>),
     Queue(Option<Queue>),
     Deleted(Result<(), DeleteRefusal>),
@@ -154,7 +155,7 @@ impl Side {
             }
             Call::Sweep { limit } => {
                 let due = store.due(limit).await.unwrap();
-                let order = |id: &JobId| Order { id: *id, reach: Reach::Everything, command: Command::Wake };
+                let order = |id: &JobId| Order { id: *id, reach: Reach::Everything, command: Command::WAKE };
                 let effects = self.apply(due.jobs.iter().map(order).collect()).await;
                 Answer::Swept {
                     rung: due.jobs.iter().map(|id| self.names.job_id(*id)).collect(),
@@ -278,7 +279,7 @@ impl Side {
         queues.sort_by_key(|(queue, _)| queue.id);
         Dump {
             queues,
-            jobs: dump.jobs.into_iter().map(|(job, events, result)| (names.job(job), events, result)).collect(),
+            jobs: dump.jobs.into_iter().map(|entry| Entry { job: names.job(entry.job), ..entry }).collect(),
             rung: dump.rung.into_iter().map(|id| names.job_id(id)).collect(),
             keys: dump.keys.into_iter().map(|key| names.key(key)).collect(),
             operations: dump.operations.into_iter().map(|operation| names.operation(operation)).collect(),

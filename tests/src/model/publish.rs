@@ -1,5 +1,6 @@
 //! Publishing: find the key's job or make a new one.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use outlast_core::queue::CALLBACKS;
@@ -46,7 +47,15 @@ impl World {
         let mut job = Job::admit(id, queue.id, Arc::new(spec), self.now);
         let events = vec![birth(&mut job)];
         let wake_at = (self.rules.alarm)(&job, queue);
-        self.insert(Row { job: job.clone(), events, wake_at, result: None });
+        self.insert(Row {
+            job: job.clone(),
+            events,
+            wake_at,
+            result: None,
+            downloads: 0,
+            checkpoint: None,
+            sections: BTreeMap::new(),
+        });
         Published::Created { job, wake_at }
     }
 

@@ -1,9 +1,11 @@
-//! Reading: single jobs, lists, events, results.
+//! Reading: single jobs, lists, events, results, and what is kept beside a job.
 
 use std::sync::Arc;
 
-use outlast_core::{Event, JobId};
+use outlast_core::checkpoint::Section;
+use outlast_core::{Event, JobId, ObjectKey, Role, Timestamp};
 use outlast_store::jobs::{Found, JobPage, ListJobs, Reach};
+use outlast_store::kept::{Doomed, Inline, Kept, OBJECTS_MAX, Stored};
 
 use super::world::{Row, World};
 
@@ -17,8 +19,60 @@ impl World {
         Some(row.events.iter().filter(|event| event.seq > after).take(limit).cloned().collect())
     }
 
-    pub(super) fn result(&self, reach: &Reach, id: JobId) -> Option<Arc<str>> {
-        self.reached(reach, id)?.result.clone()
+    pub(super) fn result(&self, reach: &Reach, id: JobId) -> Option<Inline> {
+        let row = self.reached(reach, id)?;
+        row.result.clone().map(|body| Inline { body, downloads: row.downloads })
+    }
+
+    pub(super) fn kept(&self, reach: &Reach, id: JobId) -> Option<Kept> {
+        let row = self.reached(reach, id)?;
+        Some(Kept { checkpoint: row.checkpoint.clone(), sections: row.sections.keys().cloned().collect() })
+    }
+
+    pub(super) fn sections(&self, reach: &Reach, id: JobId, after: Option<&str>, limit: usize) -> Option<Vec<Section>> {
+        let row = self.reached(reach, id)?;
+        let later = row.sections.values().filter(|section| Some(&*section.name) > after);
+        Some(later.take(limit).cloned().collect())
+    }
+
+    pub(super) fn section(&self, reach: &Reach, id: JobId, name: &str) -> Option<Section> {
+        self.reached(reach, id)?.sections.get(name).cloned()
+    }
+
+    pub(super) fn objects(&self, reach: &Reach, id: JobId) -> Option<Vec<Stored>> {
+        self.reached(reach, id)?;
+        let mut of_job: Vec<Stored> =
+            self.objects.values().filter(|(job, _)| *job == id).map(|(_, stored)| stored.clone()).collect();
+        of_job.sort_by_key(|stored| std::cmp::Reverse(stored.object.key.to_string()));
+        of_job.truncate(OBJECTS_MAX);
+        Some(of_job)
+    }
+
+    pub(super) fn count_download(&mut self, id: JobId) {
+        if let Some(position) = self.positions.get(&id).copied() {
+            self.rows.entry(position).and_modify(|row| row.downloads += u64::from(row.result.is_some()));
+        }
+        let results = self
+            .objects
+            .values_mut()
+            .filter(|(job, stored)| *job == id && stored.kept && stored.object.role == Role::Result);
+        results.for_each(|(_, stored)| stored.downloads += 1);
+    }
+
+    pub(super) fn doomed(&self, limit: usize) -> Doomed {
+        let mut waiting: Vec<(Timestamp, ObjectKey, Option<Box<str>>)> = self
+            .objects
+            .values()
+            .filter_map(|(_, stored)| Some((stored.doomed_at?, stored.object.key, stored.object.upload.clone())))
+            .collect();
+        waiting.sort();
+        let due = waiting.iter().take(limit).filter(|(at, _, _)| *at <= self.now).count();
+        let objects = waiting.iter().take(due).map(|(_, key, upload)| (*key, upload.clone())).collect();
+        Doomed { objects, next: waiting.get(due).map(|(at, _, _)| *at) }
+    }
+
+    pub(super) fn forget_objects(&mut self, keys: &[ObjectKey]) {
+        self.objects.retain(|key, (_, stored)| stored.doomed_at.is_none() || !keys.contains(key));
     }
 
     pub(super) fn jobs(&self, list: &ListJobs) -> JobPage {

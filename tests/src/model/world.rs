@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use outlast_core::change::Doom;
+use outlast_core::checkpoint::{Checkpoint, Section};
 use outlast_core::gate::Hold;
 use outlast_core::state::Phase;
 use outlast_core::{
-    Change, Clock, Command, Effect, Entropy, Event, Job, JobId, NamespaceId, Queue, QueueId, Refusal, State, Status,
-    Timestamp, Update,
+    Change, Clock, Command, Effect, Entropy, Event, Job, JobId, NamespaceId, Object, ObjectKey, Queue, QueueId,
+    Refusal, Role, State, Status, Timestamp, Update,
 };
+use outlast_store::kept::Stored;
 use outlast_store::keys::{KeyId, KeyRecord};
 use outlast_store::operations::{Operation, OperationId};
 
@@ -21,6 +24,9 @@ pub struct Row {
     pub events: Vec<Event>,
     pub wake_at: Option<Timestamp>,
     pub result: Option<Arc<str>>,
+    pub downloads: u64,
+    pub checkpoint: Option<Checkpoint>,
+    pub sections: BTreeMap<Box<str>, Section>,
 }
 
 pub struct World {
@@ -35,6 +41,8 @@ pub struct World {
     pub rows: BTreeMap<u64, Row>,
     pub(super) positions: BTreeMap<JobId, u64>,
     pub(super) keys: BTreeMap<KeyId, KeyRecord>,
+    /// With the job each belongs to, which may be gone.
+    pub objects: BTreeMap<ObjectKey, (JobId, Stored)>,
     pub operations: BTreeMap<OperationId, Operation>,
     pub(super) queues_made: u32,
     pub(super) jobs_made: u64,
@@ -61,6 +69,7 @@ impl World {
             rows: BTreeMap::new(),
             positions: BTreeMap::new(),
             keys: BTreeMap::new(),
+            objects: BTreeMap::new(),
             operations: BTreeMap::new(),
             queues_made: 0,
             jobs_made: 0,
@@ -103,6 +112,11 @@ impl World {
         let Some(row) = self.positions.remove(&id).and_then(|position| self.rows.remove(&position)) else {
             return;
         };
+        for role in [Role::Result, Role::Checkpoint] {
+            for kept in [false, true] {
+                self.doom(id, Doom { role: Some(role), kept, at: self.now });
+            }
+        }
         let queue = self.queue_of(&row.job);
         if let Some(hold) = queue.hold.filter(|hold| hold.probe == Some(id)) {
             let vacant = Queue { hold: Some(Hold { probe: None, ..hold }), ..Queue::clone(queue) };
@@ -114,7 +128,7 @@ impl World {
     pub(super) fn command(&mut self, position: u64, command: Command) -> Result<Done, Refusal> {
         let row = self.rows.get(&position).expect("the caller has found it");
         let queue = Arc::clone(self.queue_of(&row.job));
-        let wakes = command == Command::Wake;
+        let wakes = command.is_wake();
         let change = (self.rules.decide)(&row.job, &queue, command, self.now, self.entropy.as_mut())?;
         let (id, before) = (row.job.id, row.job.status());
         match change {
@@ -153,13 +167,40 @@ impl World {
                 Effect::SetPace(pace) => self.queue_mut(queue.id).pace = pace,
                 // It tells of the whole change, so it comes last.
                 Effect::Callback => callback = true,
-                // Checkpoints are not stored yet.
-                Effect::DropCheckpoints => {}
+                Effect::KeepCheckpoint(checkpoint) => {
+                    self.row_mut(position).checkpoint = Some(Checkpoint::clone(&checkpoint));
+                }
+                Effect::KeepSection(section) => {
+                    self.row_mut(position).sections.insert(section.name.clone(), Section::clone(&section));
+                }
+                Effect::DropCheckpoints => {
+                    let row = self.row_mut(position);
+                    row.checkpoint = None;
+                    row.sections.clear();
+                }
+                Effect::Expect(object) => self.put_object(position, Object::clone(&object), false),
+                Effect::Keep(object) => self.put_object(position, Object::clone(&object), true),
+                Effect::Doom(doom) => self.doom(self.rows[&position].job.id, doom),
             }
         }
         if callback {
             let ended = self.rows[&position].clone();
             self.publish_callback(&ended, queue);
+        }
+    }
+
+    fn put_object(&mut self, position: u64, object: Object, kept: bool) {
+        let id = self.rows[&position].job.id;
+        let downloads = self.objects.get(&object.key).map_or(0, |(_, known)| known.downloads);
+        self.objects.insert(object.key, (id, Stored { object, kept, doomed_at: None, downloads }));
+    }
+
+    fn doom(&mut self, id: JobId, doom: Doom) {
+        for (job, stored) in self.objects.values_mut() {
+            let role_fits = doom.role.is_none_or(|role| role == stored.object.role);
+            if *job == id && stored.kept == doom.kept && role_fits && stored.doomed_at.is_none() {
+                stored.doomed_at = Some(doom.at);
+            }
         }
     }
 

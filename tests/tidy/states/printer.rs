@@ -130,7 +130,7 @@ fn alarms(page: &mut String, moves: &mut Moves) {
         ("expired", "the retention is over", of_state("expired")),
     ] {
         assert!(sample.wait_for_alarm(), "{due}: there is no alarm");
-        let cell = moves.act(&mut sample, Command::Wake);
+        let cell = moves.act(&mut sample, Command::WAKE);
         line(page, &format!("| `{state}` | {due} | {cell} |"));
     }
 }
@@ -143,7 +143,7 @@ fn rare_moves(moves: &mut Moves) {
     );
     dead.must(Command::Receipt { lease: dead.lease() });
     dead.wait_for_alarm();
-    moves.act(&mut dead, Command::Wake);
+    moves.act(&mut dead, Command::WAKE);
     let mut pipeline = Sample::queued(settings());
     moves.act(&mut pipeline, Command::Cancel { reason: CancelReason::Pipeline });
     let mut at_once = Sample::running(Phase::Leased, settings());
@@ -226,6 +226,8 @@ fn refusal_name(refusal: Refusal) -> &'static str {
         Refusal::PayloadFixed => "payload fixed",
         Refusal::NotQueued { .. } => "not queued",
         Refusal::NoCancelRequested => "no cancel requested",
+        Refusal::ResultExists => "result exists",
+        Refusal::OutputFull => "output full",
     }
 }
 
@@ -258,6 +260,7 @@ fn meaning(reason: Reason) -> &'static str {
         Reason::CancelledByPipeline => "cancelled with its pipeline",
         Reason::Replayed => "a new run with a new budget of attempts",
         Reason::ResultExpired => "the result was deleted when its time was over",
+        Reason::Stalled => "heartbeats came, but work did not move; an attempt is charged",
     }
 }
 

@@ -6,11 +6,12 @@ use std::time::Duration;
 use outlast_core::gate::Cause;
 use outlast_core::pace::Pace;
 use outlast_core::retry::Backoff;
-use outlast_core::state::{CancelReason, Phase, ResultMeta};
+use outlast_core::state::{CancelReason, Phase};
 use outlast_core::{
     Change, Command, Effect, Entropy, Event, Evidence, Job, JobId, Lease, NamespaceId, Outcome, Queue, QueueId,
     QueueSettings, Refusal, Spec, State, Timestamp, alarm, decide,
 };
+use outlast_tests::objects;
 
 pub const SECOND: Duration = Duration::from_secs(1);
 
@@ -117,10 +118,6 @@ pub fn nack(retryable: bool) -> Outcome {
     Outcome::Nack { retryable, delay: None }
 }
 
-fn upload() -> ResultMeta {
-    ResultMeta { length: 10, inline: false }
-}
-
 type Named<T> = (&'static str, T);
 
 /// One job per state.
@@ -140,7 +137,7 @@ pub fn states() -> Vec<Named<Sample>> {
     cancelled.must(report(cancelled.lease(), Outcome::Cancelled));
     let mut expired = ended(Outcome::Ack { result: Some("1".into()) });
     expired.wait_for_alarm();
-    expired.must(Command::Wake);
+    expired.must(Command::WAKE);
     vec![
         ("pending", Sample::published(delayed, settings())),
         ("queued", Sample::queued(settings())),
@@ -160,7 +157,7 @@ pub fn circumstances() -> Vec<Named<Sample>> {
     let mut asked = leased(settings());
     asked.must(Command::Cancel { reason: CancelReason::User });
     let mut uploaded = leased(settings());
-    uploaded.must(Command::Finalize { lease: None, result: upload() });
+    uploaded.must(Command::Finalize { lease: None, object: objects::result(1, 10) });
     vec![
         ("leased", leased(settings())),
         ("last attempt", leased(QueueSettings { max_attempts: 1, ..settings() })),
@@ -191,8 +188,8 @@ pub fn commands() -> Vec<Named<Maker>> {
         }),
         ("release", |sample| report(sample.lease(), Outcome::Release)),
         ("cancelled", |sample| report(sample.lease(), Outcome::Cancelled)),
-        ("heartbeat", |sample| Command::Heartbeat { lease: Some(sample.lease()), extend: None }),
-        ("result uploaded", |sample| Command::Finalize { lease: Some(sample.lease()), result: upload() }),
+        ("heartbeat", |sample| Command::beat(Some(sample.lease()), None)),
+        ("result uploaded", |sample| Command::Finalize { lease: Some(sample.lease()), object: objects::result(1, 10) }),
         ("report with an old lease", |_| report(Lease::from_u128(7), Outcome::Ack { result: None })),
         ("report without a lease", |_| Command::Report {
             lease: None,

@@ -1,8 +1,9 @@
 //! A job being changed: collects the new state, events and effects, and numbers the events.
 
-use crate::change::{Change, Effect, Update};
+use crate::change::{Change, Doom, Effect, Update};
 use crate::event::{Event, EventKind, Reason};
 use crate::job::Job;
+use crate::object::Role;
 use crate::queue::{Mode, Queue};
 use crate::state::{CancelReason, FailReason, PendingReason, ResultMeta, Running, State};
 use crate::time::Timestamp;
@@ -39,6 +40,17 @@ impl<'a> Draft<'a> {
         self.effects.push(effect);
     }
 
+    /// Forgets what attempts saved for the next one.
+    pub(super) fn drop_checkpoints(&mut self) {
+        let headway = &mut self.job.headway;
+        if !headway.has_checkpoint && !headway.has_sections {
+            return;
+        }
+        (headway.has_checkpoint, headway.has_sections) = (false, false);
+        self.effect(Effect::DropCheckpoints);
+        self.effect(Effect::Doom(Doom { role: Some(Role::Checkpoint), kept: true, at: self.now }));
+    }
+
     /// Moves the job and logs the move. The move to an end is always the last entry of a run.
     pub(super) fn go(&mut self, to: State, reason: Reason) {
         let from = Some(self.job.status());
@@ -68,6 +80,10 @@ impl<'a> Draft<'a> {
             let length = result.length;
             self.event(EventKind::Result { length });
         }
+        if !self.queue.settings.keep_checkpoints {
+            self.drop_checkpoints();
+        }
+        self.job.headway.has_upload = false;
         let at = self.now;
         self.go(State::Succeeded { at, result }, reason);
     }

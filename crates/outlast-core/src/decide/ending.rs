@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use crate::breaker::cool_down;
-use crate::change::{Change, Effect, Refusal};
+use crate::change::{Change, Doom, Effect, Refusal};
 use crate::command::{Evidence, Outcome, OutcomeKind};
 use crate::entropy::Entropy;
 use crate::event::{Attempt, EXCERPT_BYTES_MAX, EventKind, Reason};
 use crate::gate::{Cause, Hold};
 use crate::ids::Lease;
 use crate::job::Ended;
+use crate::object::{DOOMED_FOR, Role};
 use crate::queue::{Queue, Scope, range};
 use crate::state::{CancelReason, Ending, FailReason, PendingReason, Phase, ResultMeta, Running, State};
 
@@ -31,6 +32,9 @@ pub(super) fn report(
     if outcome.kind() == OutcomeKind::Cancelled && running.revoke_at.is_none() {
         return Err(Refusal::NoCancelRequested);
     }
+    if running.upload.is_some() && matches!(outcome, Outcome::Ack { result: Some(_) }) {
+        return Err(Refusal::ResultExists);
+    }
     let reason = outcome.reason();
     let error = evidence.error.clone();
     end(&mut draft, &running, outcome.kind().ending(), evidence);
@@ -42,7 +46,7 @@ pub(super) fn report(
             if let Some(text) = result {
                 draft.effect(Effect::KeepResult(text));
             }
-            draft.succeeded(inline.or(running.upload), reason);
+            draft.succeeded(inline.or_else(|| running.upload.clone()), reason);
         }
         // A cancel was asked for: whatever else the holder says, the job does not come back.
         _ if running.revoke_at.is_some() => draft.cancelled(CancelReason::User),
@@ -61,6 +65,7 @@ pub(super) fn report(
         }
         Outcome::Cancelled => draft.cancelled(CancelReason::User),
     }
+    disown(&mut draft, &running);
     Ok(draft.change())
 }
 
@@ -147,6 +152,7 @@ pub(super) fn lose(mut draft: Draft<'_>, running: &Running, how: Ending, entropy
             charge(&mut draft, delay, reason, entropy);
         }
     }
+    disown(&mut draft, running);
     draft.change()
 }
 
@@ -167,6 +173,7 @@ fn lost_reason(how: Ending, phase: Phase) -> Reason {
         Ending::LeaseExpired if phase == Phase::AwaitingAck => Reason::AckTimeout,
         Ending::HeartbeatLost => Reason::HeartbeatLost,
         Ending::HardTimeLimit => Reason::HardTimeLimit,
+        Ending::Stalled => Reason::Stalled,
         Ending::Unknown => Reason::Unknown,
         _ => Reason::LeaseExpired,
     }
@@ -190,6 +197,19 @@ fn end(draft: &mut Draft<'_>, running: &Running, how: Ending, evidence: Evidence
         let learnt_nothing = matches!(how, Ending::Released | Ending::Unknown);
         let verdict = learnt_nothing.then_some(Hold { probe: None, ..hold });
         draft.effect(Effect::SetHold(verdict));
+    }
+}
+
+/// Bytes of a hand-out that is over: unfinished uploads never become anything, and a finished one is the result of this
+/// hand-out or of none.
+fn disown(draft: &mut Draft<'_>, running: &Running) {
+    let at = draft.now.plus(DOOMED_FOR);
+    if running.work.has_uploads {
+        draft.effect(Effect::Doom(Doom { role: None, kept: false, at }));
+    }
+    if draft.job.headway.has_upload && !draft.job.status().is_terminal() {
+        draft.job.headway.has_upload = false;
+        draft.effect(Effect::Doom(Doom { role: Some(Role::Result), kept: true, at }));
     }
 }
 

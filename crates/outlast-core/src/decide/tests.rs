@@ -7,4 +7,5 @@ mod rules;
 mod budgets;
 mod walk;
 mod push;
+mod work;
 mod random;

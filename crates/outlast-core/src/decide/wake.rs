@@ -1,17 +1,20 @@
 //! What time does to a job: delays end, leases run out, limits strike, results expire, retention ends. Safe to call at
 //! any moment: what is not due yet does not happen.
 
-use crate::alarm::{alarm, hard_deadline, lease_deadline, waiting_deadline};
-use crate::change::{Change, Effect};
+use crate::alarm::{alarm, hard_deadline, holding_deadline, stall_deadline, waiting_deadline};
+use crate::change::{Change, Doom, Effect};
 use crate::entropy::Entropy;
-use crate::event::Reason;
+use crate::event::{EventKind, Reason};
+use crate::object::Role;
+use crate::outage::Outage;
+use crate::queue::StallAction;
 use crate::state::{CancelReason, Ending, Phase, Running, State};
 use crate::time::Timestamp;
 
 use super::draft::Draft;
 use super::ending::lose;
 
-pub(super) fn wake(mut draft: Draft<'_>, entropy: &mut dyn Entropy) -> Change {
+pub(super) fn wake(mut draft: Draft<'_>, outage: Option<Outage>, entropy: &mut dyn Entropy) -> Change {
     let now = draft.now;
     if alarm(&draft.job, draft.queue).is_none_or(|at| at > now) {
         return Change::None;
@@ -26,12 +29,22 @@ pub(super) fn wake(mut draft: Draft<'_>, entropy: &mut dyn Entropy) -> Change {
             draft.change()
         }
         State::Queued { .. } => give_up_waiting(draft),
-        State::Running(running) => {
-            let how = loss(&draft, &running, now);
-            lose(draft, &running, how, entropy)
-        }
-        State::Succeeded { at, result: Some(_) } => {
-            draft.effect(Effect::DropResult);
+        State::Running(running) => match (loss(&draft, &running, now), outage) {
+            (None, _) => flag_stall(draft, running),
+            (Some(how), Some(outage)) => match spare(&draft, &running, how, outage) {
+                Some(spared) => {
+                    draft.job.state = State::Running(spared);
+                    draft.change()
+                }
+                None => lose(draft, &running, how, entropy),
+            },
+            (Some(how), None) => lose(draft, &running, how, entropy),
+        },
+        State::Succeeded { at, result: Some(result) } => {
+            draft.effect(match result.inline {
+                true => Effect::DropResult,
+                false => Effect::Doom(Doom { role: Some(Role::Result), kept: true, at: now }),
+            });
             draft.go(State::Expired { at, expired_at: now }, Reason::ResultExpired);
             draft.change()
         }
@@ -48,24 +61,62 @@ pub(super) fn give_up_waiting(mut draft: Draft<'_>) -> Change {
     draft.change()
 }
 
-/// Which of several deadlines that have passed counts: a cancel first, then the run's limit, the attempt's, the lease.
-fn loss(draft: &Draft<'_>, running: &Running, now: Timestamp) -> Ending {
+/// Which of several deadlines that have passed counts: a cancel first, then the run's limit, the attempt's, the lease, and
+/// at last work that does not move. `None` when that shall only be noted.
+fn loss(draft: &Draft<'_>, running: &Running, now: Timestamp) -> Option<Ending> {
+    let (job, queue) = (&draft.job, draft.queue);
     let passed = |deadline: Option<Timestamp>| deadline.is_some_and(|deadline| deadline <= now);
     if passed(running.revoke_at) {
-        return Ending::Revoked;
+        return Some(Ending::Revoked);
     }
-    if passed(draft.job.run_deadline(draft.queue)) {
-        return Ending::JobTimeout;
+    if passed(job.run_deadline(queue)) {
+        return Some(Ending::JobTimeout);
     }
-    if passed(hard_deadline(&draft.job, draft.queue, running)) {
-        return Ending::HardTimeLimit;
+    if passed(hard_deadline(job, queue, running)) {
+        return Some(Ending::HardTimeLimit);
+    }
+    let deadline = holding_deadline(job, queue, running);
+    if deadline > now {
+        return (queue.settings.stall_action == StallAction::Retry).then_some(Ending::Stalled);
     }
     if running.phase == Phase::Delivering {
         // Who delivers reports before its lease ends, so whoever did it is gone.
-        return Ending::Unknown;
+        return Some(Ending::Unknown);
     }
-    match lease_deadline(&draft.job, draft.queue, running) < running.expires_at {
-        true => Ending::HeartbeatLost,
-        false => Ending::LeaseExpired,
+    Some(if deadline < running.expires_at { Ending::HeartbeatLost } else { Ending::LeaseExpired })
+}
+
+/// The hand-out as it goes on, if its holder could not be heard during an outage. Limits of the work itself stay.
+fn spare(draft: &Draft<'_>, running: &Running, how: Ending, outage: Outage) -> Option<Running> {
+    let (job, queue, mut spared) = (&draft.job, draft.queue, running.clone());
+    match how {
+        Ending::Revoked => {
+            let drain = queue.settings.drain_timeout;
+            spared.revoke_at = Some(outage.grace(running, running.revoke_at?, drain)?);
+        }
+        Ending::LeaseExpired | Ending::HeartbeatLost | Ending::Unknown => {
+            let extension = match how {
+                Ending::HeartbeatLost => job.heartbeat_timeout(queue)?,
+                _ => running.extension,
+            };
+            let deadline = holding_deadline(job, queue, running);
+            spared.work.grace_until = Some(outage.grace(running, deadline, extension)?);
+        }
+        _ => return None,
     }
+    let spared_until = spared.revoke_at.filter(|_| how == Ending::Revoked).or(spared.work.grace_until);
+    spared_until.is_some_and(|until| until > draft.now).then_some(spared)
+}
+
+/// Heartbeats come and work does not move: said once, until it moves again.
+fn flag_stall(mut draft: Draft<'_>, mut running: Running) -> Change {
+    let since = stall_deadline(&draft.job, draft.queue, &running);
+    if since.is_none_or(|at| at > draft.now) {
+        return Change::None;
+    }
+    running.work.is_stalled = true;
+    draft.job.state = State::Running(running);
+    let seconds = draft.queue.settings.stall_timeout.as_secs_f64();
+    draft.event(EventKind::Note { text: format!("progress_stall: no progress for {seconds} s").into() });
+    draft.change()
 }

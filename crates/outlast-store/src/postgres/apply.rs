@@ -88,7 +88,7 @@ impl<'g> Part<'g> {
             for order in *orders {
                 let seq = ids.seq(order.id);
                 seqs.insert(seq);
-                if *patience == Patience::Waits && order.command != Command::Wake {
+                if *patience == Patience::Waits && !order.command.is_wake() {
                     waited_for.insert(seq);
                 }
             }
@@ -143,7 +143,7 @@ pub(super) type Outcomes = Vec<Result<Applied, Declined>>;
 /// Was the job found, or need it not be?
 fn is_here(order: &Order, tx: &Tx<'_>) -> bool {
     let seq = tx.shared.ids.seq(order.id);
-    order.command == Command::Wake || tx.writes.has_in_hand(seq)
+    order.command.is_wake() || tx.writes.has_in_hand(seq)
 }
 
 /// Locks more jobs inside a transaction that has begun and knows their queue.
@@ -189,7 +189,7 @@ fn apply_one(order: &Order, tx: &mut Tx<'_>) -> Result<Result<Applied, Declined>
     let queue = found.and_then(|record| tx.writes.queue(record.job.queue)).cloned();
     let Some(queue) = queue.filter(|queue| order.reach.covers(queue)) else {
         // An alarm of a job that cannot be read is silenced by this transaction.
-        return match order.command != Command::Wake && tx.writes.set_aside.contains(&seq) {
+        return match !order.command.is_wake() && tx.writes.set_aside.contains(&seq) {
             true => Err(Error::Corrupt(format!("job row {seq}"))),
             false => Ok(Err(Declined::NotFound)),
         };

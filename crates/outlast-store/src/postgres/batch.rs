@@ -8,6 +8,7 @@ use outlast_core::{QueueId, Status, Timestamp};
 use tokio_postgres::Error;
 use tokio_postgres::types::Type;
 
+use super::kept::KeptColumns;
 use super::marks::Rank;
 use super::packed::pack;
 use super::rows::{Record, spec_json};
@@ -31,6 +32,7 @@ pub(super) struct Batch<'w> {
     results: (Vec<i64>, Vec<&'w str>),
     results_gone: Vec<i64>,
     history: (Vec<i64>, Vec<i64>, Vec<&'w [u8]>),
+    kept: KeptColumns<'w>,
     labels: Pairs,
     labels_gone: Pairs,
     keys: Pairs,
@@ -164,6 +166,7 @@ impl<'w> Batch<'w> {
             batch.paces.0.push(queue.0.cast_signed());
             batch.paces.1.push(pace.0);
         }
+        batch.kept = KeptColumns::of(&writes.kept);
         batch.set_aside.clone_from(&writes.set_aside);
         batch.count(slot);
         batch
@@ -273,6 +276,9 @@ impl<'w> Batch<'w> {
         add(&INSERT_DEAD, self.dead.seq.len(), vec![&self.dead.queue, &self.dead.seq]);
         add(&KEEP_RESULTS, self.results.0.len(), vec![&self.results.0, &self.results.1]);
         add(&DELETE_RESULTS, self.results_gone.len(), vec![&self.results_gone]);
+        for (sql, rows, parameters) in self.kept.statements() {
+            add(sql, rows, parameters);
+        }
         add(&INSERT_HISTORY, self.history.0.len(), vec![&self.history.0, &self.history.1, &self.history.2]);
         add(&INSERT_LABELS, self.labels.0.len(), vec![&self.labels.0, &self.labels.1]);
         add(&DELETE_LABELS, self.labels_gone.0.len(), vec![&self.labels_gone.0, &self.labels_gone.1]);
@@ -320,6 +326,13 @@ static UPDATE_PAYLOAD: Sql = Sql {
 static DELETE_JOBS: Sql = Sql {
     text: "
         WITH results AS (DELETE FROM result WHERE seq = ANY ($1)),
+             checkpoints AS (DELETE FROM checkpoint WHERE seq = ANY ($1)),
+             sections AS (DELETE FROM section WHERE job = ANY ($1)),
+             objects AS (
+                 UPDATE object
+                 SET doomed_at = floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
+                 WHERE job = ANY ($1) AND doomed_at IS NULL
+             ),
              histories AS (DELETE FROM history WHERE job = ANY ($1))
         DELETE FROM job WHERE seq = ANY ($1)",
     types: &[I8],

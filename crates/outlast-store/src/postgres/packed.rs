@@ -6,11 +6,13 @@ use outlast_core::Timestamp;
 use super::rows::Record;
 use crate::error::Error;
 use crate::history::{Reader, put_number, put_text};
+use crate::progress::work_column;
 use crate::rows::{HotRow, opened_at_column, queued_at_column, state_columns};
 
 /// Raised when the form changes; older rows are then still read.
 const FORM: u8 = 1;
 const LEASE: u64 = 1 << 11;
+const WORK: u64 = 1 << 12;
 
 /// What a packed state holds besides the job itself.
 pub(super) struct Unpacked {
@@ -37,7 +39,9 @@ pub(super) fn pack(record: &Record) -> Vec<u8> {
         since(record.wake_at.map(Timestamp::as_millis)),
         columns.last_how,
     ];
+    let work = work_column(job);
     let mut present = if columns.lease.is_some() { LEASE } else { 0 };
+    present |= if work.is_some() { WORK } else { 0 };
     for (at, number) in numbers.iter().enumerate() {
         present |= u64::from(number.is_some()) << at;
     }
@@ -55,6 +59,10 @@ pub(super) fn pack(record: &Record) -> Vec<u8> {
     bytes.extend(columns.lease.into_iter().flatten());
     put_text(&mut bytes, columns.worker);
     put_text(&mut bytes, job.last_error.as_deref());
+    if let Some(work) = work {
+        put_number(&mut bytes, u64::try_from(work.len()).unwrap_or(0));
+        bytes.extend(work);
+    }
     bytes.extend_from_slice(&record.history);
     bytes
 }
@@ -117,6 +125,12 @@ fn read(bytes: &[u8], row: &mut HotRow) -> Option<Unpacked> {
     }
     row.worker = reader.text()?;
     row.last_error = reader.text()?;
+    if present & WORK != 0 {
+        let length = usize::try_from(reader.number()?).ok()?;
+        let (work, rest) = reader.bytes.split_at_checked(length)?;
+        row.work = Some(work.to_vec());
+        reader.bytes = rest;
+    }
     Some(Unpacked { priority, wake_at: at(wake_at).map(Timestamp::from_millis), history: reader.bytes.to_vec() })
 }
 

@@ -64,23 +64,21 @@ static EVENTS: Sql = Sql {
     ),
     types: &[Type::INT8],
 };
-static RESULT: Sql = Sql {
+static REACHED: Sql = Sql {
     text: concat!(
         "SELECT ",
         job_columns!(),
         ", NULL::text, ",
         queue_columns!(),
-        ", result.body
-          FROM job
+        " FROM job
           CROSS JOIN LATERAL (SELECT * FROM queue WHERE queue.id = job.queue OFFSET 0) AS queue
-          LEFT JOIN result ON result.seq = job.seq
           WHERE job.seq = $1"
     ),
     types: &[Type::INT8],
 };
 
 /// First column after a job and its queue.
-const AFTER_QUEUE: usize = COLUMNS + QUEUE_COLUMNS;
+pub(super) const AFTER_QUEUE: usize = COLUMNS + QUEUE_COLUMNS;
 
 static NEWEST: Sql = Sql {
     text: "SELECT seq, queue, status FROM job WHERE seq < $1 ORDER BY seq DESC LIMIT $2",
@@ -162,7 +160,7 @@ enum ReadFault {
 }
 
 /// The row of a job within reach.
-async fn find(
+pub(super) async fn find(
     shared: &Arc<Shared>,
     sql: &Sql,
     reach: &Reach,
@@ -200,12 +198,9 @@ pub(super) async fn events(
     Ok(Some(events.into_iter().filter(|event| event.seq > after).take(limit).collect()))
 }
 
-pub(super) async fn result(shared: &Arc<Shared>, reach: &Reach, id: JobId) -> Result<Option<Arc<str>>, Error> {
-    let found = find(shared, &RESULT, reach, id).await?;
-    let Some((row, _, _)) = found else {
-        return Ok(None);
-    };
-    Ok(get::<Option<&str>>(&row, AFTER_QUEUE)?.map(Into::into))
+/// The row of a job within reach.
+pub(super) async fn seq(shared: &Arc<Shared>, reach: &Reach, id: JobId) -> Result<Option<i64>, Error> {
+    Ok(find(shared, &REACHED, reach, id).await?.map(|(_, record, _)| record.seq))
 }
 
 pub(super) async fn jobs(shared: &Arc<Shared>, list: &ListJobs) -> Result<JobPage, Error> {

@@ -101,9 +101,48 @@ CREATE TABLE history (
 
 -- Inline results.
 CREATE TABLE result (
-    seq  bigint PRIMARY KEY,
-    body text NOT NULL
+    seq       bigint PRIMARY KEY,
+    body      text NOT NULL,
+    downloads bigint NOT NULL DEFAULT 0
 );
+
+-- Where the next attempt goes on from: as JSON, or the key of an object.
+CREATE TABLE checkpoint (
+    seq            bigint PRIMARY KEY,
+    schema_version bigint NOT NULL,
+    at             bigint NOT NULL,
+    run            integer NOT NULL,
+    attempt        integer NOT NULL,
+    data           text,
+    object         text
+);
+
+-- Finished parts of a job's work.
+CREATE TABLE section (
+    job  bigint NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    at   bigint NOT NULL,
+    body text NOT NULL,
+    PRIMARY KEY (job, name)
+);
+
+-- Objects of the object store: expected, kept, or to be deleted at doomed_at. A row is here before the first byte is
+-- written and goes after the last one.
+CREATE TABLE object (
+    key          text COLLATE "C" PRIMARY KEY,
+    job          bigint NOT NULL,
+    role         smallint NOT NULL,
+    kept         boolean NOT NULL,
+    doomed_at    bigint,
+    length       bigint NOT NULL,
+    sha256       bytea NOT NULL CHECK (length(sha256) = 32),
+    content_type text,
+    filename     text,
+    upload       text,
+    downloads    bigint NOT NULL DEFAULT 0
+);
+CREATE INDEX object_job ON object (job);
+CREATE INDEX object_doomed ON object (doomed_at) WHERE doomed_at IS NOT NULL;
 
 -- Jobs per queue and status, spread over slots, so that transactions of one queue do not wait for each other. A count is
 -- the sum over the slots.

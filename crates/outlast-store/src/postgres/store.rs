@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outlast_core::{Clock, Event, JobId, NamespaceId, Queue};
+use outlast_core::checkpoint::Section;
+use outlast_core::{Clock, Event, JobId, NamespaceId, ObjectKey, Queue};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_postgres::Client;
@@ -22,12 +23,13 @@ use super::session::Sql;
 use super::shared::{Setup, Shared};
 use super::transact::{Once, Running, Tx, begin_text, startup_options};
 use super::writer::{Answer, Ask, Writer};
-use super::{keys, migrate, operations, queues, read, verify};
+use super::{kept, keys, migrate, operations, queues, read, verify};
 use crate::error::Error;
 use crate::ids::Ids;
 use crate::jobs::{
     Applied, Claim, Claimed, Declined, Due, Found, JobPage, JobStore, ListJobs, NewJob, Order, Published, Reach,
 };
+use crate::kept::{Doomed, Inline, Kept, Stored};
 use crate::keys::{KeyId, KeyRecord, NewKey};
 use crate::operations::{NewOperation, Operation, OperationId};
 use crate::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
@@ -202,8 +204,48 @@ impl JobStore for PostgresStore {
         read::events(&self.shared, reach, id, after, limit).await
     }
 
-    async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Arc<str>>, Error> {
-        read::result(&self.shared, reach, id).await
+    async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Inline>, Error> {
+        kept::result(&self.shared, reach, id).await
+    }
+
+    async fn kept(&self, reach: &Reach, id: JobId) -> Result<Option<Kept>, Error> {
+        kept::kept(&self.shared, reach, id).await
+    }
+
+    async fn sections(
+        &self,
+        reach: &Reach,
+        id: JobId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Option<Vec<Section>>, Error> {
+        kept::sections(&self.shared, reach, id, after, limit).await
+    }
+
+    async fn section(&self, reach: &Reach, id: JobId, name: &str) -> Result<Option<Section>, Error> {
+        kept::section(&self.shared, reach, id, name).await
+    }
+
+    async fn objects(&self, reach: &Reach, id: JobId) -> Result<Option<Vec<Stored>>, Error> {
+        kept::objects(&self.shared, reach, id).await
+    }
+
+    async fn count_download(&self, id: JobId) -> Result<(), Error> {
+        let seq = self.shared.ids.seq(id);
+        self.transact(move |tx| Box::pin(async move { kept::count_download(seq, tx).await })).await
+    }
+
+    async fn doomed(&self, limit: usize) -> Result<Doomed, Error> {
+        kept::doomed(&self.shared, limit).await
+    }
+
+    async fn forget_objects(&self, keys: &[ObjectKey]) -> Result<(), Error> {
+        let keys: Arc<[String]> = keys.iter().map(ObjectKey::to_string).collect();
+        self.transact(move |tx| {
+            let keys = Arc::clone(&keys);
+            Box::pin(async move { kept::forget_objects(&keys, tx).await })
+        })
+        .await
     }
 
     async fn save_queue(

@@ -11,6 +11,7 @@ use outlast_core::{
 };
 
 use super::batch::Batch;
+use super::kept::KeptWrites;
 use super::marks::Rank;
 use super::rows::Record;
 use super::session::Session;
@@ -119,6 +120,7 @@ pub(super) struct Writes {
     pub(super) payloads: BTreeMap<i64, Arc<str>>,
     pub(super) results: BTreeMap<i64, Option<Arc<str>>>,
     pub(super) history: Vec<(i64, i64, Vec<u8>)>,
+    pub(super) kept: KeptWrites,
     pub(super) labels: Vec<(i64, i64)>,
     pub(super) labels_gone: Vec<(i64, i64)>,
     /// Keys that another job took over, and keys whose job is deleted.
@@ -242,8 +244,12 @@ impl Writes {
                 Effect::SetPace(pace) => self.set_pace(queue.id, pace),
                 // Made from the whole step, see `transition`.
                 Effect::Callback => {}
-                // Checkpoints come with the issue that stores them; there is nothing to drop yet.
-                Effect::DropCheckpoints => {}
+                Effect::KeepCheckpoint(checkpoint) => self.kept.keep_checkpoint(seq, checkpoint),
+                Effect::KeepSection(section) => self.kept.keep_section(seq, section),
+                Effect::DropCheckpoints => self.kept.drop_checkpoints(seq),
+                Effect::Expect(object) => self.kept.put_object(seq, object, false),
+                Effect::Keep(object) => self.kept.put_object(seq, object, true),
+                Effect::Doom(doom) => self.kept.doom(seq, doom),
             }
         }
         Ok(())

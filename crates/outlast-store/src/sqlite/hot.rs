@@ -46,5 +46,5 @@ const UPDATE_JOB: &str = "
     SET status = ?2, detail = ?3, version = ?4, run = ?5, attempt = ?6, epoch = ?7, deferrals = ?8, events = ?9,
         history = ?10, state_at = ?11, wake_at = ?12, opened_at = ?13, queued_at = ?14, started_at = ?15, lease = ?16,
         last_how = ?17, expires_at = ?18, extension = ?19, heartbeat_at = ?20, revoke_at = ?21, result = ?22,
-        last_error = ?23, worker = ?24
+        last_error = ?23, worker = ?24, work = ?25
     WHERE seq = ?1";

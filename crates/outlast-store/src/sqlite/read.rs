@@ -89,13 +89,12 @@ impl Readers {
 }
 
 pub(super) struct Reader<'a> {
-    connection: &'a Connection,
+    pub(super) connection: &'a Connection,
     ids: Ids,
     queues: &'a Shared,
 }
 
 const OLDER_HISTORY: &str = "SELECT first, events FROM history WHERE job = ?1 ORDER BY first LIMIT 100000";
-const RESULT: &str = "SELECT body FROM result WHERE seq = ?1";
 
 const NEWEST: &str = "SELECT seq, queue, status FROM job WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2";
 const NEWEST_OF_QUEUE: &str = "
@@ -164,14 +163,9 @@ impl Reader<'_> {
         Ok(Some(events.into_iter().filter(|event| event.seq > after).take(limit).collect()))
     }
 
-    pub(super) fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Arc<str>>, Error> {
-        let Some((record, _)) = self.record(reach, id)? else {
-            return Ok(None);
-        };
-        let mut statement = self.connection.prepare_cached(RESULT).map_err(unreadable)?;
-        let body: Option<String> =
-            statement.query_row([record.seq], |row| row.get(0)).optional().map_err(unreadable)?;
-        Ok(body.map(Into::into))
+    /// The row of a job within reach.
+    pub(super) fn seq(&self, reach: &Reach, id: JobId) -> Result<Option<i64>, Error> {
+        Ok(self.record(reach, id)?.map(|(record, _)| record.seq))
     }
 
     pub(super) fn jobs(&self, list: &ListJobs) -> Result<JobPage, Error> {

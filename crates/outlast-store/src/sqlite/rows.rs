@@ -25,14 +25,14 @@ pub(super) const JOB_COLUMNS: &str = "
     job.seq, job.queue, job.status, job.detail, job.priority, job.created_at, job.version, job.run, job.attempt, job.epoch,
     job.deferrals, job.events, job.history, job.state_at, job.wake_at, job.key_hash, job.opened_at, job.queued_at,
     job.started_at, job.lease, job.last_how, job.expires_at, job.extension, job.heartbeat_at, job.revoke_at, job.result,
-    job.last_error, job.worker";
+    job.last_error, job.worker, job.work";
 
 /// Columns of the spec, read right after the hot ones.
 pub(super) const SPEC_COLUMNS: &str = "
     spec.payload, spec.idempotency_key, spec.key, spec.tags, spec.not_before, spec.start_by, spec.callback_url,
     spec.notify_email, spec.traceparent, spec.overrides";
 
-const FIRST_SPEC_COLUMN: usize = 28;
+const FIRST_SPEC_COLUMN: usize = 29;
 
 /// Reads a row of [`JOB_COLUMNS`] followed by [`SPEC_COLUMNS`].
 pub(super) fn record(row: &Row<'_>, ids: Ids) -> Result<Record, Error> {
@@ -61,6 +61,7 @@ pub(super) fn record(row: &Row<'_>, ids: Ids) -> Result<Record, Error> {
         result: get(row, 25)?,
         last_error: get(row, 26)?,
         worker: get(row, 27)?,
+        work: get(row, 28)?,
     };
     let spec = Arc::new(spec(row, get(row, 4)?)?);
     Ok(Record {

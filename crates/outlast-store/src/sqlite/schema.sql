@@ -59,7 +59,8 @@ CREATE TABLE job (
     revoke_at    INTEGER,
     result       INTEGER,
     last_error   TEXT,
-    worker       TEXT
+    worker       TEXT,
+    work BLOB
 );
 
 -- Lists of one queue, and walks over it.
@@ -101,8 +102,47 @@ CREATE UNIQUE INDEX history_job ON history (job, first);
 -- Inline results.
 CREATE TABLE result (
     seq  INTEGER PRIMARY KEY,
+    body TEXT NOT NULL,
+    downloads INTEGER NOT NULL DEFAULT 0
+);
+
+-- Where the next attempt goes on from: as JSON, or the key of an object.
+CREATE TABLE checkpoint (
+    seq            INTEGER PRIMARY KEY,
+    schema_version INTEGER NOT NULL,
+    at             INTEGER NOT NULL,
+    run            INTEGER NOT NULL,
+    attempt        INTEGER NOT NULL,
+    data           TEXT,
+    object         TEXT
+);
+
+-- Finished parts of a job's work.
+CREATE TABLE section (
+    job  INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    at   INTEGER NOT NULL,
     body TEXT NOT NULL
 );
+CREATE UNIQUE INDEX section_name ON section (job, name);
+
+-- Objects of the object store: expected, kept, or to be deleted at doomed_at. A row is here before the first byte is
+-- written and goes after the last one.
+CREATE TABLE object (
+    key          TEXT PRIMARY KEY,
+    job          INTEGER NOT NULL,
+    role         INTEGER NOT NULL,
+    kept         INTEGER NOT NULL,
+    doomed_at    INTEGER,
+    length       INTEGER NOT NULL,
+    sha256       BLOB NOT NULL CHECK (length(sha256) = 32),
+    content_type TEXT,
+    filename     TEXT,
+    upload       TEXT,
+    downloads    INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX object_job ON object (job);
+CREATE INDEX object_doomed ON object (doomed_at) WHERE doomed_at IS NOT NULL;
 
 CREATE TABLE api_key (
     id         INTEGER PRIMARY KEY AUTOINCREMENT,

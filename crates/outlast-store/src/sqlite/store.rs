@@ -7,7 +7,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outlast_core::{Entropy, Event, JobId, NamespaceId, Queue};
+use outlast_core::checkpoint::Section;
+use outlast_core::{Entropy, Event, JobId, NamespaceId, ObjectKey, Queue};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use tokio::sync::{oneshot, watch};
 
@@ -23,6 +24,7 @@ use crate::ids::Ids;
 use crate::jobs::{
     Applied, Claim, Claimed, Declined, Due, Found, JobPage, JobStore, ListJobs, NewJob, Order, Published, Reach,
 };
+use crate::kept::{Doomed, Inline, Kept, Stored};
 use crate::keys::{KeyId, KeyRecord, NewKey};
 use crate::operations::{NewOperation, Operation, OperationId};
 use crate::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
@@ -227,7 +229,8 @@ impl JobStore for SqliteStore {
     }
 
     async fn apply(&self, orders: Vec<Order>) -> Result<Vec<Result<Applied, Declined>>, Error> {
-        self.call(Kind::Write, move |core| core.apply(&orders)).await
+        let kind = if orders.iter().any(|order| order.command.grows()) { Kind::Grow } else { Kind::Write };
+        self.call(kind, move |core| core.apply(&orders)).await
     }
 
     async fn due(&self, limit: usize) -> Result<Due, Error> {
@@ -248,9 +251,48 @@ impl JobStore for SqliteStore {
         self.readers.run(move |reader| reader.events(&reach, id, after, limit)).await
     }
 
-    async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Arc<str>>, Error> {
+    async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Inline>, Error> {
         let reach = reach.clone();
         self.readers.run(move |reader| reader.result(&reach, id)).await
+    }
+
+    async fn kept(&self, reach: &Reach, id: JobId) -> Result<Option<Kept>, Error> {
+        let reach = reach.clone();
+        self.readers.run(move |reader| reader.kept(&reach, id)).await
+    }
+
+    async fn sections(
+        &self,
+        reach: &Reach,
+        id: JobId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Option<Vec<Section>>, Error> {
+        let (reach, after) = (reach.clone(), after.map(str::to_owned));
+        self.readers.run(move |reader| reader.sections(&reach, id, after.as_deref(), limit)).await
+    }
+
+    async fn section(&self, reach: &Reach, id: JobId, name: &str) -> Result<Option<Section>, Error> {
+        let (reach, name) = (reach.clone(), name.to_owned());
+        self.readers.run(move |reader| reader.section(&reach, id, &name)).await
+    }
+
+    async fn objects(&self, reach: &Reach, id: JobId) -> Result<Option<Vec<Stored>>, Error> {
+        let reach = reach.clone();
+        self.readers.run(move |reader| reader.objects(&reach, id)).await
+    }
+
+    async fn count_download(&self, id: JobId) -> Result<(), Error> {
+        self.call(Kind::Write, move |core| core.count_download(id)).await
+    }
+
+    async fn doomed(&self, limit: usize) -> Result<Doomed, Error> {
+        self.call(Kind::Read, move |core| core.doomed(limit)).await
+    }
+
+    async fn forget_objects(&self, keys: &[ObjectKey]) -> Result<(), Error> {
+        let keys = keys.to_vec();
+        self.call(Kind::Write, move |core| core.forget_objects(&keys)).await
     }
 
     async fn save_queue(

@@ -12,6 +12,7 @@ use super::rows::{Record, overrides_json, record, tags_json};
 use super::writer::{Core, Fault};
 use crate::error::Error;
 use crate::history::{self, PHASES, code};
+use crate::progress::work_column;
 use crate::rows::{UPLOAD, opened_at_column, queued_at_column, state_columns};
 use crate::step::{Step, labels, step};
 
@@ -203,6 +204,7 @@ impl Core<'_> {
             columns.result,
             job.last_error.as_deref(),
             columns.worker,
+            work_column(job),
         ])?;
         match changed {
             1 => Ok(()),
@@ -232,8 +234,12 @@ impl Core<'_> {
             Effect::SetPace(pace) => self.set_pace(queue.id, pace)?,
             // Made from the whole step, see `transition`.
             Effect::Callback => {}
-            // Checkpoints come with the issue that stores them; there is nothing to drop yet.
-            Effect::DropCheckpoints => {}
+            Effect::KeepCheckpoint(checkpoint) => self.keep_checkpoint(record.seq, &checkpoint)?,
+            Effect::KeepSection(section) => self.keep_section(record.seq, &section)?,
+            Effect::DropCheckpoints => self.drop_checkpoints(record.seq)?,
+            Effect::Expect(object) => self.put_object(record.seq, &object, false)?,
+            Effect::Keep(object) => self.put_object(record.seq, &object, true)?,
+            Effect::Doom(doom) => self.doom(record.seq, &doom)?,
         }
         Ok(())
     }
@@ -265,6 +271,7 @@ impl Core<'_> {
         for statement in [DELETE_JOB, DELETE_SPEC, DELETE_RESULT, DELETE_HISTORY] {
             self.connection.prepare_cached(statement)?.execute([record.seq])?;
         }
+        self.forget_kept(record.seq)?;
         for label in labels(&record.job, queue.namespace) {
             self.connection.prepare_cached(DELETE_LABEL)?.execute(params![label, record.seq])?;
         }
@@ -394,7 +401,7 @@ fn place(record: &Record, queue: &Queue) -> Place {
     }
 }
 
-fn pages(bytes: usize) -> u64 {
+pub(super) fn pages(bytes: usize) -> u64 {
     u64::try_from(bytes / PAGE_BYTES).unwrap_or(0)
 }
 

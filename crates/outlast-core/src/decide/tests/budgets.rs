@@ -18,7 +18,7 @@ fn exhaust(stage: &mut Stage, phase: Phase, mut end: impl FnMut(&mut Stage)) -> 
         }
         while stage.job.status() == Status::Pending {
             stage.now = alarm(&stage.job, &stage.queue).unwrap();
-            stage.run(Command::Wake);
+            stage.run(Command::WAKE);
         }
         stage.run(claim(phase));
         end(stage);
@@ -37,7 +37,7 @@ fn charged_attempts_never_exceed_the_limit() {
         let nacks = exhaust(&mut nacked, Phase::Leased, |stage| drop(stage.run(report(None, nack(true)))));
         let losses = exhaust(&mut expired, Phase::Leased, |stage| {
             stage.now = alarm(&stage.job, &stage.queue).unwrap();
-            stage.run(Command::Wake);
+            stage.run(Command::WAKE);
         });
 
         assert_eq!((nacks, losses), (max_attempts, max_attempts));
@@ -132,7 +132,7 @@ fn a_retry_waits_for_its_backoff() {
                     assert_eq!(reason, PendingReason::Backoff);
                     assert!((earliest..=stage.now.plus(full)).contains(&until), "{backoff:?} {wait}");
                     stage.now = until;
-                    stage.run(Command::Wake);
+                    stage.run(Command::WAKE);
                 }
                 assert_eq!(stage.job.status(), Status::Queued);
             }

@@ -35,7 +35,7 @@ fn each_probe_that_finds_the_circuit_open_rests_longer_and_charges_nothing() {
         assert_eq!(hold.until, stage.now.plus(cool_down(round)));
         assert_eq!((stage.job.attempt, stage.job.deferrals), (1, round + 1));
         stage.now = alarm(&stage.job, &stage.queue).unwrap();
-        stage.run(Command::Wake);
+        stage.run(Command::WAKE);
     }
 
     stage.run(claim(Phase::Delivering));
@@ -49,7 +49,7 @@ fn a_hold_of_another_cause_starts_over() {
     stage.run(claim(Phase::Delivering));
     stage.run(report(None, super::stage::defer(1)));
     stage.pass(SECOND);
-    stage.run(Command::Wake);
+    stage.run(Command::WAKE);
 
     stage.run(claim(Phase::Delivering));
     stage.run(report(None, circuit()));
@@ -114,7 +114,7 @@ fn a_delivery_whose_lease_ran_out_ended_nobody_knows_how() {
     stage.run(claim(Phase::Delivering));
     stage.now = alarm(&stage.job, &stage.queue).unwrap();
 
-    stage.run(Command::Wake);
+    stage.run(Command::WAKE);
 
     assert_eq!(stage.last_reason(), Some(Reason::Unknown));
     assert_eq!(stage.job.attempt, 2);
@@ -128,7 +128,7 @@ fn probing(cause: Cause) -> Stage {
     stage.run(claim(Phase::Delivering));
     stage.run(report(None, Outcome::Defer { retry_after: Some(SECOND), scope: None, cause }));
     stage.pass(SECOND);
-    stage.run(Command::Wake);
+    stage.run(Command::WAKE);
     stage.run(claim(Phase::Delivering));
     stage
 }
@@ -171,7 +171,7 @@ fn a_delivery_is_not_ended_by_a_missing_heartbeat_and_a_receipt_takes_nothing_ba
     let State::Running(delivering) = stage.job.state.clone() else { panic!() };
     assert_eq!(alarm(&stage.job, &stage.queue), Some(delivering.expires_at));
 
-    stage.run(Command::Heartbeat { lease: None, extend: Some(Duration::from_secs(7200)) });
+    stage.run(Command::beat(None, Some(Duration::from_secs(7200))));
     stage.run(Command::Receipt { lease: stage.lease() });
 
     let State::Running(waiting) = &stage.job.state else { panic!() };

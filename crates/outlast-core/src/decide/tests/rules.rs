@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::stage::{SECOND, Stage, ack, claim, defer, nack, report, settings, uploaded};
+use super::stage::{SECOND, Stage, ack, claim, defer, nack, object, report, settings, uploaded};
 use crate::alarm::alarm;
 use crate::change::{Change, Effect, Refusal};
 use crate::command::{Command, Evidence, Outcome, OutcomeKind};
@@ -19,7 +19,7 @@ fn user_cancel() -> Command {
 
 fn wake_at_alarm(stage: &mut Stage) {
     stage.now = alarm(&stage.job, &stage.queue).unwrap();
-    stage.run(Command::Wake);
+    stage.run(Command::WAKE);
 }
 
 /// I-14, I-15.
@@ -38,8 +38,8 @@ fn a_superseded_lease_is_refused_and_changes_nothing() {
         report(Some(old), defer(1)),
         report(Some(old), Outcome::Release),
         report(Some(old), Outcome::Cancelled),
-        Command::Heartbeat { lease: Some(old), extend: None },
-        Command::Finalize { lease: Some(old), result: uploaded() },
+        Command::beat(Some(old), None),
+        Command::Finalize { lease: Some(old), object: object() },
         Command::Receipt { lease: old },
     ] {
         assert_eq!(stage.ask(command.clone()), Err(Refusal::LeaseLost), "{command:?}");
@@ -121,7 +121,7 @@ fn a_cancel_that_is_not_confirmed_revokes_the_lease_after_the_drain_time() {
 #[test]
 fn a_finalised_result_is_adopted_when_the_lease_is_lost() {
     let mut stage = Stage::leased(settings());
-    stage.run(Command::Finalize { lease: None, result: uploaded() });
+    stage.run(Command::Finalize { lease: None, object: object() });
     wake_at_alarm(&mut stage);
 
     assert_eq!(stage.job.state, State::Succeeded { at: stage.now, result: Some(uploaded()) });
@@ -138,7 +138,7 @@ fn an_inline_result_is_kept_and_dropped_after_its_time() {
     assert!(update.events.iter().any(|event| event.kind == EventKind::Result { length: 3 }));
 
     stage.now = stage.now.plus(9 * SECOND);
-    let update = stage.run(Command::Wake);
+    let update = stage.run(Command::WAKE);
     assert_eq!(update.effects, [Effect::DropResult]);
     assert_eq!(stage.job.state, State::Expired { at: succeeded_at, expired_at: stage.now });
 }
@@ -149,11 +149,11 @@ fn a_heartbeat_extends_the_lease_and_never_shortens_it() {
     let State::Running(before) = stage.job.state.clone() else { panic!() };
     stage.pass(10 * SECOND);
 
-    stage.run(Command::Heartbeat { lease: None, extend: Some(SECOND) });
+    stage.run(Command::beat(None, Some(SECOND)));
     let State::Running(short) = stage.job.state.clone() else { panic!() };
     assert_eq!(short.expires_at, before.expires_at);
 
-    stage.run(Command::Heartbeat { lease: None, extend: None });
+    stage.run(Command::beat(None, None));
     let State::Running(long) = stage.job.state.clone() else { panic!() };
     assert_eq!(long.expires_at, stage.now.plus(stage.queue.settings.visibility_timeout));
 }
@@ -245,9 +245,8 @@ fn a_replay_starts_a_fresh_run_of_the_same_job() {
     let failed = stage.job.clone();
     stage.pass(SECOND);
 
-    let update = stage.run(Command::Replay { fresh: true, payload: Some("[2]".into()) });
+    stage.run(Command::Replay { fresh: true, payload: Some("[2]".into()) });
 
-    assert_eq!(update.effects, [Effect::DropCheckpoints]);
     assert_eq!((stage.job.run, stage.job.attempt, stage.job.deferrals), (2, 1, 0));
     assert_eq!((stage.job.last, stage.job.last_error.clone(), stage.job.started_at), (None, None, None));
     assert_eq!((stage.job.id, stage.job.created_at, stage.job.epoch), (failed.id, failed.created_at, failed.epoch));

@@ -13,6 +13,7 @@ use crate::gate::Cause;
 use crate::ids::{JobId, Lease, NamespaceId, QueueId};
 use crate::invariants;
 use crate::job::{Job, Spec};
+use crate::object::{Object, ObjectKey, Role};
 use crate::pace::Pace;
 use crate::queue::{Queue, QueueSettings};
 use crate::state::{Phase, ResultMeta, State};
@@ -164,4 +165,16 @@ pub(super) fn defer(seconds: u64) -> Outcome {
 
 pub(super) fn uploaded() -> ResultMeta {
     ResultMeta { length: 9, inline: false }
+}
+
+/// The object behind it.
+pub(super) fn object() -> Arc<Object> {
+    let key = ObjectKey {
+        namespace: NamespaceId(1),
+        job: JobId::new(Timestamp::from_millis(BEGINNING), 1),
+        epoch: 1,
+        random: 1,
+    };
+    let (length, sha256) = (uploaded().length, [0; 32]);
+    Arc::new(Object { key, role: Role::Result, length, sha256, content_type: None, filename: None, upload: None })
 }

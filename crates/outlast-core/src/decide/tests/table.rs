@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::stage::{SECOND, Stage, ack, claim, defer, nack, report, settings, uploaded};
+use super::stage::{SECOND, Stage, ack, claim, defer, nack, object, report, settings};
 use crate::change::{Change, Refusal};
 use crate::command::{Command, Outcome};
 use crate::ids::Lease;
@@ -52,7 +52,7 @@ fn in_state(name: &str) -> Stage {
         "delivering" | "leased" => return stage,
         "awaiting_ack" => stage.run(Command::Receipt { lease }),
         "leased, cancel requested" => stage.run(Command::Cancel { reason: CancelReason::User }),
-        "leased, result uploaded" => stage.run(Command::Finalize { lease: Some(lease), result: uploaded() }),
+        "leased, result uploaded" => stage.run(Command::Finalize { lease: Some(lease), object: object() }),
         "succeeded" => stage.run(report(Some(lease), ack())),
         "failed" => stage.run(report(Some(lease), nack(false))),
         "succeeded with result" | "expired" => stage.run(report(Some(lease), result)),
@@ -60,7 +60,7 @@ fn in_state(name: &str) -> Stage {
     };
     if name == "expired" {
         stage.pass(stage.queue.settings.result_ttl);
-        stage.run(Command::Wake);
+        stage.run(Command::WAKE);
     }
     stage
 }
@@ -94,6 +94,8 @@ fn refusal_name(refusal: Refusal) -> &'static str {
         Refusal::PayloadFixed => "payload fixed",
         Refusal::NotQueued { .. } => "not queued",
         Refusal::NoCancelRequested => "no cancel requested",
+        Refusal::ResultExists => "result exists",
+        Refusal::OutputFull => "output full",
     }
 }
 
@@ -237,11 +239,7 @@ fn a_report_without_a_lease_is_refused_where_fencing_is_required() {
         stage.queue.settings.fencing = crate::queue::Fencing::Required;
 
         assert_eq!(answer(&mut stage, report(None, ack())), "refused: lease required", "{name}");
-        assert_eq!(
-            answer(&mut stage, Command::Heartbeat { lease: None, extend: None }),
-            "refused: lease required",
-            "{name}"
-        );
+        assert_eq!(answer(&mut stage, Command::beat(None, None)), "refused: lease required", "{name}");
     }
 }
 
@@ -254,8 +252,8 @@ fn heartbeat_and_upload_keep_a_running_job_running() {
         ("leased, cancel requested", "running leased"),
         ("leased, result uploaded", "running leased"),
     ];
-    check(|lease| Command::Heartbeat { lease: Some(lease), extend: None }, &acts, "refused: lease lost");
-    check(|lease| Command::Finalize { lease: Some(lease), result: uploaded() }, &acts, "refused: lease lost");
+    check(|lease| Command::beat(Some(lease), None), &acts, "refused: lease lost");
+    check(|lease| Command::Finalize { lease: Some(lease), object: object() }, &acts, "refused: lease lost");
 }
 
 #[test]
@@ -284,7 +282,7 @@ fn the_death_of_the_server_ends_a_delivery_and_nothing_else() {
 
 #[test]
 fn an_alarm_that_is_not_due_does_nothing() {
-    check(|_| Command::Wake, &[], "nothing");
+    check(|_| Command::WAKE, &[], "nothing");
 }
 
 #[test]
@@ -309,7 +307,7 @@ fn an_alarm_that_is_due_does_what_the_state_waits_for() {
             None => "no alarm".to_owned(),
             Some(at) => {
                 stage.now = at;
-                answer(&mut stage, Command::Wake)
+                answer(&mut stage, Command::WAKE)
             }
         };
 

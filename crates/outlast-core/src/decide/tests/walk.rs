@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::stage::{Stage, ack, report};
+use super::stage::{Stage, ack, object, report};
 use crate::alarm::alarm;
 use crate::breaker::cool_down;
 use crate::change::{Change, Refusal};
@@ -13,7 +13,7 @@ use crate::gate::Cause;
 use crate::ids::Lease;
 use crate::job::Job;
 use crate::queue::range;
-use crate::state::{CancelReason, Ending, FailReason, PendingReason, Phase, ResultMeta, State, Status};
+use crate::state::{CancelReason, Ending, FailReason, PendingReason, Phase, State, Status};
 use crate::time::Timestamp;
 
 /// Whose lease a command carries.
@@ -104,13 +104,11 @@ impl Walk {
             Act::Claim(phase, visibility) => Command::Claim { phase, visibility, worker: None },
             Act::Receipt(whose) => Command::Receipt { lease: self.lease(whose).unwrap_or(Lease::from_u128(1)) },
             Act::Report(whose, outcome) => Command::Report { lease: self.lease(whose), outcome, evidence },
-            Act::Heartbeat(whose, extend) => Command::Heartbeat { lease: self.lease(whose), extend },
-            Act::Finalize(whose) => {
-                Command::Finalize { lease: self.lease(whose), result: ResultMeta { length: 3, inline: false } }
-            }
+            Act::Heartbeat(whose, extend) => Command::beat(self.lease(whose), extend),
+            Act::Finalize(whose) => Command::Finalize { lease: self.lease(whose), object: object() },
             Act::Cancel(reason) => Command::Cancel { reason },
             Act::Replay(fresh) => Command::Replay { fresh, payload: None },
-            Act::Wake => Command::Wake,
+            Act::Wake => Command::WAKE,
             Act::Abandon => Command::Abandon,
         }
     }
@@ -221,7 +219,7 @@ impl Walk {
     fn check_that_old_leases_are_dead(&self) {
         let present = self.present();
         for lease in self.leases.iter().copied().filter(|lease| Some(*lease) != present) {
-            let beat = self.stage.ask(Command::Heartbeat { lease: Some(lease), extend: None });
+            let beat = self.stage.ask(Command::beat(Some(lease), None));
             assert_eq!(beat, Err(Refusal::LeaseLost));
             for outcome in [ack(), Outcome::Nack { retryable: true, delay: None }, Outcome::Release] {
                 let heard = self.stage.job.last.is_some_and(|last| last.lease == lease && last.how.is_report());
@@ -246,8 +244,8 @@ impl Walk {
             report(None, ack()),
             Command::Cancel { reason: CancelReason::User },
             Command::Claim { phase: Phase::Leased, visibility: None, worker: None },
-            Command::Heartbeat { lease, extend: None },
-            Command::Finalize { lease, result: ResultMeta { length: 1, inline: false } },
+            Command::beat(lease, None),
+            Command::Finalize { lease, object: object() },
             Command::Abandon,
         ] {
             let answer = self.stage.ask(command.clone());
@@ -268,10 +266,10 @@ impl Walk {
         };
         let now = self.stage.now;
         if at > now {
-            assert_eq!(self.stage.ask(Command::Wake), Ok(Change::None));
+            assert_eq!(self.stage.ask(Command::WAKE), Ok(Change::None));
             self.stage.now = at;
         }
-        match self.stage.ask(Command::Wake) {
+        match self.stage.ask(Command::WAKE) {
             Ok(Change::Delete) => {}
             Ok(Change::Update(update)) => assert_ne!(update.job.status(), self.stage.job.status()),
             other => panic!("an alarm that rang gave {other:?}"),
@@ -329,6 +327,7 @@ pub(super) fn check_log(stage: &Stage) {
                 open = false;
             }
             EventKind::Callback => told = true,
+            EventKind::Checkpoint { .. } | EventKind::Output { .. } => assert!(open, "I-15: work without a hand-out"),
             EventKind::Result { .. } | EventKind::Note { .. } => {}
         }
     }

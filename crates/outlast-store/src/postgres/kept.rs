@@ -1,0 +1,440 @@
+//! What is kept beside a job: checkpoint, sections, objects. Written with the transaction's other writes, a statement per
+//! table; read by single statements.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use outlast_core::change::Doom;
+use outlast_core::checkpoint::{Checkpoint, Data, Section};
+use outlast_core::{JobId, Object, ObjectKey, Role, Timestamp};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::read::{self, AFTER_QUEUE};
+use super::registry::queue_columns;
+use super::rows::{get, job_columns};
+use super::session::{Parameter, Sql};
+use super::shared::Shared;
+use super::transact::{Fault, Tx};
+use crate::error::Error;
+use crate::history::code;
+use crate::jobs::Reach;
+use crate::kept::{Doomed, Inline, Kept, OBJECTS_MAX, Stored};
+
+/// What a transaction will write of it.
+#[derive(Debug, Default)]
+pub(super) struct KeptWrites {
+    checkpoints: BTreeMap<i64, Arc<Checkpoint>>,
+    sections: BTreeMap<(i64, Box<str>), Arc<Section>>,
+    /// Jobs whose checkpoint and sections go, before the ones above come.
+    dropped: Vec<i64>,
+    objects: BTreeMap<ObjectKey, Pending>,
+    /// For objects that are in the database already.
+    dooms: Vec<(i64, Doom)>,
+}
+
+/// An object that this transaction brings, as it will stand in the end.
+#[derive(Debug)]
+struct Pending {
+    seq: i64,
+    object: Arc<Object>,
+    kept: bool,
+    doomed_at: Option<Timestamp>,
+}
+
+impl KeptWrites {
+    pub(super) fn keep_checkpoint(&mut self, seq: i64, checkpoint: Arc<Checkpoint>) {
+        self.checkpoints.insert(seq, checkpoint);
+    }
+
+    pub(super) fn keep_section(&mut self, seq: i64, section: Arc<Section>) {
+        self.sections.insert((seq, section.name.clone()), section);
+    }
+
+    pub(super) fn drop_checkpoints(&mut self, seq: i64) {
+        self.checkpoints.remove(&seq);
+        self.sections.retain(|(job, _), _| *job != seq);
+        self.dropped.push(seq);
+    }
+
+    pub(super) fn put_object(&mut self, seq: i64, object: Arc<Object>, kept: bool) {
+        self.objects.insert(object.key, Pending { seq, object, kept, doomed_at: None });
+    }
+
+    /// Concerns what is in the database, and what this transaction has brought before.
+    pub(super) fn doom(&mut self, seq: i64, doom: Doom) {
+        let is_meant = |pending: &Pending| {
+            let role_fits = doom.role.is_none_or(|role| role == pending.object.role);
+            pending.seq == seq && pending.kept == doom.kept && role_fits && pending.doomed_at.is_none()
+        };
+        self.objects.values_mut().filter(|pending| is_meant(pending)).for_each(|pending| {
+            pending.doomed_at = Some(doom.at);
+        });
+        self.dooms.push((seq, doom));
+    }
+}
+
+/// The same as columns, borrowed.
+#[derive(Default)]
+pub(super) struct KeptColumns<'w> {
+    dropped: Vec<i64>,
+    checkpoints: Checkpoints<'w>,
+    sections: (Vec<i64>, Vec<&'w str>, Vec<i64>, Vec<&'w str>),
+    dooms: (Vec<i64>, Vec<bool>, Vec<Option<i16>>, Vec<i64>),
+    objects: Objects<'w>,
+}
+
+#[derive(Default)]
+struct Checkpoints<'w> {
+    seq: Vec<i64>,
+    schema_version: Vec<i64>,
+    at: Vec<i64>,
+    run: Vec<i32>,
+    attempt: Vec<i32>,
+    data: Vec<Option<&'w str>>,
+    object: Vec<Option<String>>,
+}
+
+#[derive(Default)]
+struct Objects<'w> {
+    key: Vec<String>,
+    job: Vec<i64>,
+    role: Vec<i16>,
+    kept: Vec<bool>,
+    doomed_at: Vec<Option<i64>>,
+    length: Vec<i64>,
+    sha256: Vec<&'w [u8]>,
+    content_type: Vec<Option<&'w str>>,
+    filename: Vec<Option<&'w str>>,
+    upload: Vec<Option<&'w str>>,
+}
+
+impl<'w> KeptColumns<'w> {
+    pub(super) fn of(writes: &'w KeptWrites) -> KeptColumns<'w> {
+        let mut columns = KeptColumns { dropped: writes.dropped.clone(), ..KeptColumns::default() };
+        for (seq, checkpoint) in &writes.checkpoints {
+            columns.checkpoints.push(*seq, checkpoint);
+        }
+        for ((seq, name), section) in &writes.sections {
+            columns.sections.0.push(*seq);
+            columns.sections.1.push(name);
+            columns.sections.2.push(section.at.as_millis());
+            columns.sections.3.push(&section.body);
+        }
+        for (seq, doom) in &writes.dooms {
+            columns.dooms.0.push(*seq);
+            columns.dooms.1.push(doom.kept);
+            columns.dooms.2.push(doom.role.map(|role| code(&Role::ALL, role).into()));
+            columns.dooms.3.push(doom.at.as_millis());
+        }
+        for pending in writes.objects.values() {
+            columns.objects.push(pending);
+        }
+        columns
+    }
+
+    /// In the order they are to be sent.
+    pub(super) fn statements<'b>(&'b self) -> Vec<(&'static Sql, usize, Vec<Parameter<'b>>)> {
+        let (checkpoints, sections, dooms) = (&self.checkpoints, &self.sections, &self.dooms);
+        let objects = &self.objects;
+        let checkpoint: Vec<Parameter<'b>> = vec![
+            &checkpoints.seq,
+            &checkpoints.schema_version,
+            &checkpoints.at,
+            &checkpoints.run,
+            &checkpoints.attempt,
+            &checkpoints.data,
+            &checkpoints.object,
+        ];
+        let object: Vec<Parameter<'b>> = vec![
+            &objects.key,
+            &objects.job,
+            &objects.role,
+            &objects.kept,
+            &objects.doomed_at,
+            &objects.length,
+            &objects.sha256,
+            &objects.content_type,
+            &objects.filename,
+            &objects.upload,
+        ];
+        vec![
+            (&DROP_CHECKPOINTS, self.dropped.len(), vec![&self.dropped]),
+            (&KEEP_CHECKPOINTS, checkpoints.seq.len(), checkpoint),
+            (&KEEP_SECTIONS, sections.0.len(), vec![&sections.0, &sections.1, &sections.2, &sections.3]),
+            (&DOOM, dooms.0.len(), vec![&dooms.0, &dooms.1, &dooms.2, &dooms.3]),
+            (&PUT_OBJECTS, objects.key.len(), object),
+        ]
+    }
+}
+
+impl<'w> Checkpoints<'w> {
+    fn push(&mut self, seq: i64, checkpoint: &'w Checkpoint) {
+        let (data, object) = match &checkpoint.data {
+            Data::Inline(text) => (Some(&**text), None),
+            Data::Object(object) => (None, Some(object.key.to_string())),
+        };
+        self.seq.push(seq);
+        self.schema_version.push(checkpoint.schema_version.into());
+        self.at.push(checkpoint.at.as_millis());
+        self.run.push(checkpoint.run.cast_signed());
+        self.attempt.push(checkpoint.attempt.cast_signed());
+        self.data.push(data);
+        self.object.push(object);
+    }
+}
+
+impl<'w> Objects<'w> {
+    fn push(&mut self, pending: &'w Pending) {
+        let object = &pending.object;
+        self.key.push(object.key.to_string());
+        self.job.push(pending.seq);
+        self.role.push(code(&Role::ALL, object.role).into());
+        self.kept.push(pending.kept);
+        self.doomed_at.push(pending.doomed_at.map(Timestamp::as_millis));
+        self.length.push(object.length.cast_signed());
+        self.sha256.push(&object.sha256);
+        self.content_type.push(object.content_type.as_deref());
+        self.filename.push(object.filename.as_deref());
+        self.upload.push(object.upload.as_deref());
+    }
+}
+
+const I8: Type = Type::INT8_ARRAY;
+const I4: Type = Type::INT4_ARRAY;
+const I2: Type = Type::INT2_ARRAY;
+const BOOL: Type = Type::BOOL_ARRAY;
+const BYTES: Type = Type::BYTEA_ARRAY;
+const TEXT: Type = Type::TEXT_ARRAY;
+
+static DROP_CHECKPOINTS: Sql = Sql {
+    text: "
+        WITH sections AS (DELETE FROM section WHERE job = ANY ($1))
+        DELETE FROM checkpoint WHERE seq = ANY ($1)",
+    types: &[I8],
+};
+static KEEP_CHECKPOINTS: Sql = Sql {
+    text: "
+        INSERT INTO checkpoint (seq, schema_version, at, run, attempt, data, object)
+        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7)
+        ON CONFLICT (seq) DO UPDATE
+        SET schema_version = excluded.schema_version, at = excluded.at, run = excluded.run,
+            attempt = excluded.attempt, data = excluded.data, object = excluded.object",
+    types: &[I8, I8, I8, I4, I4, TEXT, TEXT],
+};
+static KEEP_SECTIONS: Sql = Sql {
+    text: "
+        INSERT INTO section (job, name, at, body)
+        SELECT * FROM unnest($1, $2, $3, $4)
+        ON CONFLICT (job, name) DO UPDATE SET at = excluded.at, body = excluded.body",
+    types: &[I8, TEXT, I8, TEXT],
+};
+/// Several for one job: the earliest counts.
+static DOOM: Sql = Sql {
+    text: "
+        UPDATE object
+        SET doomed_at = doom.at
+        FROM (
+            SELECT job, kept, role, min(at) AS at
+            FROM unnest($1, $2, $3, $4) AS one (job, kept, role, at)
+            GROUP BY job, kept, role
+        ) AS doom
+        WHERE object.job = doom.job AND object.kept = doom.kept AND object.doomed_at IS NULL
+            AND (doom.role IS NULL OR object.role = doom.role)",
+    types: &[I8, BOOL, I2, I8],
+};
+static PUT_OBJECTS: Sql = Sql {
+    text: "
+        INSERT INTO object (key, job, role, kept, doomed_at, length, sha256, content_type, filename, upload)
+        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+        ON CONFLICT (key) DO UPDATE
+        SET kept = excluded.kept, doomed_at = excluded.doomed_at, length = excluded.length, sha256 = excluded.sha256,
+            content_type = excluded.content_type, filename = excluded.filename, upload = excluded.upload",
+    types: &[TEXT, I8, I2, BOOL, I8, I8, BYTES, TEXT, TEXT, TEXT],
+};
+
+macro_rules! object_columns {
+    () => {
+        "object.key, object.role, object.kept, object.doomed_at, object.length, object.sha256, object.content_type,
+         object.filename, object.upload, object.downloads"
+    };
+}
+
+static KEPT: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        job_columns!(),
+        ", NULL::text, ",
+        queue_columns!(),
+        ", ARRAY(SELECT name FROM section WHERE section.job = job.seq ORDER BY name LIMIT 10000),
+          checkpoint.schema_version, checkpoint.at, checkpoint.run, checkpoint.attempt, checkpoint.data,
+          checkpoint.object, ",
+        object_columns!(),
+        " FROM job
+          CROSS JOIN LATERAL (SELECT * FROM queue WHERE queue.id = job.queue OFFSET 0) AS queue
+          LEFT JOIN checkpoint ON checkpoint.seq = job.seq
+          LEFT JOIN object ON object.key = checkpoint.object
+          WHERE job.seq = $1"
+    ),
+    types: &[Type::INT8],
+};
+static SECTIONS: Sql = Sql {
+    text: "SELECT name, at, body FROM section WHERE job = $1 AND name > $2 ORDER BY name LIMIT $3",
+    types: &[Type::INT8, Type::TEXT, Type::INT8],
+};
+static SECTION: Sql =
+    Sql { text: "SELECT name, at, body FROM section WHERE job = $1 AND name = $2", types: &[Type::INT8, Type::TEXT] };
+static OBJECTS: Sql = Sql {
+    text: concat!("SELECT ", object_columns!(), " FROM object WHERE job = $1 ORDER BY key DESC LIMIT $2"),
+    types: &[Type::INT8, Type::INT8],
+};
+static RESULT: Sql = Sql { text: "SELECT body, downloads FROM result WHERE seq = $1", types: &[Type::INT8] };
+static DOOMED: Sql = Sql {
+    text: "SELECT key, upload, doomed_at FROM object WHERE doomed_at IS NOT NULL ORDER BY doomed_at LIMIT $1",
+    types: &[Type::INT8],
+};
+static FORGET: Sql =
+    Sql { text: "DELETE FROM object WHERE key = ANY ($1) AND doomed_at IS NOT NULL", types: &[Type::TEXT_ARRAY] };
+static COUNT_INLINE: Sql =
+    Sql { text: "UPDATE result SET downloads = downloads + 1 WHERE seq = $1", types: &[Type::INT8] };
+static COUNT_OBJECT: Sql = Sql {
+    text: "UPDATE object SET downloads = downloads + 1 WHERE job = $1 AND role = $2 AND kept",
+    types: &[Type::INT8, Type::INT2],
+};
+
+/// First column of a checkpoint in [`KEPT`], and of its object.
+const CHECKPOINT: usize = AFTER_QUEUE + 1;
+const CHECKPOINT_OBJECT: usize = CHECKPOINT + 6;
+
+pub(super) async fn kept(shared: &Arc<Shared>, reach: &Reach, id: JobId) -> Result<Option<Kept>, Error> {
+    let Some((row, _, _)) = read::find(shared, &KEPT, reach, id).await? else {
+        return Ok(None);
+    };
+    let sections = get::<Vec<&str>>(&row, AFTER_QUEUE)?.into_iter().map(Into::into).collect();
+    Ok(Some(Kept { checkpoint: checkpoint(&row)?, sections }))
+}
+
+fn checkpoint(row: &Row) -> Result<Option<Checkpoint>, Error> {
+    let Some(schema_version) = get::<Option<i64>>(row, CHECKPOINT)? else {
+        return Ok(None);
+    };
+    let data = match get::<Option<&str>>(row, CHECKPOINT + 4)? {
+        Some(text) => Data::Inline(text.into()),
+        None => Data::Object(Arc::new(stored(row, CHECKPOINT_OBJECT)?.object)),
+    };
+    Ok(Some(Checkpoint {
+        schema_version: u32::try_from(schema_version)
+            .map_err(|_| Error::Corrupt("schema_version of a checkpoint".to_owned()))?,
+        at: Timestamp::from_millis(get(row, CHECKPOINT + 1)?),
+        run: get::<i32>(row, CHECKPOINT + 2)?.cast_unsigned(),
+        attempt: get::<i32>(row, CHECKPOINT + 3)?.cast_unsigned(),
+        data,
+    }))
+}
+
+pub(super) async fn sections(
+    shared: &Arc<Shared>,
+    reach: &Reach,
+    id: JobId,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Option<Vec<Section>>, Error> {
+    let Some(seq) = read::seq(shared, reach, id).await? else {
+        return Ok(None);
+    };
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows = shared.read(&SECTIONS, &[&seq, &after.unwrap_or_default(), &limit]).await?;
+    rows.iter().map(a_section).collect::<Result<Vec<_>, _>>().map(Some)
+}
+
+pub(super) async fn section(
+    shared: &Arc<Shared>,
+    reach: &Reach,
+    id: JobId,
+    name: &str,
+) -> Result<Option<Section>, Error> {
+    let Some(seq) = read::seq(shared, reach, id).await? else {
+        return Ok(None);
+    };
+    shared.read(&SECTION, &[&seq, &name]).await?.first().map(a_section).transpose()
+}
+
+fn a_section(row: &Row) -> Result<Section, Error> {
+    Ok(Section {
+        name: get::<&str>(row, 0)?.into(),
+        at: Timestamp::from_millis(get(row, 1)?),
+        body: get::<&str>(row, 2)?.into(),
+    })
+}
+
+pub(super) async fn objects(shared: &Arc<Shared>, reach: &Reach, id: JobId) -> Result<Option<Vec<Stored>>, Error> {
+    let Some(seq) = read::seq(shared, reach, id).await? else {
+        return Ok(None);
+    };
+    let most = i64::try_from(OBJECTS_MAX).unwrap_or(i64::MAX);
+    let rows = shared.read(&OBJECTS, &[&seq, &most]).await?;
+    rows.iter().map(|row| stored(row, 0)).collect::<Result<Vec<_>, _>>().map(Some)
+}
+
+fn stored(row: &Row, from: usize) -> Result<Stored, Error> {
+    let corrupt = |column: &str| Error::Corrupt(format!("{column} of an object"));
+    let role = usize::try_from(get::<i16>(row, from + 1)?).map_err(|_| corrupt("role"))?;
+    let text = |at: usize| get::<Option<&str>>(row, from + at).map(|text| text.map(Into::into));
+    let object = Object {
+        key: get::<&str>(row, from)?.parse().map_err(|_| corrupt("key"))?,
+        role: *Role::ALL.get(role).ok_or_else(|| corrupt("role"))?,
+        length: get::<i64>(row, from + 4)?.cast_unsigned(),
+        sha256: get::<&[u8]>(row, from + 5)?.try_into().map_err(|_| corrupt("sha256"))?,
+        content_type: text(6)?,
+        filename: text(7)?,
+        upload: text(8)?,
+    };
+    Ok(Stored {
+        object,
+        kept: get(row, from + 2)?,
+        doomed_at: get::<Option<i64>>(row, from + 3)?.map(Timestamp::from_millis),
+        downloads: get::<i64>(row, from + 9)?.cast_unsigned(),
+    })
+}
+
+pub(super) async fn result(shared: &Arc<Shared>, reach: &Reach, id: JobId) -> Result<Option<Inline>, Error> {
+    let Some(seq) = read::seq(shared, reach, id).await? else {
+        return Ok(None);
+    };
+    let rows = shared.read(&RESULT, &[&seq]).await?;
+    let inline = |row: &Row| -> Result<Inline, Error> {
+        Ok(Inline { body: get::<&str>(row, 0)?.into(), downloads: get::<i64>(row, 1)?.cast_unsigned() })
+    };
+    rows.first().map(inline).transpose()
+}
+
+pub(super) async fn count_download(seq: i64, tx: &mut Tx<'_>) -> Result<(), Fault> {
+    tx.begin_write().await?;
+    tx.session.execute(&COUNT_INLINE, &[&seq]).await?;
+    let role = i16::from(code(&Role::ALL, Role::Result));
+    tx.session.execute(&COUNT_OBJECT, &[&seq, &role]).await?;
+    Ok(())
+}
+
+pub(super) async fn doomed(shared: &Arc<Shared>, limit: usize) -> Result<Doomed, Error> {
+    let most = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
+    let mut doomed = Doomed::default();
+    let now = shared.now();
+    for row in shared.read(&DOOMED, &[&most]).await? {
+        let at = Timestamp::from_millis(get(&row, 2)?);
+        if at > now || doomed.objects.len() >= limit {
+            doomed.next = Some(at);
+            break;
+        }
+        let key: ObjectKey =
+            get::<&str>(&row, 0)?.parse().map_err(|_| Error::Corrupt("key of an object".to_owned()))?;
+        doomed.objects.push((key, get::<Option<&str>>(&row, 1)?.map(Into::into)));
+    }
+    Ok(doomed)
+}
+
+pub(super) async fn forget_objects(keys: &[String], tx: &mut Tx<'_>) -> Result<(), Fault> {
+    tx.begin_write().await?;
+    tx.session.execute(&FORGET, &[&keys]).await?;
+    Ok(())
+}

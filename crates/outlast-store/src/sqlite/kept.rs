@@ -1,0 +1,272 @@
+//! What is kept beside a job: checkpoint, sections, objects. Written by the writer inside the job's transaction, read by
+//! the readers.
+
+use std::sync::Arc;
+
+use outlast_core::change::Doom;
+use outlast_core::checkpoint::{Checkpoint, Data, Section};
+use outlast_core::{JobId, Object, ObjectKey, Role, Timestamp};
+use rusqlite::{OptionalExtension, Row, params};
+
+use super::read::Reader;
+use super::write::{pages, unreadable};
+use super::writer::{Core, Fault};
+use crate::error::Error;
+use crate::history::code;
+use crate::jobs::Reach;
+use crate::kept::{Doomed, Inline, Kept, OBJECTS_MAX, Stored};
+
+const KEEP_CHECKPOINT: &str = "
+    INSERT OR REPLACE INTO checkpoint (seq, schema_version, at, run, attempt, data, object)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+const KEEP_SECTION: &str = "
+    INSERT INTO section (job, name, at, body)
+    VALUES (?1, ?2, ?3, ?4)
+    ON CONFLICT (job, name) DO UPDATE SET at = excluded.at, body = excluded.body";
+const DROP_CHECKPOINT: &str = "DELETE FROM checkpoint WHERE seq = ?1";
+const DROP_SECTIONS: &str = "DELETE FROM section WHERE job = ?1";
+const PUT_OBJECT: &str = "
+    INSERT INTO object (key, job, role, kept, length, sha256, content_type, filename, upload)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+    ON CONFLICT (key) DO UPDATE
+    SET kept = excluded.kept, doomed_at = NULL, length = excluded.length, sha256 = excluded.sha256,
+        content_type = excluded.content_type, filename = excluded.filename, upload = excluded.upload";
+const DOOM: &str = "
+    UPDATE object
+    SET doomed_at = ?4
+    WHERE job = ?1 AND kept = ?2 AND (?3 IS NULL OR role = ?3) AND doomed_at IS NULL";
+const DOOM_ALL: &str = "UPDATE object SET doomed_at = ?2 WHERE job = ?1 AND doomed_at IS NULL";
+const DOOMED: &str = "
+    SELECT key, upload, doomed_at
+    FROM object INDEXED BY object_doomed
+    WHERE doomed_at IS NOT NULL
+    ORDER BY doomed_at
+    LIMIT ?1";
+const FORGET: &str = "DELETE FROM object WHERE key = ?1 AND doomed_at IS NOT NULL";
+const COUNT_INLINE: &str = "UPDATE result SET downloads = downloads + 1 WHERE seq = ?1";
+const COUNT_OBJECT: &str = "UPDATE object SET downloads = downloads + 1 WHERE job = ?1 AND role = ?2 AND kept";
+
+impl Core<'_> {
+    pub(super) fn keep_checkpoint(&mut self, seq: i64, checkpoint: &Checkpoint) -> Result<(), Fault> {
+        let (data, object) = match &checkpoint.data {
+            Data::Inline(text) => (Some(&**text), None),
+            Data::Object(object) => (None, Some(object.key.to_string())),
+        };
+        self.connection.prepare_cached(KEEP_CHECKPOINT)?.execute(params![
+            seq,
+            checkpoint.schema_version,
+            checkpoint.at.as_millis(),
+            checkpoint.run,
+            checkpoint.attempt,
+            data,
+            object,
+        ])?;
+        self.dirty_pages += 1 + pages(data.map_or(0, str::len));
+        Ok(())
+    }
+
+    pub(super) fn keep_section(&mut self, seq: i64, section: &Section) -> Result<(), Fault> {
+        self.connection.prepare_cached(KEEP_SECTION)?.execute(params![
+            seq,
+            section.name,
+            section.at.as_millis(),
+            &*section.body
+        ])?;
+        self.dirty_pages += 1 + pages(section.body.len());
+        Ok(())
+    }
+
+    pub(super) fn drop_checkpoints(&mut self, seq: i64) -> Result<(), Fault> {
+        for statement in [DROP_CHECKPOINT, DROP_SECTIONS] {
+            self.connection.prepare_cached(statement)?.execute([seq])?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn put_object(&mut self, seq: i64, object: &Object, kept: bool) -> Result<(), Fault> {
+        self.connection.prepare_cached(PUT_OBJECT)?.execute(params![
+            object.key.to_string(),
+            seq,
+            code(&Role::ALL, object.role),
+            kept,
+            object.length.cast_signed(),
+            object.sha256,
+            object.content_type,
+            object.filename,
+            object.upload,
+        ])?;
+        Ok(())
+    }
+
+    pub(super) fn doom(&mut self, seq: i64, doom: &Doom) -> Result<(), Fault> {
+        let role = doom.role.map(|role| code(&Role::ALL, role));
+        self.connection.prepare_cached(DOOM)?.execute(params![seq, doom.kept, role, doom.at.as_millis()])?;
+        Ok(())
+    }
+
+    /// The job goes, and with it all that was kept beside it; objects wait for their deletion.
+    pub(super) fn forget_kept(&mut self, seq: i64) -> Result<(), Fault> {
+        self.drop_checkpoints(seq)?;
+        self.connection.prepare_cached(DOOM_ALL)?.execute(params![seq, self.now.as_millis()])?;
+        Ok(())
+    }
+
+    pub(super) fn doomed(&mut self, limit: usize) -> Result<Doomed, Fault> {
+        let mut doomed = Doomed::default();
+        let most = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
+        let mut statement = self.connection.prepare_cached(DOOMED)?;
+        let mut rows = statement.query([most])?;
+        while let Some(row) = rows.next()? {
+            let at = Timestamp::from_millis(row.get(2)?);
+            if at > self.now || doomed.objects.len() >= limit {
+                doomed.next = Some(at);
+                break;
+            }
+            doomed.objects.push((key(&row.get::<_, String>(0)?)?, row.get(1)?));
+        }
+        Ok(doomed)
+    }
+
+    pub(super) fn forget_objects(&mut self, keys: &[ObjectKey]) -> Result<(), Fault> {
+        for key in keys {
+            self.connection.prepare_cached(FORGET)?.execute([key.to_string()])?;
+        }
+        self.dirty_pages += 1;
+        Ok(())
+    }
+
+    pub(super) fn count_download(&mut self, id: JobId) -> Result<(), Fault> {
+        let seq = self.ids.seq(id);
+        self.connection.prepare_cached(COUNT_INLINE)?.execute([seq])?;
+        self.connection.prepare_cached(COUNT_OBJECT)?.execute(params![seq, code(&Role::ALL, Role::Result)])?;
+        self.dirty_pages += 1;
+        Ok(())
+    }
+}
+
+const CHECKPOINT: &str = "SELECT schema_version, at, run, attempt, data, object FROM checkpoint WHERE seq = ?1";
+const SECTION_NAMES: &str = "SELECT name FROM section WHERE job = ?1 ORDER BY name LIMIT 10000";
+const SECTIONS: &str = "SELECT name, at, body FROM section WHERE job = ?1 AND name > ?2 ORDER BY name LIMIT ?3";
+const SECTION: &str = "SELECT name, at, body FROM section WHERE job = ?1 AND name = ?2";
+const OBJECTS: &str = "
+    SELECT key, role, kept, doomed_at, length, sha256, content_type, filename, upload, downloads
+    FROM object INDEXED BY object_job
+    WHERE job = ?1
+    ORDER BY key DESC
+    LIMIT ?2";
+const RESULT: &str = "SELECT body, downloads FROM result WHERE seq = ?1";
+
+impl Reader<'_> {
+    pub(super) fn kept(&self, reach: &Reach, id: JobId) -> Result<Option<Kept>, Error> {
+        let Some(seq) = self.seq(reach, id)? else {
+            return Ok(None);
+        };
+        let mut names = self.connection.prepare_cached(SECTION_NAMES).map_err(unreadable)?;
+        let sections = names.query_map([seq], |row| row.get(0)).map_err(unreadable)?;
+        let sections = sections.collect::<Result<Vec<Box<str>>, _>>().map_err(unreadable)?;
+        let mut statement = self.connection.prepare_cached(CHECKPOINT).map_err(unreadable)?;
+        let found = statement.query_row([seq], |row| Ok(checkpoint(row))).optional().map_err(unreadable)?;
+        let checkpoint = match found.transpose()? {
+            None => None,
+            Some((checkpoint, None)) => Some(checkpoint),
+            Some((checkpoint, Some(object))) => {
+                let objects = self.objects_of(seq)?;
+                let object = objects.into_iter().find(|stored| stored.object.key == object);
+                let object = object.ok_or_else(|| Error::Corrupt(format!("the checkpoint of job row {seq}")))?;
+                Some(Checkpoint { data: Data::Object(Arc::new(object.object)), ..checkpoint })
+            }
+        };
+        Ok(Some(Kept { checkpoint, sections }))
+    }
+
+    pub(super) fn sections(
+        &self,
+        reach: &Reach,
+        id: JobId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Option<Vec<Section>>, Error> {
+        let Some(seq) = self.seq(reach, id)? else {
+            return Ok(None);
+        };
+        let mut statement = self.connection.prepare_cached(SECTIONS).map_err(unreadable)?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = statement.query_map(params![seq, after.unwrap_or_default(), limit], section).map_err(unreadable)?;
+        Ok(Some(rows.collect::<Result<Vec<_>, _>>().map_err(unreadable)?))
+    }
+
+    pub(super) fn section(&self, reach: &Reach, id: JobId, name: &str) -> Result<Option<Section>, Error> {
+        let Some(seq) = self.seq(reach, id)? else {
+            return Ok(None);
+        };
+        let mut statement = self.connection.prepare_cached(SECTION).map_err(unreadable)?;
+        statement.query_row(params![seq, name], section).optional().map_err(unreadable)
+    }
+
+    pub(super) fn objects(&self, reach: &Reach, id: JobId) -> Result<Option<Vec<Stored>>, Error> {
+        self.seq(reach, id)?.map(|seq| self.objects_of(seq)).transpose()
+    }
+
+    fn objects_of(&self, seq: i64) -> Result<Vec<Stored>, Error> {
+        let mut statement = self.connection.prepare_cached(OBJECTS).map_err(unreadable)?;
+        let most = i64::try_from(OBJECTS_MAX).unwrap_or(i64::MAX);
+        let rows = statement.query_map(params![seq, most], |row| Ok(stored(row))).map_err(unreadable)?;
+        let mut objects = Vec::new();
+        for row in rows {
+            objects.push(row.map_err(unreadable)??);
+        }
+        Ok(objects)
+    }
+
+    pub(super) fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Inline>, Error> {
+        let Some(seq) = self.seq(reach, id)? else {
+            return Ok(None);
+        };
+        let mut statement = self.connection.prepare_cached(RESULT).map_err(unreadable)?;
+        let found = statement.query_row([seq], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)));
+        let found = found.optional().map_err(unreadable)?;
+        Ok(found.map(|(body, downloads)| Inline { body: body.into(), downloads: downloads.cast_unsigned() }))
+    }
+}
+
+/// A checkpoint, and the key of its object if it has one.
+fn checkpoint(row: &Row<'_>) -> Result<(Checkpoint, Option<ObjectKey>), Error> {
+    let data: Option<String> = row.get(4).map_err(unreadable)?;
+    let object: Option<String> = row.get(5).map_err(unreadable)?;
+    let checkpoint = Checkpoint {
+        schema_version: row.get(0).map_err(unreadable)?,
+        at: Timestamp::from_millis(row.get(1).map_err(unreadable)?),
+        run: row.get(2).map_err(unreadable)?,
+        attempt: row.get(3).map_err(unreadable)?,
+        data: Data::Inline(data.unwrap_or_default().into()),
+    };
+    Ok((checkpoint, object.as_deref().map(key).transpose()?))
+}
+
+fn section(row: &Row<'_>) -> rusqlite::Result<Section> {
+    Ok(Section { name: row.get(0)?, at: Timestamp::from_millis(row.get(1)?), body: row.get::<_, String>(2)?.into() })
+}
+
+fn stored(row: &Row<'_>) -> Result<Stored, Error> {
+    let role: usize = row.get(1).map_err(unreadable)?;
+    let object = Object {
+        key: key(&row.get::<_, String>(0).map_err(unreadable)?)?,
+        role: *Role::ALL.get(role).ok_or_else(|| Error::Corrupt("role of an object".to_owned()))?,
+        length: row.get::<_, i64>(4).map_err(unreadable)?.cast_unsigned(),
+        sha256: row.get(5).map_err(unreadable)?,
+        content_type: row.get(6).map_err(unreadable)?,
+        filename: row.get(7).map_err(unreadable)?,
+        upload: row.get(8).map_err(unreadable)?,
+    };
+    let doomed_at: Option<i64> = row.get(3).map_err(unreadable)?;
+    Ok(Stored {
+        object,
+        kept: row.get(2).map_err(unreadable)?,
+        doomed_at: doomed_at.map(Timestamp::from_millis),
+        downloads: row.get::<_, i64>(9).map_err(unreadable)?.cast_unsigned(),
+    })
+}
+
+fn key(text: &str) -> Result<ObjectKey, Error> {
+    text.parse().map_err(|_| Error::Corrupt("key of an object".to_owned()))
+}
