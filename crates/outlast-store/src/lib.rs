@@ -14,6 +14,7 @@ pub mod history;
 pub mod kept;
 mod progress;
 pub mod live;
+pub mod blobs;
 mod ids;
 mod rows;
 pub mod sqlite;

@@ -1,0 +1,275 @@
+//! The port to the object store: results and checkpoints that are too large for the database. A local folder, or a bucket
+//! of S3, Google Cloud or Azure; chosen by URL. Objects are written once, under keys that only we make. Nothing here
+//! knows of jobs or leases: who may read or write an object, and when it goes, is decided above.
+
+pub mod location;
+mod tally;
+mod folder;
+mod bucket;
+
+use std::error::Error as StdError;
+use std::ops::Range;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
+use outlast_core::ObjectKey;
+use url::Url;
+
+use self::bucket::Bucket;
+use self::folder::Folder;
+use self::location::Location;
+use self::tally::Tally;
+
+/// What is read at once from a local file, and what is gathered before it is written or hashed.
+const CHUNK_BYTES: usize = 512 * 1024;
+
+pub type Cause = Box<dyn StdError + Send + Sync>;
+
+/// The bytes of an object. An error is the last item.
+pub type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, Error>> + Send>>;
+
+/// Why an object could not be written or read. Whatever it says, no part of a failed write is ever visible.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("there is no such object")]
+    Missing,
+    /// Try again later.
+    #[error("the object store is not available")]
+    Unavailable(#[source] Cause),
+    /// It will not work until somebody changes something: credentials, permissions, or what was asked for.
+    #[error("the object store refused")]
+    Refused(#[source] Cause),
+    /// The stream that was to be written ended with an error of its own.
+    #[error("what was to be stored did not arrive whole")]
+    Interrupted(#[source] Cause),
+}
+
+impl Error {
+    /// The messages of the error and of what caused it, for a log or a person. Never for a caller of the API.
+    pub fn with_causes(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = self.source();
+        while let Some(deeper) = cause {
+            text = format!("{text}: {deeper}");
+            cause = deeper.source();
+        }
+        text
+    }
+}
+
+/// What is known of an object once it is written, or was read to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    pub length: u64,
+    pub sha256: [u8; 32],
+}
+
+/// An object that is being read.
+pub struct Opened {
+    /// Of the whole object, whatever part of it is read.
+    pub length: u64,
+    pub chunks: Chunks,
+}
+
+/// A link to read an object with. The store tells the reader its name and type.
+#[derive(Clone, Debug)]
+pub struct LinkSpec {
+    /// The value of a `Content-Disposition` header.
+    pub disposition: String,
+    pub content_type: String,
+    pub life: Duration,
+}
+
+/// Links to write an object with.
+#[derive(Clone, Copy, Debug)]
+pub struct UploadSpec {
+    /// One is a plain PUT, more is an upload in parts.
+    pub parts: u16,
+    pub life: Duration,
+}
+
+/// How somebody else writes an object, without us in between.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Direct {
+    /// The object store's own name of an upload in parts; [`Blobs::complete`] and [`Blobs::abort`] want it back.
+    pub id: Option<String>,
+    /// One for each part, in their order.
+    pub urls: Vec<Url>,
+    /// What each PUT has to carry beside its body.
+    pub headers: Vec<(&'static str, &'static str)>,
+}
+
+/// A part that was uploaded: its number from 1 on, and the `ETag` that was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub number: u16,
+    pub etag: String,
+}
+
+/// How long to wait for the object store. A call that takes longer has failed as unavailable.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For one request, retries included.
+    pub call: Duration,
+    /// Between two pieces of an object that is being read.
+    pub idle: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience { call: Duration::from_secs(60), idle: Duration::from_secs(30) }
+    }
+}
+
+#[derive(Debug)]
+pub struct Blobs {
+    place: Place,
+    /// Without any secret.
+    shown: String,
+}
+
+#[derive(Debug)]
+enum Place {
+    Folder(Folder),
+    Bucket(Bucket),
+}
+
+impl Blobs {
+    /// Opens nothing but a folder, which is made if it is not there; whether a bucket answers is found out by
+    /// [`Blobs::probe`].
+    pub fn new(location: Location, patience: Patience) -> Result<Blobs, Error> {
+        let shown = location.to_string();
+        let place = match location {
+            Location::Folder(path) => Place::Folder(Folder::open(path)?),
+            Location::Bucket(settings) => Place::Bucket(Bucket::new(settings, patience)?),
+        };
+        Ok(Blobs { place, shown })
+    }
+
+    /// Where it is, for people.
+    pub fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// Stores what the stream brings, in bounded memory. The object is visible, whole and durable when this returns, and
+    /// not at all before. A stream that ends with an error leaves nothing, nor does a call that is given up half way.
+    /// How long the stream may take is the stream's own business.
+    pub async fn write<S, E>(&self, key: &ObjectKey, stream: S) -> Result<Written, Error>
+    where
+        S: Stream<Item = Result<Bytes, E>> + Send,
+        E: Into<Cause>,
+    {
+        self.write_at(&key.to_string(), stream).await
+    }
+
+    async fn write_at<S, E>(&self, key: &str, stream: S) -> Result<Written, Error>
+    where
+        S: Stream<Item = Result<Bytes, E>> + Send,
+        E: Into<Cause>,
+    {
+        let stream = std::pin::pin!(stream.map(|item| item.map_err(|cause| Error::Interrupted(cause.into()))));
+        match &self.place {
+            Place::Folder(folder) => folder.write(key, stream).await,
+            Place::Bucket(bucket) => bucket.write(key, stream).await,
+        }
+    }
+
+    /// Reads the whole object, or a range of it, of which what lies behind the end is left out.
+    pub async fn open(&self, key: &ObjectKey, range: Option<Range<u64>>) -> Result<Opened, Error> {
+        self.open_at(&key.to_string(), range).await
+    }
+
+    async fn open_at(&self, key: &str, range: Option<Range<u64>>) -> Result<Opened, Error> {
+        match &self.place {
+            Place::Folder(folder) => folder.read(key, range).await,
+            Place::Bucket(bucket) => bucket.read(key, range).await,
+        }
+    }
+
+    /// Reads the object to its end, to know what is really there. Costs as much as a download.
+    pub async fn digest(&self, key: &ObjectKey) -> Result<Written, Error> {
+        self.digest_at(&key.to_string()).await
+    }
+
+    async fn digest_at(&self, key: &str) -> Result<Written, Error> {
+        let opened = self.open_at(key, None).await?;
+        let mut chunks = opened.chunks;
+        let mut tally = Tally::default();
+        while let Some(chunk) = chunks.next().await {
+            tally = tally.add(chunk?).await?;
+        }
+        let written = tally.finish().await?;
+        match written.length == opened.length {
+            true => Ok(written),
+            false => Err(Error::Unavailable("the object store sent less than it has announced".into())),
+        }
+    }
+
+    /// The length of the object.
+    pub async fn head(&self, key: &ObjectKey) -> Result<u64, Error> {
+        match &self.place {
+            Place::Folder(folder) => folder.head(&key.to_string()).await,
+            Place::Bucket(bucket) => bucket.head(&key.to_string()).await,
+        }
+    }
+
+    /// Removes the object and what a write that was given up has left under its key. Nothing there is fine.
+    pub async fn delete(&self, key: &ObjectKey) -> Result<(), Error> {
+        self.delete_at(&key.to_string()).await
+    }
+
+    async fn delete_at(&self, key: &str) -> Result<(), Error> {
+        match &self.place {
+            Place::Folder(folder) => folder.delete(key).await,
+            Place::Bucket(bucket) => bucket.delete(key).await,
+        }
+    }
+
+    /// A link that the object store itself serves. `None`: it cannot, so the server has to.
+    pub async fn link(&self, key: &ObjectKey, spec: &LinkSpec) -> Result<Option<Url>, Error> {
+        match &self.place {
+            Place::Folder(_) => Ok(None),
+            Place::Bucket(bucket) => bucket.link(&key.to_string(), spec).await.map(Some),
+        }
+    }
+
+    /// Links for an upload past the server. `None`: the object store takes none, so it has to go through the server.
+    pub async fn upload_links(&self, key: &ObjectKey, spec: UploadSpec) -> Result<Option<Direct>, Error> {
+        match &self.place {
+            Place::Folder(_) => Ok(None),
+            Place::Bucket(bucket) => bucket.upload_links(&key.to_string(), spec).await.map(Some),
+        }
+    }
+
+    /// Makes one object of the parts, which have to be numbered from 1 on without a gap. May be repeated.
+    pub async fn complete(&self, key: &ObjectKey, id: &str, parts: Vec<Part>) -> Result<(), Error> {
+        match &self.place {
+            Place::Folder(_) => Err(Error::Refused("a local folder takes no uploads in parts".into())),
+            Place::Bucket(bucket) => bucket.complete(&key.to_string(), id, parts).await,
+        }
+    }
+
+    /// Ends an upload in parts and throws away what has arrived. One that is not there is fine.
+    pub async fn abort(&self, key: &ObjectKey, id: &str) -> Result<(), Error> {
+        match &self.place {
+            Place::Folder(_) => Ok(()),
+            Place::Bucket(bucket) => bucket.abort(&key.to_string(), id).await,
+        }
+    }
+
+    /// Writes, reads and deletes a small object: does everything work that a server needs? `mark` makes it ours alone.
+    pub async fn probe(&self, mark: u64) -> Result<(), Error> {
+        let key = format!("probe/{mark:016x}");
+        let text = Bytes::from(format!("outlast was here: {mark:016x}"));
+        let stream = futures_util::stream::iter([Ok::<_, Cause>(text.clone())]);
+        let written = self.write_at(&key, stream).await?;
+        let read = self.digest_at(&key).await;
+        self.delete_at(&key).await?;
+        match read? == written {
+            true => Ok(()),
+            false => Err(Error::Refused("it gave back something else than it was given".into())),
+        }
+    }
+}

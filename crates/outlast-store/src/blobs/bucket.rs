@@ -1,0 +1,264 @@
+//! Objects in a bucket of S3, Google Cloud or Azure. Retries are the client's: three, within the patience of a call. An upload
+//! in parts that was given up half way is ended by the next write or delete on this node; what a killed node leaves has to go
+//! by a lifecycle rule of the bucket.
+
+mod client;
+mod parts;
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt, stream};
+use http::Method;
+use object_store::multipart::PartId;
+use object_store::path::Path;
+use object_store::signer::SignedUrlOptions;
+use object_store::{GetOptions, GetRange, MultipartId, ObjectStoreExt, PutPayload};
+use tokio::time::timeout;
+use url::Url;
+
+use self::client::{Client, connect, sorted_out};
+use self::parts::Parts;
+use super::location::{BucketSettings, Kind};
+use super::{Direct, Error, LinkSpec, Opened, Part, Patience, UploadSpec, Written};
+
+/// Part sizes of one object are the same, which some stores demand. At most two parts of a write are in memory.
+const PART_BYTES: usize = 8 * 1024 * 1024;
+/// As S3 has it. Larger objects than this many parts make go past the server, in larger parts.
+const PARTS_MAX: usize = 10_000;
+/// What others gave up and one call ends on its way.
+const ABORTS_MAX: usize = 4;
+
+#[derive(Debug)]
+pub(super) struct Bucket {
+    client: Arc<dyn Client>,
+    kind: Kind,
+    prefix: Path,
+    patience: Patience,
+    /// Uploads in parts that nobody goes on with. A hint: lost with the process.
+    abandoned: Mutex<Vec<Upload>>,
+}
+
+#[derive(Clone, Debug)]
+struct Upload {
+    path: Path,
+    id: MultipartId,
+}
+
+/// Hands an upload over to those that end abandoned ones, unless it was taken out before.
+struct Guard<'a> {
+    bucket: &'a Bucket,
+    upload: Option<Upload>,
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if let Some(upload) = self.upload.take() {
+            self.bucket.abandon(upload);
+        }
+    }
+}
+
+impl Bucket {
+    pub(super) fn new(settings: BucketSettings, patience: Patience) -> Result<Bucket, Error> {
+        let (kind, prefix) = (settings.kind, settings.prefix.clone());
+        let client = connect(settings, patience)?;
+        Ok(Bucket { client, kind, prefix, patience, abandoned: Mutex::default() })
+    }
+
+    pub(super) async fn write<S>(&self, key: &str, stream: S) -> Result<Written, Error>
+    where
+        S: Stream<Item = Result<Bytes, Error>> + Send + Unpin,
+    {
+        self.end_abandoned().await;
+        let path = self.path(key);
+        let mut parts = Parts::new(stream, PART_BYTES);
+        let first = parts.next().await?.unwrap_or_default();
+        if parts.is_over() {
+            self.call(self.client.put(&path, first)).await.map_err(not_missing)?;
+            return parts.written().await;
+        }
+        let id = self.call(self.client.create_multipart(&path)).await.map_err(not_missing)?;
+        let mut guard = Guard { bucket: self, upload: Some(Upload { path: path.clone(), id: id.clone() }) };
+        let done = match self.write_parts(&path, &id, first, &mut parts).await {
+            Ok(ids) => self.finish(&path, &id, ids).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = done {
+            drop(guard);
+            self.end_abandoned().await;
+            return Err(error);
+        }
+        guard.upload = None;
+        parts.written().await
+    }
+
+    /// The next part is gathered while one is on its way.
+    async fn write_parts<S>(
+        &self,
+        path: &Path,
+        id: &MultipartId,
+        first: PutPayload,
+        parts: &mut Parts<S>,
+    ) -> Result<Vec<PartId>, Error>
+    where
+        S: Stream<Item = Result<Bytes, Error>> + Send + Unpin,
+    {
+        let mut ids = Vec::new();
+        let mut waiting = Some(first);
+        while let Some(payload) = waiting {
+            if ids.len() == PARTS_MAX {
+                return Err(Error::Refused("it is too large to pass through the server; upload it directly".into()));
+            }
+            let sent = self.call(self.client.put_part(path, id, ids.len(), payload));
+            let (part, following) = tokio::try_join!(sent, parts.next())?;
+            ids.push(part);
+            waiting = following;
+        }
+        Ok(ids)
+    }
+
+    /// A repeated end of an upload finds no upload, but the object: keys are used once, so that is what it has become.
+    async fn finish(&self, path: &Path, id: &MultipartId, parts: Vec<PartId>) -> Result<(), Error> {
+        match self.call(self.client.complete_multipart(path, id, parts)).await {
+            Err(Error::Missing) => self.call(self.client.head(path)).await.map(drop),
+            ended => ended.map(drop),
+        }
+    }
+
+    pub(super) async fn read(&self, key: &str, range: Option<Range<u64>>) -> Result<Opened, Error> {
+        let path = self.path(key);
+        let mut options = GetOptions::default();
+        if let Some(range) = range {
+            // Stores answer a range behind the end with an error; here it is empty.
+            let length = self.call(self.client.head(&path)).await?.size;
+            let range = range.start.min(length)..range.end.min(length);
+            if range.is_empty() {
+                return Ok(Opened { length, chunks: stream::empty().boxed() });
+            }
+            options.range = Some(GetRange::Bounded(range));
+        }
+        let got = self.call(self.client.get_opts(&path, options)).await?;
+        let (length, idle) = (got.meta.size, self.patience.idle);
+        let chunks = stream::unfold(Some(got.into_stream()), move |chunks| async move {
+            let mut chunks = chunks?;
+            match timeout(idle, chunks.next()).await {
+                Ok(None) => None,
+                Ok(Some(Ok(bytes))) => Some((Ok(bytes), Some(chunks))),
+                Ok(Some(Err(error))) => Some((Err(sorted_out(error)), None)),
+                Err(late) => Some((Err(Error::Unavailable(late.into())), None)),
+            }
+        });
+        Ok(Opened { length, chunks: chunks.boxed() })
+    }
+
+    pub(super) async fn head(&self, key: &str) -> Result<u64, Error> {
+        Ok(self.call(self.client.head(&self.path(key))).await?.size)
+    }
+
+    pub(super) async fn delete(&self, key: &str) -> Result<(), Error> {
+        self.end_abandoned().await;
+        missing_is_fine(self.call(self.client.delete(&self.path(key))).await)
+    }
+
+    pub(super) async fn link(&self, key: &str, spec: &LinkSpec) -> Result<Url, Error> {
+        let mut options = SignedUrlOptions::new();
+        // An Azure link cannot carry them, as the client makes it: the reader gets the bytes without name and type.
+        if self.kind != Kind::Azure {
+            options = options.with_query([
+                ("response-content-disposition", spec.disposition.as_str()),
+                ("response-content-type", spec.content_type.as_str()),
+            ]);
+        }
+        self.call(self.client.signed_url_opts(Method::GET, &self.path(key), spec.life, &options)).await
+    }
+
+    pub(super) async fn upload_links(&self, key: &str, spec: UploadSpec) -> Result<Direct, Error> {
+        let path = self.path(key);
+        if spec.parts <= 1 {
+            let url = self.call(self.client.signed_url(Method::PUT, &path, spec.life)).await?;
+            let headers = match self.kind {
+                Kind::Azure => vec![("x-ms-blob-type", "BlockBlob")],
+                Kind::S3 | Kind::Google => Vec::new(),
+            };
+            return Ok(Direct { id: None, urls: vec![url], headers });
+        }
+        if self.kind == Kind::Azure {
+            return Err(Error::Refused("a direct upload to Azure is one PUT, without parts".into()));
+        }
+        let id = self.call(self.client.create_multipart(&path)).await.map_err(not_missing)?;
+        let mut guard = Guard { bucket: self, upload: Some(Upload { path: path.clone(), id: id.clone() }) };
+        let mut urls = Vec::new();
+        for number in 1..=spec.parts {
+            let part = [("partNumber", number.to_string()), ("uploadId", id.clone())];
+            let options = SignedUrlOptions::new().with_query(part);
+            urls.push(self.call(self.client.signed_url_opts(Method::PUT, &path, spec.life, &options)).await?);
+        }
+        guard.upload = None;
+        Ok(Direct { id: Some(id), urls, headers: Vec::new() })
+    }
+
+    pub(super) async fn complete(&self, key: &str, id: &str, mut parts: Vec<Part>) -> Result<(), Error> {
+        parts.sort_by_key(|part| part.number);
+        if parts.is_empty() || !parts.iter().zip(1..).all(|(part, number)| part.number == number) {
+            return Err(Error::Refused("parts are numbered from 1 on, without a gap".into()));
+        }
+        let parts = parts.into_iter().map(|part| PartId { content_id: part.etag }).collect();
+        self.finish(&self.path(key), &id.to_owned(), parts).await
+    }
+
+    pub(super) async fn abort(&self, key: &str, id: &str) -> Result<(), Error> {
+        self.end(&Upload { path: self.path(key), id: id.to_owned() }).await
+    }
+
+    async fn end(&self, upload: &Upload) -> Result<(), Error> {
+        missing_is_fine(self.call(self.client.abort_multipart(&upload.path, &upload.id)).await)
+    }
+
+    fn abandon(&self, upload: Upload) {
+        self.abandoned.lock().unwrap_or_else(PoisonError::into_inner).push(upload);
+    }
+
+    /// Ends some of what was given up. What fails stays for the next time.
+    async fn end_abandoned(&self) {
+        for _ in 0..ABORTS_MAX {
+            let upload = self.abandoned.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let Some(upload) = upload else {
+                return;
+            };
+            let mut guard = Guard { bucket: self, upload: Some(upload.clone()) };
+            if let Err(error) = self.end(&upload).await {
+                tracing::warn!(path = %upload.path, cause = error.with_causes(), "an upload in parts could not be ended");
+                return;
+            }
+            guard.upload = None;
+        }
+    }
+
+    fn path(&self, key: &str) -> Path {
+        self.prefix.parts().chain(Path::from(key).parts()).collect()
+    }
+
+    async fn call<T>(&self, request: impl Future<Output = object_store::Result<T>>) -> Result<T, Error> {
+        match timeout(self.patience.call, request).await {
+            Ok(answer) => answer.map_err(sorted_out),
+            Err(late) => Err(Error::Unavailable(late.into())),
+        }
+    }
+}
+
+/// Where something is written, what is missing is the bucket.
+fn not_missing(error: Error) -> Error {
+    match error {
+        Error::Missing => Error::Refused("there is no such bucket".into()),
+        other => other,
+    }
+}
+
+fn missing_is_fine(done: Result<(), Error>) -> Result<(), Error> {
+    match done {
+        Err(Error::Missing) => Ok(()),
+        other => other,
+    }
+}

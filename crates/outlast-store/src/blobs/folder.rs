@@ -1,0 +1,241 @@
+//! Objects in a local folder, each in a file of its own that only we may read. A file is written under another name, synced,
+//! renamed, and its folder synced: what was confirmed survives a power cut, and a half-written file is never an object.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt, stream};
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::tally::Tally;
+use super::{CHUNK_BYTES, Error, Opened, Written};
+
+const FILE_MODE: u32 = 0o600;
+const FOLDER_MODE: u32 = 0o700;
+
+/// Beside the object it is to become, so that deleting the key finds it. No key of ours ends like this.
+const UNFINISHED: &str = ".part";
+
+/// A folder may be removed as empty just before a file is made in it; then both are made again.
+const CREATE_TRIES: usize = 5;
+
+#[derive(Debug)]
+pub(super) struct Folder {
+    root: PathBuf,
+}
+
+impl Folder {
+    pub(super) fn open(root: PathBuf) -> Result<Folder, Error> {
+        let was_there = root.is_dir();
+        make_folders(&root).map_err(failed)?;
+        let root = root.canonicalize().map_err(failed)?;
+        if let Some(above) = root.parent().filter(|_| !was_there) {
+            sync_folder(above).map_err(failed)?;
+        }
+        Ok(Folder { root })
+    }
+
+    pub(super) async fn write<S>(&self, key: &str, mut stream: S) -> Result<Written, Error>
+    where
+        S: Stream<Item = Result<Bytes, Error>> + Send + Unpin,
+    {
+        let (root, path) = (self.root.clone(), self.root.join(key));
+        let mut draft = blocking(move || Draft::create(root, path)).await?;
+        let (mut gathered, mut gathered_bytes) = (Vec::new(), 0);
+        while let Some(bytes) = stream.next().await {
+            let bytes = bytes?;
+            gathered_bytes += bytes.len();
+            gathered.push(bytes);
+            if gathered_bytes >= CHUNK_BYTES {
+                let chunks = std::mem::take(&mut gathered);
+                gathered_bytes = 0;
+                draft = blocking(move || draft.append(&chunks)).await?;
+            }
+        }
+        blocking(move || draft.append(&gathered)?.finish()).await
+    }
+
+    pub(super) async fn read(&self, key: &str, range: Option<Range<u64>>) -> Result<Opened, Error> {
+        let path = self.root.join(key);
+        let (file, length) = blocking(move || {
+            let file = File::open(path)?;
+            let length = file.metadata()?.len();
+            Ok((file, length))
+        })
+        .await?;
+        let range = range.unwrap_or(0..length);
+        let at = range.start.min(length);
+        let reader = Reader { file, at, end: range.end.clamp(at, length) };
+        // One read is always under way while the last one is being sent.
+        let chunks = stream::unfold(Some(reader.next()), |under_way| async move {
+            match under_way?.await {
+                Ok(Ok(None)) => None,
+                Ok(Ok(Some((bytes, reader)))) => Some((Ok(bytes), Some(reader.next()))),
+                Ok(Err(error)) => Some((Err(failed(error)), None)),
+                Err(error) => Some((Err(Error::Unavailable(error.into())), None)),
+            }
+        });
+        Ok(Opened { length, chunks: Box::pin(chunks) })
+    }
+
+    pub(super) async fn head(&self, key: &str) -> Result<u64, Error> {
+        let path = self.root.join(key);
+        blocking(move || Ok(fs::metadata(path)?.len())).await
+    }
+
+    pub(super) async fn delete(&self, key: &str) -> Result<(), Error> {
+        let (root, path) = (self.root.clone(), self.root.join(key));
+        blocking(move || {
+            remove_if_there(&path)?;
+            remove_if_there(&unfinished(&path))?;
+            remove_empty_folders(&root, &path);
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// A file that is being written. Dropped before [`Draft::finish`] has ended well, it takes its file with it; that is quick,
+/// and happens on the blocking pool unless the caller gave up while it waited for its stream.
+struct Draft {
+    root: PathBuf,
+    path: PathBuf,
+    file: File,
+    tally: Tally,
+    is_finished: bool,
+}
+
+impl Draft {
+    fn create(root: PathBuf, path: PathBuf) -> io::Result<Draft> {
+        let unfinished = unfinished(&path);
+        let folder = path.parent().unwrap_or(&root);
+        let mut tries = 0;
+        let file = loop {
+            make_folders(folder)?;
+            // Keys are used once: a file that is there already belongs to somebody else.
+            match OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&unfinished) {
+                Err(error) if error.kind() == ErrorKind::NotFound && tries < CREATE_TRIES => tries += 1,
+                opened => break opened?,
+            }
+        };
+        Ok(Draft { root, path, file, tally: Tally::default(), is_finished: false })
+    }
+
+    fn append(mut self, chunks: &[Bytes]) -> io::Result<Draft> {
+        for chunk in chunks {
+            self.file.write_all(chunk)?;
+            self.tally.take(chunk);
+        }
+        Ok(self)
+    }
+
+    fn finish(mut self) -> io::Result<Written> {
+        self.file.sync_all()?;
+        fs::rename(unfinished(&self.path), &self.path)?;
+        // A name whose folder is not synced may be gone after a power cut, so it is not believed either. Somebody else may
+        // have made one of the folders and not have synced it yet; to sync what is synced costs next to nothing.
+        let folders = self.path.ancestors().skip(1);
+        for folder in folders.take_while(|folder| folder.starts_with(&self.root)) {
+            sync_folder(folder).inspect_err(|_| drop(fs::remove_file(&self.path)))?;
+        }
+        self.is_finished = true;
+        Ok(std::mem::take(&mut self.tally).written())
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            // What cannot be removed here goes when the key is deleted.
+            drop(fs::remove_file(unfinished(&self.path)));
+        }
+    }
+}
+
+struct Reader {
+    file: File,
+    at: u64,
+    end: u64,
+}
+
+type Piece = io::Result<Option<(Bytes, Reader)>>;
+
+impl Reader {
+    fn next(mut self) -> JoinHandle<Piece> {
+        spawn_blocking(move || {
+            let wanted = usize::try_from(self.end - self.at).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
+            if wanted == 0 {
+                return Ok(None);
+            }
+            self.file.seek(SeekFrom::Start(self.at))?;
+            let mut buffer = Vec::with_capacity(wanted);
+            let limit = u64::try_from(wanted).unwrap_or(0);
+            let read = Read::by_ref(&mut self.file).take(limit).read_to_end(&mut buffer)?;
+            if read < wanted {
+                return Err(io::Error::new(ErrorKind::UnexpectedEof, "a file has become shorter"));
+            }
+            self.at += limit;
+            Ok(Some((Bytes::from(buffer), self)))
+        })
+    }
+}
+
+fn unfinished(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(UNFINISHED);
+    PathBuf::from(name)
+}
+
+fn make_folders(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)
+}
+
+/// Makes the names in a folder durable.
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Upwards until one is not empty, which is how removing it fails.
+fn remove_empty_folders(root: &Path, path: &Path) {
+    let folders = path.ancestors().skip(1).take_while(|folder| *folder != root);
+    for folder in folders {
+        if fs::remove_dir(folder).is_err() {
+            return;
+        }
+    }
+}
+
+async fn blocking<T, F>(work: F) -> Result<T, Error>
+where
+    T: Send + 'static,
+    F: FnOnce() -> io::Result<T> + Send + 'static,
+{
+    match spawn_blocking(work).await {
+        Ok(done) => done.map_err(failed),
+        Err(error) => Err(Error::Unavailable(error.into())),
+    }
+}
+
+fn failed(error: io::Error) -> Error {
+    match error.kind() {
+        ErrorKind::NotFound => Error::Missing,
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::AlreadyExists => {
+            Error::Refused(error.into())
+        }
+        _ => Error::Unavailable(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests;
