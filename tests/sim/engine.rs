@@ -1,6 +1,8 @@
 //! The engine in virtual time, case by case: who is woken when, what happens to calls whose caller has gone, how the loops
 //! keep time. Every call on the store takes eight milliseconds, four before its effect and four after.
 
+mod followers;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,9 +47,13 @@ struct Rig {
 }
 
 fn case(settings: QueueSettings, case: impl AsyncFnOnce(&Rig)) {
+    run_case(settings, Faults::none(HALF, HALF), case);
+}
+
+fn run_case(settings: QueueSettings, faults: Faults, case: impl AsyncFnOnce(&Rig)) {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
-        let rig = Rig::new(settings).await;
+        let rig = Rig::new(settings, faults).await;
         case(&rig).await;
         rig.server.finish().await;
         assert_eq!(rig.server.witness.verdict(), None);
@@ -55,11 +61,10 @@ fn case(settings: QueueSettings, case: impl AsyncFnOnce(&Rig)) {
 }
 
 impl Rig {
-    async fn new(settings: QueueSettings) -> Rig {
+    async fn new(settings: QueueSettings, faults: Faults) -> Rig {
         let clock = RuntimeClock::start();
         let disk = ModelDisk::new(Rules::default(), Arc::new(clock), Box::new(SeededEntropy::new(5)));
-        let faults = Arc::new(Faults::none(HALF, HALF));
-        let server = Arc::new(Server::new(disk, faults, Arc::new(clock), Plant::Nothing));
+        let server = Arc::new(Server::new(disk, Arc::new(faults), Arc::new(clock), Plant::Nothing));
         server.start();
         let engine = server.engine().unwrap();
         let namespace = engine.store().namespace("default").await.unwrap();

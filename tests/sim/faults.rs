@@ -34,6 +34,7 @@ pub struct Faults {
     /// Steps of operations are done, and nobody hears of it.
     loses_steps: AtomicBool,
     calls: AtomicU64,
+    log_reads: AtomicU64,
 }
 
 /// The fate of one call.
@@ -57,7 +58,8 @@ enum Ending {
 impl Faults {
     pub fn new(chance: Chance) -> Faults {
         let (calm, loses_steps) = (AtomicBool::new(false), AtomicBool::new(false));
-        Faults { chance: Mutex::new(chance), latency: None, calm, loses_steps, calls: AtomicU64::new(0) }
+        let (calls, log_reads) = (AtomicU64::new(0), AtomicU64::new(0));
+        Faults { chance: Mutex::new(chance), latency: None, calm, loses_steps, calls, log_reads }
     }
 
     /// No faults, and the same time for every call.
@@ -71,6 +73,10 @@ impl Faults {
         self.calm.store(true, Ordering::SeqCst);
     }
 
+    pub fn stir_up(&self) {
+        self.calm.store(false, Ordering::SeqCst);
+    }
+
     /// From here on the answers of all steps of operations are lost.
     pub fn lose_steps(&self) {
         self.loses_steps.store(true, Ordering::SeqCst);
@@ -82,6 +88,11 @@ impl Faults {
 
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::SeqCst)
+    }
+
+    /// How often a log was read.
+    pub fn log_reads(&self) -> u64 {
+        self.log_reads.load(Ordering::SeqCst)
     }
 
     fn draw(&self) -> Fate {
@@ -261,6 +272,7 @@ impl JobStore for FaultyStore {
     }
 
     async fn events(&self, reach: &Reach, id: JobId, after: u64, limit: usize) -> Result<Option<Vec<Event>>, Error> {
+        self.faults.log_reads.fetch_add(1, Ordering::SeqCst);
         self.call(self.inner.events(reach, id, after, limit)).await
     }
 

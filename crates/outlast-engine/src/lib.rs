@@ -5,6 +5,7 @@ pub mod ports;
 pub mod sign;
 pub mod engine;
 pub mod wakes;
+mod tail;
 mod unheard;
 mod others;
 pub mod publish;

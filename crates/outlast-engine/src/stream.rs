@@ -1,14 +1,20 @@
 //! Following a job's log: first what is there, page by page, then what comes, until the run has ended. Woken by the job's
-//! bell, never by a clock of its own; the store is the only source, so no event is missed, repeated or out of order.
+//! bell, never by a clock of its own; the store is the only source, so no event is missed, repeated or out of order. All
+//! who follow a job share what one of them reads.
 
+use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use outlast_core::{Event, EventKind, JobId};
 use outlast_store::Error;
 use outlast_store::jobs::Reach;
 use tokio::time::sleep;
 
 use crate::engine::Engine;
+use crate::tail::{Page, Reading};
 use crate::wakes::Bell;
 
 /// Events read, and held for a slow reader, at once. With the longest errors and excerpts that is a quarter of a MiB.
@@ -30,6 +36,7 @@ pub enum Opened {
 /// A reader's place in the log of one job.
 pub struct Follower {
     engine: Engine,
+    /// Checked when the follower was made; a job stays in its queue.
     reach: Reach,
     id: JobId,
     bell: Bell<JobId>,
@@ -39,6 +46,22 @@ pub struct Follower {
     has_ended: bool,
     /// How far the bell had rung before the look that found no more.
     looked: Option<u64>,
+    /// The last such look that the tail was told of.
+    settled: Option<u64>,
+}
+
+/// Some events in a row, of a page that others may hold as well.
+pub struct Events {
+    page: Arc<[Event]>,
+    skipped: usize,
+}
+
+impl Deref for Events {
+    type Target = [Event];
+
+    fn deref(&self) -> &[Event] {
+        self.page.get(self.skipped..).unwrap_or_default()
+    }
 }
 
 impl Engine {
@@ -55,14 +78,16 @@ impl Engine {
             return Ok(Some(Opened::Beyond { last }));
         }
         let (engine, bell) = (self.clone(), self.shared.wakes.watch_job(id));
-        Ok(Some(Opened::Following(Follower { engine, reach, id, bell, after, has_ended: false, looked: None })))
+        bell.tail().join();
+        let (has_ended, looked, settled) = (false, None, None);
+        Ok(Some(Opened::Following(Follower { engine, reach, id, bell, after, has_ended, looked, settled })))
     }
 }
 
 impl Follower {
     /// The next events, at least one. `None` when there will be no more here: the run has ended, the job is gone, or the
     /// server stops. Cancel-safe: the place moves only with what is given out.
-    pub async fn next(&mut self) -> Option<Vec<Event>> {
+    pub async fn next(&mut self) -> Option<Events> {
         loop {
             // Rings from here on are for a later look.
             let look = self.bell.look();
@@ -73,14 +98,11 @@ impl Follower {
                 self.bell.rung_since(look).await;
                 continue;
             }
-            let store = &self.engine.shared.store;
-            match store.events(&self.reach, self.id, self.after, PAGE_MAX).await {
-                Ok(Some(events)) => {
-                    // A full page may end with the end of a run that was replayed since: only a short one is the last.
-                    self.looked = (events.len() < PAGE_MAX).then_some(look);
-                    if let Some(last) = events.last() {
-                        self.after = last.seq;
-                        self.has_ended = ends_run(last);
+            let reading = self.bell.tail().reading(self.after, look, || self.read());
+            match reading.page.clone().await {
+                Ok(Some(page)) => {
+                    let events = self.take(&reading, page, look);
+                    if !events.is_empty() {
                         return Some(events);
                     }
                 }
@@ -92,6 +114,38 @@ impl Follower {
                 }
             }
         }
+    }
+
+    fn read(&self) -> BoxFuture<'static, Page> {
+        let (store, reach) = (Arc::clone(&self.engine.shared.store), self.reach.clone());
+        let (id, after) = (self.id, self.after);
+        let read = async move { store.events(&reach, id, after, PAGE_MAX).await };
+        read.map(|page| page.map(|events| events.map(Arc::from))).boxed()
+    }
+
+    /// Moves on by what a page holds for this reader, perhaps nothing.
+    fn take(&mut self, reading: &Reading, page: Arc<[Event]>, look: u64) -> Events {
+        // A full page may end with the end of a run that was replayed since: only a short one is the last. One that was
+        // read before this look began may be out of date.
+        let is_last = page.len() < PAGE_MAX && reading.look >= look;
+        self.looked = is_last.then_some(reading.look);
+        if is_last && self.settled != self.looked {
+            self.settled = self.looked;
+            self.bell.tail().settle(reading.look);
+        }
+        let skipped = usize::try_from(self.after.saturating_sub(reading.from)).unwrap_or(usize::MAX);
+        let events = Events { page, skipped };
+        if let Some(last) = events.last() {
+            self.after = last.seq;
+            self.has_ended = ends_run(last);
+        }
+        events
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.bell.tail().leave(self.settled);
     }
 }
 

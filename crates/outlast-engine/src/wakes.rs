@@ -13,6 +13,8 @@ use outlast_core::{JobId, NamespaceId};
 use outlast_store::live::{Live, News, Signal};
 use tokio::sync::Notify;
 
+use crate::tail::Tail;
+
 /// The rounds of the patrol visit a bell once in so many, so that not all are rung in the same moment.
 pub(crate) const SLICES: usize = 10;
 
@@ -155,6 +157,8 @@ pub(crate) struct Chime {
     /// Grows with each blind ring and each ring for all: a look that began before says nothing about what came since.
     epoch: AtomicU64,
     slice: usize,
+    /// What those who follow a job's log share.
+    tail: Tail,
 }
 
 impl Chime {
@@ -201,6 +205,7 @@ impl<K: Ord + Clone> Bells<K> {
             is_blind: AtomicBool::new(false),
             epoch: AtomicU64::new(0),
             slice: self.made.fetch_add(1, Ordering::Relaxed) % SLICES,
+            tail: Tail::default(),
         }
     }
 
@@ -240,6 +245,10 @@ pub(crate) struct Bell<K: Ord + Clone> {
 impl<K: Ord + Clone> Bell<K> {
     pub(crate) fn notify(&self) -> &Notify {
         &self.chime.notify
+    }
+
+    pub(crate) fn tail(&self) -> &Tail {
+        &self.chime.tail
     }
 
     /// A look begins; its result is told with the number it gets.
