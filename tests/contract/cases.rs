@@ -109,6 +109,7 @@ macro_rules! contract {
                 lists::dead_letters_are_listed_and_leave_the_list_by_replay,
                 events::the_log_tells_the_life_of_a_job,
                 events::a_long_log_has_no_gaps_and_is_read_in_pages,
+                events::a_log_of_thousands_of_events_is_read_page_by_page,
                 events::a_result_is_kept_byte_for_byte,
                 queues::every_setting_survives,
                 queues::a_queue_is_saved_only_under_its_condition,

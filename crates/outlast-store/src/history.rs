@@ -92,6 +92,53 @@ pub(crate) fn extend(
     Ok(moved)
 }
 
+/// A job's log as it is kept: the latest events in its row, older ones in runs beside it.
+pub(crate) struct Log<'a> {
+    pub(crate) created_at: Timestamp,
+    /// Events in all.
+    pub(crate) count: u64,
+    pub(crate) inline: &'a [u8],
+}
+
+/// Which runs hold a page of a log: that with the greatest first event up to `from`, and those that begin up to `to`.
+pub(crate) struct Span {
+    pub(crate) from: i64,
+    pub(crate) to: i64,
+    /// There are no more, since no run is empty.
+    pub(crate) runs_max: i64,
+}
+
+impl Span {
+    pub(crate) fn of_page(after: u64, limit: usize) -> Span {
+        let after = i64::try_from(after).unwrap_or(i64::MAX);
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        Span { from: after.saturating_add(1), to: after.saturating_add(limit), runs_max: limit }
+    }
+}
+
+impl Log<'_> {
+    /// Up to `limit` events after `after`, out of the runs that [`Span::of_page`] names, in order, and the row.
+    pub(crate) fn page(&self, runs: &[(i64, Vec<u8>)], after: u64, limit: usize) -> Result<Vec<Event>, Error> {
+        let mut events = Vec::new();
+        for (first, bytes) in runs {
+            events.extend(read(bytes, self.created_at, first.cast_unsigned())?);
+        }
+        let mut latest = read(self.inline, self.created_at, 1)?;
+        let moved = self.count.checked_sub(u64::try_from(latest.len()).unwrap_or(u64::MAX));
+        let moved = moved.ok_or_else(|| Error::Corrupt("a log has more events than were counted".to_owned()))?;
+        latest.iter_mut().for_each(|event| event.seq += moved);
+        events.extend(latest);
+        let page: Vec<Event> = events.into_iter().filter(|event| event.seq > after).take(limit).collect();
+        let left = usize::try_from(self.count.saturating_sub(after)).unwrap_or(usize::MAX);
+        let is_whole =
+            page.len() == left.min(limit) && (1..).zip(&page).all(|(place, event)| event.seq == after + place);
+        if !is_whole {
+            return Err(Error::Corrupt(format!("the log has a gap after event {after}")));
+        }
+        Ok(page)
+    }
+}
+
 /// Reads a run of events whose first one has number `first`.
 pub fn read(bytes: &[u8], created_at: Timestamp, first: u64) -> Result<Vec<Event>, Error> {
     let mut reader = Reader { bytes };
@@ -269,6 +316,59 @@ mod tests {
         }
 
         assert_eq!(read(&bytes, created_at, 5).unwrap(), events);
+    }
+
+    /// A log of `count` events in runs of ten, of which the last stand in the row.
+    fn kept(count: u64) -> (Vec<(i64, Vec<u8>)>, Vec<u8>) {
+        let mut runs: Vec<(i64, Vec<u8>)> = Vec::new();
+        for seq in 1..=count {
+            if seq % 10 == 1 {
+                runs.push((seq.cast_signed(), Vec::new()));
+            }
+            let event = Event { seq, at: Timestamp::EPOCH, kind: EventKind::Note { text: seq.to_string().into() } };
+            append(&mut runs.last_mut().unwrap().1, Timestamp::EPOCH, &event);
+        }
+        let (_, inline) = runs.pop().unwrap();
+        (runs, inline)
+    }
+
+    fn wanted(runs: &[(i64, Vec<u8>)], after: u64, limit: usize) -> Vec<(i64, Vec<u8>)> {
+        let span = Span::of_page(after, limit);
+        let from = runs.iter().map(|(first, _)| *first).filter(|first| *first <= span.from).max().unwrap_or(span.from);
+        let inside = |first: i64| (from..=span.to).contains(&first);
+        let runs: Vec<_> = runs.iter().filter(|(first, _)| inside(*first)).cloned().collect();
+        assert!(i64::try_from(runs.len()).unwrap() <= span.runs_max);
+        runs
+    }
+
+    #[test]
+    fn a_page_is_read_out_of_the_runs_that_hold_it() {
+        let (runs, inline) = kept(57);
+        let log = Log { created_at: Timestamp::EPOCH, count: 57, inline: &inline };
+
+        for after in 0..60 {
+            for limit in [1, 3, 9, 10, 11, 25, 100] {
+                let page = log.page(&wanted(&runs, after, limit), after, limit).unwrap();
+                let expected: Vec<u64> = (after + 1..=57).take(limit).collect();
+                assert_eq!(page.iter().map(|event| event.seq).collect::<Vec<_>>(), expected, "{after}, {limit}");
+                assert!(page.iter().all(|event| event.kind == EventKind::Note { text: event.seq.to_string().into() }));
+            }
+        }
+        assert_eq!(log.page(&wanted(&runs, u64::MAX, 5), u64::MAX, 5).unwrap(), []);
+    }
+
+    #[test]
+    fn a_log_with_a_gap_is_reported() {
+        let (mut runs, inline) = kept(57);
+        runs.remove(2);
+        let log = Log { created_at: Timestamp::EPOCH, count: 57, inline: &inline };
+
+        assert_eq!(log.page(&wanted(&runs, 0, 20), 0, 20).unwrap().len(), 20);
+        for after in [10, 20, 25] {
+            assert!(matches!(log.page(&wanted(&runs, after, 20), after, 20), Err(Error::Corrupt(_))), "{after}");
+        }
+        let miscounted = Log { created_at: Timestamp::EPOCH, count: 3, inline: &inline };
+        assert!(matches!(miscounted.page(&[], 0, 20), Err(Error::Corrupt(_))));
     }
 
     #[test]

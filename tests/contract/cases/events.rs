@@ -85,6 +85,44 @@ pub async fn a_long_log_has_no_gaps_and_is_read_in_pages(fixture: &mut Fixture) 
     assert_eq!(events(fixture, id, 0, 1000).await.len(), log.len() + 3);
 }
 
+/// As long as a log gets when a model writes its answer into it, read as a stream reads it.
+pub async fn a_log_of_thousands_of_events_is_read_page_by_page(fixture: &mut Fixture) {
+    const ROUNDS: u64 = 1700;
+    const PAGE: usize = 48;
+    fixture.save_queue(QueueSettings { max_deferrals: 1_000_000, ..QueueSettings::default() }).await;
+    let id = fixture.publish(payload("1")).await.id;
+    for round in 0..ROUNDS {
+        let job = fixture.claim(1).await.pop().unwrap();
+        // Some runs hold many events, some only one.
+        let length = if round % 50 == 0 { 2000 } else { 20 };
+        let evidence = Evidence { error: Some(format!("{round:0length$}").into()), ..Evidence::default() };
+        let command = Command::Report { lease: Some(lease(&job)), outcome: Outcome::Release, evidence };
+        fixture.apply(id, command).await.unwrap();
+    }
+
+    let (mut seq, mut round) = (0, 0);
+    loop {
+        let page = events(fixture, id, seq, PAGE).await;
+        for event in &page {
+            seq += 1;
+            assert_eq!(event.seq, seq);
+            if let EventKind::Attempt(attempt) = &event.kind {
+                assert_eq!(attempt.error.as_deref().unwrap().trim_start_matches('0'), round_text(round));
+                round += 1;
+            }
+        }
+        if page.len() < PAGE {
+            break;
+        }
+    }
+
+    assert_eq!((seq, round), (1 + 3 * ROUNDS, ROUNDS));
+}
+
+fn round_text(round: u64) -> String {
+    if round == 0 { String::new() } else { round.to_string() }
+}
+
 pub async fn a_result_is_kept_byte_for_byte(fixture: &mut Fixture) {
     let body = format!(r#"{{ "n": 1e999, "text": "{}" }}"#, "ü".repeat(5000));
     let job = fixture.running(payload("1")).await;

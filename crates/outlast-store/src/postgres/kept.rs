@@ -307,7 +307,7 @@ const CHECKPOINT: usize = AFTER_QUEUE + 1;
 const CHECKPOINT_OBJECT: usize = CHECKPOINT + 6;
 
 pub(super) async fn kept(shared: &Arc<Shared>, reach: &Reach, id: JobId) -> Result<Option<Kept>, Error> {
-    let Some((row, _, _)) = read::find(shared, &KEPT, reach, id).await? else {
+    let Some((row, _, _)) = read::find(shared, &KEPT, reach, id, &[]).await? else {
         return Ok(None);
     };
     let sections = get::<Vec<&str>>(&row, AFTER_QUEUE)?.into_iter().map(Into::into).collect();

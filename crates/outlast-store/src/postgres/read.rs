@@ -15,7 +15,7 @@ use super::rows::{COLUMNS, Record, get, job_columns, record};
 use super::session::{Parameter, Sql};
 use super::shared::Shared;
 use crate::error::Error;
-use crate::history;
+use crate::history::{Log, Span};
 use crate::jobs::{Found, JobPage, ListJobs, Reach};
 use crate::step::label;
 
@@ -50,19 +50,38 @@ static JOBS: Sql = Sql {
     ),
     types: &[Type::INT8_ARRAY],
 };
-/// One statement, so that a run that moves from the row to the history is seen in one place and not in two or none.
-static EVENTS: Sql = Sql {
+/// One statement, so that a run that moves from the row to the history is seen in one place and not in two or none. Of the
+/// history it reads the runs of a [`Span`] and no other.
+pub(super) static EVENTS: Sql = Sql {
     text: concat!(
         "SELECT ",
         job_columns!(),
         ", NULL::text, ",
         queue_columns!(),
-        ", ARRAY(SELECT events FROM history WHERE history.job = job.seq ORDER BY first)
+        ", runs.firsts, runs.events
           FROM job
           CROSS JOIN LATERAL (SELECT * FROM queue WHERE queue.id = job.queue OFFSET 0) AS queue
+          CROSS JOIN LATERAL (
+              SELECT array_agg(run.first) AS firsts, array_agg(run.events) AS events
+              FROM (
+                  SELECT history.first, history.events
+                  FROM history
+                  WHERE history.job = job.seq
+                      AND history.first >= COALESCE(
+                          (SELECT older.first
+                           FROM history AS older
+                           WHERE older.job = job.seq AND older.first <= $2
+                           ORDER BY older.first DESC
+                           LIMIT 1),
+                          $2)
+                      AND history.first <= $3
+                  ORDER BY history.first
+                  LIMIT $4
+              ) AS run
+          ) AS runs
           WHERE job.seq = $1"
     ),
-    types: &[Type::INT8],
+    types: &[Type::INT8, Type::INT8, Type::INT8, Type::INT8],
 };
 static REACHED: Sql = Sql {
     text: concat!(
@@ -159,14 +178,18 @@ enum ReadFault {
     Again(String),
 }
 
-/// The row of a job within reach.
+/// The row of a job within reach; `more` are the statement's parameters after the job's.
 pub(super) async fn find(
     shared: &Arc<Shared>,
     sql: &Sql,
     reach: &Reach,
     id: JobId,
+    more: &[Parameter<'_>],
 ) -> Result<Option<(Row, Record, Arc<Queue>)>, Error> {
-    let rows = shared.read(sql, &[&shared.ids.seq(id)]).await?;
+    let seq = shared.ids.seq(id);
+    let mut parameters: Vec<Parameter<'_>> = vec![&seq];
+    parameters.extend_from_slice(more);
+    let rows = shared.read(sql, &parameters).await?;
     let Some(row) = rows.into_iter().next() else {
         return Ok(None);
     };
@@ -176,7 +199,7 @@ pub(super) async fn find(
 }
 
 pub(super) async fn job(shared: &Arc<Shared>, reach: &Reach, id: JobId) -> Result<Option<Found>, Error> {
-    Ok(find(shared, &JOB, reach, id).await?.map(|(_, record, queue)| Found { job: record.job, queue }))
+    Ok(find(shared, &JOB, reach, id, &[]).await?.map(|(_, record, queue)| Found { job: record.job, queue }))
 }
 
 pub(super) async fn events(
@@ -186,21 +209,21 @@ pub(super) async fn events(
     after: u64,
     limit: usize,
 ) -> Result<Option<Vec<Event>>, Error> {
-    let Some((row, record, _)) = find(shared, &EVENTS, reach, id).await? else {
+    let span = Span::of_page(after, limit);
+    let bounds: [Parameter<'_>; 3] = [&span.from, &span.to, &span.runs_max];
+    let Some((row, record, _)) = find(shared, &EVENTS, reach, id, &bounds).await? else {
         return Ok(None);
     };
-    let mut bytes: Vec<u8> = Vec::new();
-    for run in get::<Vec<&[u8]>>(&row, AFTER_QUEUE)? {
-        bytes.extend_from_slice(run);
-    }
-    bytes.extend_from_slice(&record.history);
-    let events = history::read(&bytes, record.job.created_at, 1)?;
-    Ok(Some(events.into_iter().filter(|event| event.seq > after).take(limit).collect()))
+    let firsts = get::<Option<Vec<i64>>>(&row, AFTER_QUEUE)?.unwrap_or_default();
+    let events = get::<Option<Vec<Vec<u8>>>>(&row, AFTER_QUEUE + 1)?.unwrap_or_default();
+    let runs: Vec<(i64, Vec<u8>)> = firsts.into_iter().zip(events).collect();
+    let log = Log { created_at: record.job.created_at, count: record.job.events, inline: &record.history };
+    log.page(&runs, after, limit).map(Some)
 }
 
 /// The row of a job within reach.
 pub(super) async fn seq(shared: &Arc<Shared>, reach: &Reach, id: JobId) -> Result<Option<i64>, Error> {
-    Ok(find(shared, &REACHED, reach, id).await?.map(|(_, record, _)| record.seq))
+    Ok(find(shared, &REACHED, reach, id, &[]).await?.map(|(_, record, _)| record.seq))
 }
 
 pub(super) async fn jobs(shared: &Arc<Shared>, list: &ListJobs) -> Result<JobPage, Error> {

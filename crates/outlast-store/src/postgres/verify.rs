@@ -13,7 +13,7 @@ use super::batch::{ALARMS, COUNT, DELETE_TURNS, INSERT_JOB, INSERT_TURNS, UPDATE
 use super::line::{IN_LINE, TAKE};
 use super::publish::TAKE_NEW_KEYS;
 use super::queues::census;
-use super::read::JOB;
+use super::read::{EVENTS, JOB};
 use super::rows::{job_columns, record};
 use super::session::Sql;
 use super::shared::Shared;
@@ -94,7 +94,7 @@ async fn found(shared: &Arc<Shared>) -> Result<Tables, Error> {
 }
 
 /// The statements of nearly every transaction.
-static HOT: [(&str, &Sql); 12] = [
+static HOT: [(&str, &Sql); 13] = [
     ("open", &OPENING_TO_PUBLISH),
     ("insert jobs", &INSERT_JOB),
     ("take new keys", &TAKE_NEW_KEYS),
@@ -107,6 +107,7 @@ static HOT: [(&str, &Sql); 12] = [
     ("count", &COUNT),
     ("alarms that have rung", &DUE),
     ("read a job", &JOB),
+    ("read a page of a log", &EVENTS),
 ];
 
 /// The plan of each hot statement as a transaction of this store gets it, costs left out.

@@ -15,7 +15,7 @@ use super::registry::Shared;
 use super::rows::{Record, record};
 use super::write::unreadable;
 use crate::error::Error;
-use crate::history;
+use crate::history::{Log, Span};
 use crate::ids::Ids;
 use crate::jobs::{Found, JobPage, ListJobs, Reach};
 use crate::step::label;
@@ -94,7 +94,22 @@ pub(super) struct Reader<'a> {
     queues: &'a Shared,
 }
 
-const OLDER_HISTORY: &str = "SELECT first, events FROM history WHERE job = ?1 ORDER BY first LIMIT 100000";
+/// The runs of a [`Span`], and no other.
+const RUNS: &str = "
+    SELECT first, events
+    FROM history
+    WHERE job = ?1
+        AND first >= COALESCE((SELECT max(first) FROM history WHERE job = ?1 AND first <= ?2), ?2)
+        AND first <= ?3
+    ORDER BY first
+    LIMIT ?4";
+
+fn runs(connection: &Connection, job: i64, span: &Span) -> rusqlite::Result<Vec<(i64, Vec<u8>)>> {
+    let mut statement = connection.prepare_cached(RUNS)?;
+    let rows = statement.query_map([job, span.from, span.to, span.runs_max], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    rows.collect()
+}
+
 
 const NEWEST: &str = "SELECT seq, queue, status FROM job WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2";
 const NEWEST_OF_QUEUE: &str = "
@@ -149,18 +164,9 @@ impl Reader<'_> {
         let Some((record, _)) = self.record(reach, id)? else {
             return Ok(None);
         };
-        let created_at = record.job.created_at;
-        let mut events = Vec::new();
-        let mut statement = self.connection.prepare_cached(OLDER_HISTORY).map_err(unreadable)?;
-        let mut rows = statement.query([record.seq]).map_err(unreadable)?;
-        while let Some(row) = rows.next().map_err(unreadable)? {
-            let first: i64 = row.get(0).map_err(unreadable)?;
-            let bytes: Vec<u8> = row.get(1).map_err(unreadable)?;
-            events.extend(history::read(&bytes, created_at, first.cast_unsigned())?);
-        }
-        let first = u64::try_from(events.len()).unwrap_or(u64::MAX) + 1;
-        events.extend(history::read(&record.history, created_at, first)?);
-        Ok(Some(events.into_iter().filter(|event| event.seq > after).take(limit).collect()))
+        let runs = runs(self.connection, record.seq, &Span::of_page(after, limit)).map_err(unreadable)?;
+        let log = Log { created_at: record.job.created_at, count: record.job.events, inline: &record.history };
+        log.page(&runs, after, limit).map(Some)
     }
 
     /// The row of a job within reach.
@@ -250,4 +256,59 @@ enum Argument {
     None,
     Queue(QueueId),
     Label(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+
+    /// Three jobs, of which each has a thousand runs of five events.
+    fn filled() -> Connection {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(include_str!("schema.sql")).unwrap();
+        for job in 1..=3 {
+            for run in 0..1000 {
+                connection
+                    .execute("INSERT INTO history (job, first, events) VALUES (?1, ?2, x'00')", [job, run * 5 + 1])
+                    .unwrap();
+            }
+        }
+        connection
+    }
+
+    #[test]
+    fn a_page_reads_the_runs_that_hold_it_and_no_other() {
+        let connection = filled();
+
+        for (after, limit, expected) in [
+            (0, 1, vec![1]),
+            (4, 1, vec![1]),
+            (5, 1, vec![6]),
+            (2501, 10, vec![2501, 2506, 2511]),
+            (9000, 10, vec![4996]),
+        ] {
+            let found = runs(&connection, 2, &Span::of_page(after, limit)).unwrap();
+            assert_eq!(found.into_iter().map(|(first, _)| first).collect::<Vec<_>>(), expected, "{after}, {limit}");
+        }
+        assert_eq!(runs(&connection, 4, &Span::of_page(0, 100)).unwrap(), []);
+    }
+
+    // The steps of SQLite's machine are what reading rows costs.
+    #[test]
+    fn a_page_at_the_end_of_a_long_log_costs_as_much_as_one_at_its_beginning() {
+        let connection = filled();
+        let steps = |after: u64| {
+            let span = Span::of_page(after, 10);
+            let mut statement = connection.prepare(RUNS).unwrap();
+            let found = statement.query_map([2, span.from, span.to, span.runs_max], |_| Ok(())).unwrap().count();
+            assert_eq!(found, 3);
+            statement.get_status(StatementStatus::VmStep)
+        };
+
+        let (first, last) = (steps(1), steps(4981));
+
+        assert!(first > 10 && last <= first + 5, "{first} steps for the first page, {last} for the last");
+    }
 }
