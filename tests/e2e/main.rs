@@ -18,6 +18,9 @@ mod cut;
 mod keys_race;
 
 mod leases;
+mod cancel;
+mod races;
+mod time_limits;
 mod replay;
 mod simple;
 mod streams;
