@@ -8,6 +8,9 @@ use reqwest::Method;
 use reqwest::header::HeaderMap;
 use serde_json::Value;
 
+/// The server closes a connection over which nothing comes within 5 s of its opening. A client keeps spare ones, and a
+/// request on one that is just being closed would be lost.
+const SPARE_MAX: Duration = Duration::from_secs(4);
 /// Longer than the longest long poll (30 s); a hit means the server hangs.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(40);
 
@@ -52,6 +55,7 @@ impl Client {
         let http = reqwest::Client::builder()
             .no_proxy()
             .timeout(timeout)
+            .pool_idle_timeout(SPARE_MAX)
             .build()
             .expect("the client has no settings that can fail");
         Client { http, base: base.to_owned(), key: key.to_owned() }

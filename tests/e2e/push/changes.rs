@@ -6,7 +6,7 @@ use outlast_tests::receiver::{Answer, Gate, Receiver};
 use outlast_tests::wait;
 use serde_json::{Value, json};
 
-use super::{DEADLINE, Push, at_once, until_phase, until_status};
+use super::{DEADLINE, Push, at_once, attempts, until_phase, until_status};
 use crate::api::{publish_many, receive, receive_one, settle, text};
 
 async fn cancel(push: &Push, id: &str) -> Value {
@@ -48,6 +48,30 @@ async fn a_cancelled_job_that_waits_for_its_ack_has_its_drain_time() {
     assert_eq!(job["cancelReason"], "user");
     let late = json!({"lease": push.arrival("work").await.lease()});
     push.client.post(&format!("/v1/jobs/{id}/ack"), late).await.unwrap().expect_problem(409, "lease_lost");
+    assert_eq!(push.count("work"), 1);
+}
+
+// A webhook that never answers does not keep its job from ending: the drain time is over before the webhook's own, and the
+// answer that comes at last changes nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_ends_a_delivery_without_an_answer_when_the_drain_time_is_over() {
+    let push = Push::set().await;
+    let gate = Gate::shut();
+    push.receiver.answer("/work", [Answer::status(200).once_open(&gate)]);
+    push.queue("work", json!({"webhookTimeout": 60, "drainTimeout": 1})).await;
+    let id = push.publish("work", json!(1)).await;
+    push.arrival("work").await;
+
+    let asked = cancel(&push, &id).await;
+    let ended = push.ended(&id).await;
+    gate.open();
+    push.all_quiet().await;
+
+    assert_eq!((&asked["status"], &ended["status"]), (&json!("running"), &json!("cancelled")), "{ended}");
+    let attempt = attempts(&push.client, &id).await.remove(0);
+    assert_eq!((&attempt["phase"], &attempt["outcome"]), (&json!("delivering"), &json!("revoked")));
+    let after = push.job(&id).await;
+    assert_eq!((&after["version"], &after["events"]), (&ended["version"], &ended["events"]));
     assert_eq!(push.count("work"), 1);
 }
 
