@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use outlast_core::state::Phase;
-use outlast_core::{Clock, Command, JobId, NamespaceId, QueueSettings, Spec, Status};
+use outlast_core::{Clock, Command, JobId, Lease, NamespaceId, Progress, QueueSettings, Spec, Status};
 use outlast_engine::Engine;
 use outlast_engine::engine::Loops;
 use outlast_engine::engine::Ports;
@@ -73,6 +73,18 @@ impl Live for Wire {
         if let Some(other) = self.other.upgrade().filter(|_| !self.is_cut()) {
             other.inbox.add(signal);
         }
+    }
+
+    fn report(&self, id: JobId, lease: Lease, progress: &Arc<Progress>) {
+        if let Some(other) = self.other.upgrade().filter(|_| !self.is_cut()) {
+            let mut news = News::default();
+            news.add_progress(id, lease, progress);
+            other.inbox.merge(news);
+        }
+    }
+
+    async fn progress(&self, _: JobId) -> Option<(Lease, Progress)> {
+        None
     }
 
     async fn heard(&self) -> News {

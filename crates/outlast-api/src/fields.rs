@@ -158,7 +158,7 @@ const RATE_LIMIT: Object = Object {
     ],
 };
 
-const SETTINGS: [Field; 34] = [
+const SETTINGS: [Field; 35] = [
     field(
         "template",
         Kind::Word(&["anthropic", "openai", "report", "transcode", "webhook"]),
@@ -186,6 +186,7 @@ const SETTINGS: [Field; 34] = [
     field("hardTimeLimit", span(&range::TIME_LIMIT), "per attempt; ends it").nullable(),
     field("jobTimeout", span(&range::TIME_LIMIT), "over the whole run").nullable(),
     field("extendWhileProgressing", Kind::Bool, "jobTimeout moves on while progress moves"),
+    field("keepCheckpoints", Kind::Bool, "checkpoints and sections stay after success, until the job is purged"),
     field("drainTimeout", span(&range::DRAIN_TIMEOUT), "time to stop after a cancel request"),
     field("maxDeferrals", count(&range::MAX_DEFERRALS), "free deferrals before a job fails"),
     field("maxAge", span(&range::MAX_AGE), "age beyond which a deferred job fails"),
@@ -215,7 +216,7 @@ const SETTINGS: [Field; 34] = [
 ];
 
 /// The same where no URL has the name.
-const SETTINGS_AND_NAME: [Field; 34] = {
+const SETTINGS_AND_NAME: [Field; 35] = {
     let mut fields = SETTINGS;
     fields[33].required = true;
     fields
@@ -293,6 +294,11 @@ pub const RECEIVE: Object = Object {
         ),
         field("visibilityTimeout", span(&range::VISIBILITY_TIMEOUT), "the lease, instead of the queue's"),
         field("worker", text(128), "who asks; shown with the job"),
+        field(
+            "acceptsSchema",
+            Kind::List { of: &Kind::Int { min: 0, max: u32::MAX as i64 }, max: 32 },
+            "schemaVersions of checkpoints that the worker can go on from; any if unset",
+        ),
     ],
 };
 
@@ -317,9 +323,72 @@ pub const HEARTBEAT: Object = Object {
     about: "Still at work: the lease is extended.",
     fields: &[
         field("extend", span(&range::VISIBILITY_TIMEOUT), "the lease from now on; as it was given if left out"),
+        field("progress", Kind::Object(&REPORT), "how far the work is"),
+        field("checkpoint", Kind::Object(&SAVED), "where to go on from; kept in the same transaction"),
         LEASE,
     ],
 };
+
+const PERCENT: Kind = Kind::Number { min: 0.0, max: 100.0 };
+const ITEMS: Kind = Kind::Int { min: 0, max: 1 << 53 };
+const PCT: Field = field("pct", PERCENT, "how much is done; worked out from items or stages if left out");
+const STAGE: Field = field("stage", text(128), "what is being done");
+const STAGE_PCT: Field = field("stagePct", PERCENT, "how much of the stage is done");
+const STAGES_DONE: Field = field("stagesDone", ITEMS, "stages that are done");
+const STAGES_TOTAL: Field = field("stagesTotal", ITEMS, "stages there are");
+const ITEMS_DONE: Field = field("itemsDone", ITEMS, "items that are done");
+const ITEMS_TOTAL: Field = field("itemsTotal", ITEMS, "items there are");
+const MESSAGE: Field = field("message", text(1024), "a line for people");
+
+pub const REPORT: Object = Object {
+    name: "Report",
+    about: "How far the work is. Numbers never go back within an attempt.",
+    fields: &[PCT, STAGE, STAGE_PCT, STAGES_DONE, STAGES_TOTAL, ITEMS_DONE, ITEMS_TOTAL, MESSAGE],
+};
+pub const PROGRESS: Object = Object {
+    name: "NewProgress",
+    about: "How far the work is, from its worker.",
+    fields: &[PCT, STAGE, STAGE_PCT, STAGES_DONE, STAGES_TOTAL, ITEMS_DONE, ITEMS_TOTAL, MESSAGE, LEASE],
+};
+const SCHEMA_VERSION: Field = field(
+    "schemaVersion",
+    Kind::Int { min: 0, max: u32::MAX as i64 },
+    "the worker's own number for the form of the data",
+);
+const DATA: Field = field("data", Kind::Any, "any JSON; the next attempt gets it byte for byte");
+const SAVED: Object = Object {
+    name: "Saved",
+    about: "Where the next attempt goes on from.",
+    fields: &[SCHEMA_VERSION.required(), DATA.required()],
+};
+pub const CHECKPOINT: Object = Object {
+    name: "NewCheckpoint",
+    about: "Where the next attempt goes on from, kept together with its progress.",
+    fields: &[
+        SCHEMA_VERSION.required(),
+        DATA.required(),
+        field("progress", Kind::Object(&REPORT), "how far the work is with this checkpoint"),
+        LEASE,
+    ],
+};
+pub const OUTPUT: Object = Object {
+    name: "Output",
+    about: "Text for those who watch: an LLM's tokens, a line of a log.",
+    fields: &[field("text", text(OUTPUT_TEXT_MAX), "appended to the job's log as it is").required(), LEASE],
+};
+pub const OUTPUT_TEXT_MAX: usize = 16 << 10;
+pub const DIRECTIVES: Object = Object {
+    name: "Directives",
+    about: "What the worker is told with its next heartbeats, in the place of what it was told before.",
+    fields: &[field(
+        "directives",
+        Kind::List { of: &Kind::Word(&["checkpoint_now", "hand_over", "slow_down"]), max: 3 },
+        "what to ask for; none ends it",
+    )
+    .required()],
+};
+/// The name of a section stands in the URL.
+pub const SECTION_PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$";
 pub const RELEASE: Object = Object { name: "Release", about: "Handed back at once, free.", fields: &[LEASE] };
 pub const CONFIRM: Object =
     Object { name: "CancelConfirmed", about: "A requested cancel was carried out.", fields: &[LEASE] };

@@ -5,7 +5,8 @@ use http::header::{ETAG, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use outlast_core::queue::{CALLBACKS, Mode};
 use outlast_core::state::CancelReason;
-use outlast_core::{Command, Event, Job, JobId, Status};
+use outlast_core::{Command, Event, Job, JobId, State, Status};
+use outlast_engine::Engine;
 use outlast_engine::watch::Until;
 use outlast_store::callback::JOB_TAG;
 use outlast_store::jobs::{Found, ListJobs, Order, Reach};
@@ -13,7 +14,8 @@ use serde_json::{Value, json};
 
 use crate::call::Call;
 use crate::error::{Code, Problem};
-use crate::{fields, wire};
+use crate::wire::Beside;
+use crate::{fields, results, wire};
 
 const EVENTS_SHOWN: u64 = 50;
 const LIMIT_DEFAULT: usize = 50;
@@ -47,14 +49,50 @@ async fn whole(call: &Call, found: &Found) -> Result<Response, Problem> {
         headers.insert(ETAG, etag);
     }
     if !found.job.status().is_terminal() {
-        headers.insert(RETRY_AFTER, HeaderValue::from_static("2"));
+        headers.insert(RETRY_AFTER, retry_after(call, found));
     }
     Ok(response)
 }
 
+/// How soon it is worth asking again: when the work will be done, if that can be said, and within a minute.
+fn retry_after(call: &Call, found: &Found) -> HeaderValue {
+    let State::Running(running) = &found.job.state else {
+        return HeaderValue::from_static("2");
+    };
+    let eta = call.engine.known_progress(found.job.id, running).and_then(|progress| progress.eta);
+    let seconds = eta.map_or(2, |eta| eta.since(call.engine.now()).as_secs().clamp(1, 60));
+    HeaderValue::from(seconds)
+}
+
 pub(crate) async fn shown(call: &Call, found: &Found, events: &[Event]) -> Result<String, Problem> {
     let callback = callback(call, found).await?;
-    Ok(wire::job(&found.job, &found.queue, events, callback, call.engine.now()))
+    let beside = beside(call, found).await?;
+    Ok(wire::job(found, events, callback, &beside, call.engine.now()))
+}
+
+/// What is kept elsewhere and shown with a single job.
+async fn beside(call: &Call, found: &Found) -> Result<Beside, Problem> {
+    let engine = &call.engine;
+    let moved_at = match &found.job.state {
+        State::Running(running) => engine.moved_at(found.job.id, running),
+        _ => None,
+    };
+    Ok(Beside {
+        progress: engine.progress(found).await,
+        moved_at,
+        kept: engine.kept(&found.job).await?,
+        result_meta: results::meta(call, found).await?,
+    })
+}
+
+/// The same for a list: only what is at hand.
+fn at_hand(engine: &Engine, found: &Found) -> Beside {
+    let State::Running(running) = &found.job.state else {
+        return Beside::default();
+    };
+    let (id, now) = (found.job.id, engine.now());
+    let progress = engine.known_progress(id, running).filter(|progress| progress.is_fresh(now));
+    Beside { progress, moved_at: engine.moved_at(id, running), ..Beside::default() }
 }
 
 /// How the telling of the job's end goes, if somebody is to be told. It is a job of its own, in our queue of callbacks.
@@ -96,21 +134,6 @@ pub(crate) async fn events(mut call: Call) -> Result<Response, Problem> {
     Ok(wire::json_ok(StatusCode::OK, &json!({"items": items, "nextAfter": next})))
 }
 
-pub(crate) async fn result(call: Call) -> Result<Response, Problem> {
-    let id = call.job()?;
-    let found = call.engine.store().job(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
-    if found.job.status() == Status::Expired {
-        return Err(Problem::new(
-            Code::JobExpired,
-            "the result has expired and was deleted; submit the job again if you need it",
-        ));
-    }
-    match call.engine.store().result(&call.reach, id).await? {
-        Some(inline) => Ok(wire::ok(StatusCode::OK, inline.body.to_string())),
-        None => Err(Problem::new(Code::ResultNotFound, format!("the job is {} and has no result", found.job.status()))),
-    }
-}
-
 pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
     let list = ListJobs {
         reach: call.reach.clone(),
@@ -127,7 +150,8 @@ pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
 pub(crate) async fn list_page(call: &Call, list: ListJobs) -> Result<Response, Problem> {
     let page = call.engine.store().jobs(list).await?;
     let now = call.engine.now();
-    let items = page.jobs.iter().map(|found| Value::Object(wire::job_summary(&found.job, &found.queue, now))).collect();
+    let summary = |found: &Found| wire::job_summary(&found.job, &found.queue, &at_hand(&call.engine, found), now);
+    let items = page.jobs.iter().map(|found| Value::Object(summary(found))).collect();
     Ok(wire::json_ok(StatusCode::OK, &wire::page(items, page.next.map(|next| format!("j{next:x}")))))
 }
 

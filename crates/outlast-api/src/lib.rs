@@ -19,6 +19,8 @@ mod publish;
 mod receive;
 mod outcome;
 mod work;
+mod checkpoint;
+mod results;
 mod jobs;
 mod stream;
 mod queues;

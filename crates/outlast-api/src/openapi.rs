@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use crate::call::Call;
 use crate::error::{Code, Problem};
-use crate::fields::{ID_PATTERN, NAME_PATTERN, NUMBER_PATTERN};
-use crate::routes::{Need, ROUTES, Route, Shape};
+use crate::fields::{ID_PATTERN, NAME_PATTERN, NUMBER_PATTERN, SECTION_PATTERN};
+use crate::routes::{Need, ROUTES, Raw, Route, Shape};
 use crate::schema::words::wants;
 use crate::schema::{Field, Kind, Object};
 use crate::wire;
@@ -74,6 +74,13 @@ fn operation(route: &Route) -> Value {
             json!({"required": required, "content": {"application/json": {"schema": schema}}}),
         );
     }
+    if let Some(raw) = route.raw {
+        let content = match raw {
+            Raw::Json => json!({"application/json": {"schema": {}}}),
+            Raw::Bytes => json!({"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}),
+        };
+        map.insert("requestBody".to_owned(), json!({"required": true, "content": content}));
+    }
     operation
 }
 
@@ -82,6 +89,7 @@ fn parameters(route: &Route) -> Vec<Value> {
     for name in route.path.split(['{', '}']).skip(1).step_by(2) {
         let pattern = match name {
             "queue" => NAME_PATTERN,
+            "name" => SECTION_PATTERN,
             _ if route.path.starts_with("/v1/jobs/") => ID_PATTERN,
             _ => NUMBER_PATTERN,
         };

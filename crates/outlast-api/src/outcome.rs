@@ -95,7 +95,7 @@ fn batch_answer(id: JobId, answer: Result<Applied, Declined>) -> String {
     }
 }
 
-fn accepted(applied: &Applied) -> String {
+pub(crate) fn accepted(applied: &Applied) -> String {
     format!(
         "{{\"id\":\"{}\",\"accepted\":true,\"status\":\"{}\",\"version\":{}}}",
         applied.id, applied.status, applied.version

@@ -4,13 +4,17 @@ use std::time::Duration;
 
 use axum::response::Response;
 use http::StatusCode;
+use outlast_core::Job;
+use outlast_core::checkpoint::Checkpoint;
 use outlast_core::state::Phase;
 use outlast_store::jobs::{Claim, Claimed};
+use outlast_store::kept::Kept;
 
 use crate::call::Call;
 use crate::error::{Code, Problem};
-use crate::fields;
-use crate::wire;
+use crate::schema::Value;
+use crate::wire::Resume;
+use crate::{fields, wire};
 
 pub(crate) async fn receive(call: Call) -> Result<Response, Problem> {
     let mut values = call.read(&fields::RECEIVE)?;
@@ -23,18 +27,51 @@ pub(crate) async fn receive(call: Call) -> Result<Response, Problem> {
         visibility: values.duration("visibilityTimeout"),
         worker: values.text("worker").map(Into::into),
     };
+    let accepts =
+        values.list("acceptsSchema").map(|versions| versions.into_iter().filter_map(schema_version).collect());
     let claimed = hand_out(&call, want, wait).await?;
+    let resumes = resumes(&call, &claimed, accepts.as_ref()).await?;
     let mut body =
         String::with_capacity(16 + claimed.jobs.iter().map(|job| 512 + job.spec.payload.len()).sum::<usize>());
     body.push_str("{\"jobs\":[");
-    for (place, job) in claimed.jobs.iter().enumerate() {
+    for (place, (job, resume)) in claimed.jobs.iter().zip(&resumes).enumerate() {
         if place > 0 {
             body.push(',');
         }
-        wire::leased(&mut body, job, &claimed.queue);
+        wire::leased(&mut body, job, &claimed.queue, resume);
     }
     body.push_str("]}");
     Ok(wire::ok(StatusCode::OK, body))
+}
+
+fn schema_version(value: Value<'_>) -> Option<u32> {
+    match value {
+        Value::Int(number) => u32::try_from(number).ok(),
+        _ => None,
+    }
+}
+
+/// What earlier attempts have left for these. If it cannot be read, they go back: nobody begins anew what was half done.
+async fn resumes(call: &Call, claimed: &Claimed, accepts: Option<&Vec<u32>>) -> Result<Vec<Resume>, Problem> {
+    let mut resumes = Vec::with_capacity(claimed.jobs.len());
+    for job in &claimed.jobs {
+        match call.engine.kept(job).await {
+            Ok(kept) => resumes.push(resume(job, kept.unwrap_or_default(), accepts)),
+            Err(error) => {
+                call.engine.hand_back(&claimed.jobs).await;
+                return Err(error.into());
+            }
+        }
+    }
+    Ok(resumes)
+}
+
+fn resume(job: &Job, kept: Kept, accepts: Option<&Vec<u32>>) -> Resume {
+    let is_taken =
+        |checkpoint: &Checkpoint| accepts.is_none_or(|versions| versions.contains(&checkpoint.schema_version));
+    let is_incompatible = kept.checkpoint.as_ref().is_some_and(|checkpoint| !is_taken(checkpoint));
+    let checkpoint = kept.checkpoint.filter(is_taken).map(|checkpoint| wire::checkpoint(job.id, &checkpoint));
+    Resume { checkpoint, is_incompatible, sections: kept.sections }
 }
 
 /// Shared with the simple form.

@@ -11,7 +11,8 @@ use crate::call::Call;
 use crate::error::Problem;
 use crate::schema::{Field, Object};
 use crate::{
-    dead, fields, health, jobs, keys, openapi, operations, outcome, publish, queues, receive, simple, stream, work,
+    checkpoint, dead, fields, health, jobs, keys, openapi, operations, outcome, publish, queues, receive, results,
+    simple, stream, work,
 };
 
 /// What a caller must have.
@@ -28,6 +29,15 @@ pub enum Size {
     Small,
     Job,
     Batch,
+}
+
+/// A body that belongs to the user as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Raw {
+    /// Any JSON.
+    Json,
+    /// Anything, of any length; it is never held in memory as a whole.
+    Bytes,
 }
 
 /// What stands in the body of a success.
@@ -55,6 +65,8 @@ pub struct Route {
     pub body: Option<&'static Object>,
     pub query: &'static [Field],
     pub size: Size,
+    /// A body that is no object of ours.
+    pub raw: Option<Raw>,
     /// Headers with a meaning of ours.
     pub headers: &'static [Field],
     /// The usual success first.
@@ -92,6 +104,7 @@ const fn plain(
         body: None,
         query: fields::NOTHING,
         size: Size::Small,
+        raw: None,
         headers: fields::NOTHING,
         answer,
         also: &[],
@@ -104,6 +117,12 @@ impl Route {
     const fn reads(mut self, body: &'static Object, size: Size) -> Route {
         self.body = Some(body);
         self.size = size;
+        self
+    }
+
+    const fn takes(mut self, raw: Raw) -> Route {
+        self.raw = Some(raw);
+        self.size = Size::Job;
         self
     }
 
@@ -157,10 +176,18 @@ pub static ROUTES: &[Route] = &[
     plain(Method::DELETE, "/v1/jobs/{id}",                     MANAGE,  (200, "cancels a job", JOB),                                            handler!(jobs::cancel)),
     plain(Method::GET,    "/v1/jobs/{id}/events",              READ,    (200, "the job's log, oldest first", Shape::Named("Events")),           handler!(jobs::events)).asks(fields::EVENTS),
     plain(Method::GET,    "/v1/jobs/{id}/stream",              READ,    (200, "the job's log as server-sent events, live to its end", Shape::Stream), handler!(stream::job)).asks(fields::STREAM).hears(fields::STREAM_HEADERS).or(&[(204, "the job is finished, and nothing came after that event", Shape::Nothing)]),
-    plain(Method::GET,    "/v1/jobs/{id}/result",              READ,    (200, "the job's inline result", Shape::Anything),                      handler!(jobs::result)),
+    plain(Method::GET,    "/v1/jobs/{id}/result",              READ,    (200, "the job's inline result", Shape::Anything),                      handler!(results::show)),
     plain(Method::POST,   "/v1/jobs/{id}/cancel",              MANAGE,  (200, "cancels a job", JOB),                                            handler!(jobs::cancel)),
     plain(Method::POST,   "/v1/jobs/{id}/replay",              MANAGE,  (200, "starts a new run of a dead letter", JOB),                        handler!(jobs::replay)).reads(&fields::REPLAY, Size::Job),
     plain(Method::POST,   "/v1/jobs/{id}/heartbeat",           CONSUME, (200, "keeps the lease of a job that is being worked on", Shape::Named("Heard")), handler!(work::heartbeat)).reads(&fields::HEARTBEAT, Size::Small).hears(fields::LEASE_HEADERS),
+    plain(Method::PUT,    "/v1/jobs/{id}/progress",            CONSUME, (200, "says how far the work is", Shape::Named("ReportedProgress")),    handler!(work::progress)).reads(&fields::PROGRESS, Size::Small).hears(fields::LEASE_HEADERS),
+    plain(Method::POST,   "/v1/jobs/{id}/output",              CONSUME, (200, "appends text to the job's log", Shape::Named("ReportedOutput")), handler!(work::output)).reads(&fields::OUTPUT, Size::Job).hears(fields::LEASE_HEADERS),
+    plain(Method::POST,   "/v1/jobs/{id}/directives",          MANAGE,  (200, "tells the worker something at its next heartbeat", REPORTED),    handler!(work::direct)).reads(&fields::DIRECTIVES, Size::Small),
+    plain(Method::PUT,    "/v1/jobs/{id}/checkpoint",          CONSUME, (200, "keeps where the next attempt goes on from", REPORTED),           handler!(checkpoint::put)).reads(&fields::CHECKPOINT, Size::Job).hears(fields::LEASE_HEADERS),
+    plain(Method::GET,    "/v1/jobs/{id}/checkpoint",          READ,    (200, "the last checkpoint", Shape::Named("Checkpoint")),               handler!(checkpoint::show)),
+    plain(Method::GET,    "/v1/jobs/{id}/sections",            READ,    (200, "the finished sections by name", Shape::Named("SectionPage")),    handler!(checkpoint::sections)).asks(fields::PAGE),
+    plain(Method::GET,    "/v1/jobs/{id}/sections/{name}",     READ,    (200, "one finished section", Shape::Anything),                         handler!(checkpoint::section)),
+    plain(Method::PUT,    "/v1/jobs/{id}/sections/{name}",     CONSUME, (200, "keeps one finished section", REPORTED),                          handler!(checkpoint::put_section)).takes(Raw::Json).hears(fields::LEASE_HEADERS),
     plain(Method::POST,   "/v1/jobs/{id}/ack",                 CONSUME, (200, "the work is done", REPORTED),                                    handler!(outcome::ack)).reads(&fields::ACK, Size::Job).hears(fields::LEASE_HEADERS),
     plain(Method::POST,   "/v1/jobs/{id}/nack",                CONSUME, (200, "the work failed", REPORTED),                                     handler!(outcome::nack)).reads(&fields::NACK, Size::Small).hears(fields::LEASE_HEADERS),
     plain(Method::POST,   "/v1/jobs/{id}/defer",               CONSUME, (200, "not now; no attempt is charged", REPORTED),                      handler!(outcome::defer)).reads(&fields::DEFER, Size::Small).hears(fields::LEASE_HEADERS),

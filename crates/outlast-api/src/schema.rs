@@ -155,6 +155,13 @@ impl<'a> Values<'a> {
         }
     }
 
+    pub(crate) fn number(&mut self, name: &str) -> Option<f64> {
+        match self.take(name)? {
+            Value::Number(number) => Some(number),
+            _ => None,
+        }
+    }
+
     pub(crate) fn u32(&mut self, name: &str) -> Option<u32> {
         self.int(name).and_then(|number| u32::try_from(number).ok())
     }
@@ -232,6 +239,16 @@ pub(crate) fn read<'a>(object: &'static Object, body: &'a [u8]) -> Result<Values
     let members: Members<'a> =
         serde_json::from_slice(body).map_err(|error| vec![FieldError::new("body", not_an_object(&error))])?;
     read_members(object, members, "")
+}
+
+/// A body that is any JSON, as it came.
+pub(crate) fn check_json(body: &[u8]) -> Result<&str, Vec<FieldError>> {
+    let fault = |message: String| vec![FieldError::new("body", message)];
+    if let Some(shape) = fault_of_shape(body) {
+        return Err(fault(shape));
+    }
+    let raw: &RawValue = serde_json::from_slice(body).map_err(|error| fault(format!("is not valid JSON: {error}")))?;
+    Ok(raw.get())
 }
 
 /// Reads one object of a list, whose own faults must not spoil the others.

@@ -185,7 +185,7 @@ impl Api {
             Problem::new(Code::Overloaded, "too many large requests are in flight; nothing was stored, try again")
         })?;
         let body = body::read(&parts.headers, body, bytes_max, &shared.limits).await?;
-        if route.body.is_none() {
+        if route.body.is_none() && route.raw.is_none() {
             read(&fields::EMPTY, &body).map_err(Problem::invalid)?;
         }
         let call = Call {

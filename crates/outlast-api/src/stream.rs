@@ -16,7 +16,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName};
 use http::{HeaderValue, StatusCode};
 use outlast_core::Event;
 use outlast_engine::Engine;
-use outlast_engine::stream::{Follower, Opened};
+use outlast_engine::stream::{Follower, Frame, Opened};
 use tokio::time::{Instant, sleep_until};
 
 use crate::call::Call;
@@ -119,8 +119,20 @@ impl Frames {
             biased;
             () = &mut self.key_ended => None,
             () = sleep_until(self.ends_at) => None,
-            events = self.follower.next() => events.map(|events| page(&events)),
+            frame = self.follower.next() => frame.map(|frame| frame_bytes(&frame)),
             () = sleep_until(keepalive_at) => Some(Bytes::from_static(b": keepalive\n\n")),
+        }
+    }
+}
+
+fn frame_bytes(frame: &Frame) -> Bytes {
+    match frame {
+        Frame::Events(events) => page(events),
+        Frame::Progress(progress) => {
+            let mut text = String::from("event: progress\ndata: ");
+            wire::progress(&mut text, progress);
+            text.push_str("\n\n");
+            text.into()
         }
     }
 }

@@ -1,7 +1,10 @@
 //! How things look on the wire. The hot answers are written by hand, since they are most of what the server sends; the
 //! others go through `serde_json`.
 
+mod kept;
+
 use std::fmt::Write;
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::response::Response;
@@ -10,16 +13,20 @@ use http::{HeaderValue, StatusCode};
 use outlast_core::alarm::lease_deadline;
 use outlast_core::event::Attempt;
 use outlast_core::gate::Hold;
+use outlast_core::liveness::liveness;
 use outlast_core::state::{Phase, Running};
-use outlast_core::{Event, EventKind, Job, Queue, State, Status, Timestamp};
+use outlast_core::{Event, EventKind, Job, Progress, Queue, State, Status, Timestamp};
 use outlast_engine::queues::Rotated;
 use outlast_store::jobs::Found;
+use outlast_store::kept::Kept;
 use outlast_store::keys::KeyRecord;
 use outlast_store::operations::Operation;
 use outlast_store::queues::Counts;
 use outlast_store::step::PAYLOAD_KEY_MARK;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+
+pub(crate) use kept::{accepted_progress, checkpoint, checkpoint_meta, progress, section};
 
 pub(crate) fn ok(status: StatusCode, body: String) -> Response {
     let mut response = Response::new(Body::from(body));
@@ -53,15 +60,34 @@ pub(crate) fn published(job: &Job, queue: &str, duplicate: bool, payload_mismatc
     out
 }
 
+/// What a hand-out brings of earlier attempts.
+#[derive(Default)]
+pub(crate) struct Resume {
+    /// As JSON.
+    pub(crate) checkpoint: Option<String>,
+    /// There is one, but of a form that the worker does not take.
+    pub(crate) is_incompatible: bool,
+    pub(crate) sections: Vec<Box<str>>,
+}
+
+/// What is shown with a job and kept elsewhere.
+#[derive(Default)]
+pub(crate) struct Beside {
+    pub(crate) progress: Option<Arc<Progress>>,
+    pub(crate) moved_at: Option<Timestamp>,
+    pub(crate) kept: Option<Kept>,
+    pub(crate) result_meta: Option<Value>,
+}
+
 /// One handed-out job, as receive shows it.
-pub(crate) fn leased(out: &mut String, job: &Job, queue: &Queue) {
+pub(crate) fn leased(out: &mut String, job: &Job, queue: &Queue, resume: &Resume) {
     let State::Running(running) = &job.state else {
         return;
     };
     let _ = write!(
         out,
         "{{\"id\":\"{}\",\"lease\":\"{}\",\"leaseExpiresAt\":\"{}\",\"attempt\":{},\"maxAttempts\":{},\"deferCount\":{},\"run\":{},\
-         \"createdAt\":\"{}\",\"checkpoint\":null,\"softTimeLimit\":{},\"hardTimeLimit\":{},\"traceparent\":{},\"payload\":{}}}",
+         \"createdAt\":\"{}\",\"checkpoint\":{},\"checkpointIncompatible\":{},\"sections\":{},\"softTimeLimit\":{},\"hardTimeLimit\":{},\"traceparent\":{},\"payload\":{}}}",
         job.id,
         running.lease,
         lease_deadline(job, queue, running),
@@ -70,6 +96,9 @@ pub(crate) fn leased(out: &mut String, job: &Job, queue: &Queue) {
         job.deferrals,
         job.run,
         job.created_at,
+        resume.checkpoint.as_deref().unwrap_or("null"),
+        resume.is_incompatible,
+        json!(resume.sections),
         seconds(job.soft_time_limit(queue)),
         seconds(job.hard_time_limit(queue)),
         json!(job.spec.traceparent),
@@ -86,7 +115,7 @@ fn seconds(duration: Option<std::time::Duration>) -> Value {
 }
 
 /// A job without payload and events, as lists show it.
-pub(crate) fn job_summary(job: &Job, queue: &Queue, now: Timestamp) -> Map<String, Value> {
+pub(crate) fn job_summary(job: &Job, queue: &Queue, beside: &Beside, now: Timestamp) -> Map<String, Value> {
     let tags: Map<String, Value> = job.spec.tags.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
     let key = job.spec.idempotency_key.as_deref().filter(|key| !key.starts_with(PAYLOAD_KEY_MARK));
     let status = job.status();
@@ -103,10 +132,10 @@ pub(crate) fn job_summary(job: &Job, queue: &Queue, now: Timestamp) -> Map<Strin
         "key": job.spec.key,
         "tags": tags,
         "idempotencyKey": key,
-        "progress": null,
-        "checkpoint": null,
+        "progress": beside.progress.as_deref().map(progress_json),
+        "checkpoint": beside.kept.as_ref().map(checkpoint_meta),
         "resultUrl": result_length(&job.state).map(|_| format!("/v1/jobs/{}/result", job.id)),
-        "resultMeta": result_length(&job.state).map(|length| json!({"length": length, "contentType": "application/json"})),
+        "resultMeta": beside.result_meta.clone().or_else(|| result_meta(&job.state)),
         "error": error(job),
         "lastError": job.last_error,
         "createdAt": job.created_at.to_string(),
@@ -123,24 +152,26 @@ pub(crate) fn job_summary(job: &Job, queue: &Queue, now: Timestamp) -> Map<Strin
         return Map::new();
     };
     if let State::Running(running) = &job.state {
-        add_running(&mut map, running, lease_deadline(job, queue, running), now);
+        add_running(&mut map, running, lease_deadline(job, queue, running));
+        let word = liveness(job, queue, running, beside.moved_at, now);
+        map.insert("liveness".to_owned(), json!(word.as_str()));
     }
     map
 }
 
-fn add_running(map: &mut Map<String, Value>, running: &Running, deadline: Timestamp, now: Timestamp) {
-    let live = deadline > now;
+fn add_running(map: &mut Map<String, Value>, running: &Running, deadline: Timestamp) {
     map.insert("runningPhase".to_owned(), json!(running.phase.as_str()));
     map.insert("leaseExpiresAt".to_owned(), at(Some(deadline)));
     map.insert("lastHeartbeatAt".to_owned(), at(running.heartbeat_at));
     map.insert("cancelRequested".to_owned(), json!(running.revoke_at.is_some()));
     map.insert("worker".to_owned(), json!(running.worker));
-    map.insert("liveness".to_owned(), json!(if live { "working" } else { "dead" }));
+    map.insert("stalled".to_owned(), json!(running.work.is_stalled));
 }
 
 /// The whole job: summary, payload, the last events, and its moves.
-pub(crate) fn job(job: &Job, queue: &Queue, events: &[Event], callback: Option<Value>, now: Timestamp) -> String {
-    let mut map = job_summary(job, queue, now);
+pub(crate) fn job(found: &Found, events: &[Event], callback: Option<Value>, beside: &Beside, now: Timestamp) -> String {
+    let Found { job, queue } = found;
+    let mut map = job_summary(job, queue, beside, now);
     if let Some(callback) = callback {
         map.insert("callback".to_owned(), callback);
     }
@@ -159,6 +190,21 @@ fn error(job: &Job) -> Value {
         State::Failed { reason, .. } => json!({"reason": reason.as_str(), "message": job.last_error}),
         _ => Value::Null,
     }
+}
+
+/// What the job itself knows of its result.
+fn result_meta(state: &State) -> Option<Value> {
+    let State::Succeeded { result: Some(result), .. } = state else {
+        return None;
+    };
+    let content_type = result.inline.then_some("application/json");
+    Some(json!({"length": result.length, "contentType": content_type}))
+}
+
+fn progress_json(said: &Progress) -> Value {
+    let mut text = String::new();
+    progress(&mut text, said);
+    serde_json::from_str(&text).unwrap_or_default()
 }
 
 fn result_length(state: &State) -> Option<u64> {
@@ -319,6 +365,6 @@ pub(crate) fn page(items: Vec<Value>, next: Option<String>) -> Value {
 }
 
 /// JSON text as it came, for keeping.
-pub(crate) fn raw(value: &RawValue) -> std::sync::Arc<str> {
+pub(crate) fn raw(value: &RawValue) -> Arc<str> {
     value.get().into()
 }

@@ -178,15 +178,23 @@ fn replay(mut draft: Draft<'_>, fresh: bool, payload: Option<Arc<str>>) -> Resul
     Ok(draft.change())
 }
 
-/// The hand-out that `lease` speaks for; without a lease, the present one where the queue allows that.
 fn holder(draft: &Draft<'_>, lease: Option<Lease>) -> Result<Running, Refusal> {
+    held(&draft.job, draft.queue, lease).cloned()
+}
+
+/// The hand-out that `lease` speaks for; without a lease, the present one where the queue allows that.
+pub fn held<'a>(job: &'a Job, queue: &Queue, lease: Option<Lease>) -> Result<&'a Running, Refusal> {
+    let running = match &job.state {
+        State::Running(running) => Some(running),
+        _ => None,
+    };
     let Some(lease) = lease else {
-        if draft.queue.settings.fencing == Fencing::Required {
+        if queue.settings.fencing == Fencing::Required {
             return Err(Refusal::LeaseRequired);
         }
-        return draft.running().ok_or(Refusal::NotRunning { status: draft.job.status() });
+        return running.ok_or(Refusal::NotRunning { status: job.status() });
     };
-    draft.running().filter(|running| running.lease == lease).ok_or(Refusal::LeaseLost)
+    running.filter(|running| running.lease == lease).ok_or(Refusal::LeaseLost)
 }
 
 impl Ending {

@@ -29,7 +29,7 @@ pub mod invariants;
 
 pub use change::{Change, Effect, Refusal, Update};
 pub use command::{Command, Evidence, Outcome, OutcomeKind};
-pub use decide::decide;
+pub use decide::{decide, held};
 pub use entropy::Entropy;
 pub use event::{Event, EventKind};
 pub use ids::{JobId, Lease, NamespaceId, QueueId};

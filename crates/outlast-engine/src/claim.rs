@@ -67,6 +67,7 @@ impl Engine {
                 self.callbacks_wait(want.namespace);
             }
             for id in claimed.jobs.iter().map(|job| job.id).chain(claimed.ended.iter().copied()) {
+                self.shared.reports.forget(id);
                 self.shared.wakes.job_changed(id);
             }
         }

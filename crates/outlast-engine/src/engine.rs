@@ -13,6 +13,7 @@ use crate::egress::{Egress, RefusedUrl};
 use crate::keys::Keys;
 use crate::meters::Meters;
 use crate::push::{Push, PushSettings};
+use crate::reports::Reports;
 use crate::seal::Seal;
 use crate::sweep::Sweep;
 use crate::wakes::Wakes;
@@ -34,6 +35,7 @@ pub(crate) struct Shared {
     pub(crate) sweep: Sweep,
     pub(crate) keys: Keys,
     pub(crate) meters: Meters,
+    pub(crate) reports: Reports,
     pub(crate) push: Push,
     /// Rung when an operation was started.
     pub(crate) operation_started: Notify,
@@ -81,6 +83,7 @@ impl Engine {
             sweep: Sweep::default(),
             keys: Keys::default(),
             meters: Meters::default(),
+            reports: Reports::default(),
             operation_started: Notify::new(),
             draining: AtomicBool::new(false),
             stop: watch::channel(false).0,

@@ -74,7 +74,10 @@ impl Engine {
             }
             // A step whose answer is lost may have been the last one: nobody would come back to announce what it did.
             let unheard = self.unheard(vec![Some(operation.namespace)]);
-            let Some(after) = unheard.heard(self.shared.store.advance_operation(operation.id, limit).await)? else {
+            let advanced = unheard.heard(self.shared.store.advance_operation(operation.id, limit).await)?;
+            // It may have deleted jobs that are being worked on.
+            self.shared.reports.doubt_all();
+            let Some(after) = advanced else {
                 continue;
             };
             // What it changed has new alarms: the end of their retention.

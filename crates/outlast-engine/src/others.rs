@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use outlast_core::entropy::unit;
+use outlast_core::progress::SHOWN_FOR;
 use outlast_core::queue::CALLBACKS;
 use outlast_store::live::News;
 use tokio::time::sleep;
@@ -32,6 +33,13 @@ impl Engine {
             };
             let shared = &self.shared;
             shared.wakes.ring_for(&news);
+            for (id, (_, progress)) in &news.progress {
+                shared.wakes.progressed(*id, progress);
+            }
+            shared.reports.doubt(&news.jobs);
+            if news.everything || news.all_jobs {
+                shared.reports.doubt_all();
+            }
             self.look_for_lanes(&news);
             if news.everything || news.operations {
                 shared.operation_started.notify_one();
@@ -68,6 +76,8 @@ impl Engine {
                 () = self.floor_passes(SLICES) => {}
             }
             self.shared.wakes.patrol(slice);
+            // Jobs that ended elsewhere.
+            self.shared.reports.prune(self.now(), SHOWN_FOR);
             slice = (slice + 1) % SLICES;
         }
         tracing::debug!("the patrol has ended");

@@ -1,7 +1,7 @@
 //! Commands on jobs: reports from holders, cancel, replay, and the alarms the sweep serves. Whatever a command frees is
 //! announced here, in one place.
 
-use outlast_core::{Command, OutcomeKind};
+use outlast_core::{Command, OutcomeKind, Status};
 use outlast_store::Error;
 use outlast_store::jobs::{Applied, Declined, Order};
 
@@ -33,6 +33,9 @@ impl Engine {
             return;
         }
         self.note_alarm(applied.wake_at);
+        if applied.status != Status::Running {
+            self.shared.reports.forget(applied.id);
+        }
         self.shared.wakes.job_changed(applied.id);
         if applied.callback {
             self.callbacks_wait(applied.queue.namespace);

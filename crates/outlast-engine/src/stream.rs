@@ -1,6 +1,7 @@
 //! Following a job's log: first what is there, page by page, then what comes, until the run has ended. Woken by the job's
 //! bell, never by a clock of its own; the store is the only source, so no event is missed, repeated or out of order. All
-//! who follow a job share what one of them reads.
+//! who follow a job share what one of them reads. Between events comes how far the work is: the latest of it, at most once a
+//! second, and always before the end.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -8,10 +9,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use outlast_core::{Event, EventKind, JobId};
+use outlast_core::{Event, EventKind, JobId, Progress};
 use outlast_store::Error;
 use outlast_store::jobs::Reach;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::engine::Engine;
 use crate::tail::{Page, Reading};
@@ -19,6 +20,8 @@ use crate::wakes::Bell;
 
 /// Events read, and held for a slow reader, at once. With the longest errors and excerpts that is a quarter of a MiB.
 pub const PAGE_MAX: usize = 48;
+/// Progress is shown no more often than this.
+const PROGRESS_GAP: Duration = Duration::from_secs(1);
 /// The pause after a store error that will pass, before looking again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
@@ -48,6 +51,19 @@ pub struct Follower {
     looked: Option<u64>,
     /// The last such look that the tail was told of.
     settled: Option<u64>,
+    /// Progress that was known when the follower was made, until it is shown.
+    first: Option<Arc<Progress>>,
+    /// How often progress had been said when it was last shown, and when that was.
+    heard: u64,
+    shown_at: Option<Instant>,
+    /// Events that wait until progress from before them is shown.
+    held_back: Option<Events>,
+}
+
+/// What a follower is shown next.
+pub enum Frame {
+    Events(Events),
+    Progress(Arc<Progress>),
 }
 
 /// Some events in a row, of a page that others may hold as well.
@@ -79,15 +95,30 @@ impl Engine {
         }
         let (engine, bell) = (self.clone(), self.shared.wakes.watch_job(id));
         bell.tail().join();
-        let (has_ended, looked, settled) = (false, None, None);
-        Ok(Some(Opened::Following(Follower { engine, reach, id, bell, after, has_ended, looked, settled })))
+        Ok(Some(Opened::Following(Follower {
+            engine,
+            reach,
+            id,
+            bell,
+            after,
+            has_ended: false,
+            looked: None,
+            settled: None,
+            first: self.progress(&found).await,
+            heard: 0,
+            shown_at: None,
+            held_back: None,
+        })))
     }
 }
 
 impl Follower {
-    /// The next events, at least one. `None` when there will be no more here: the run has ended, the job is gone, or the
-    /// server stops. Cancel-safe: the place moves only with what is given out.
-    pub async fn next(&mut self) -> Option<Events> {
+    /// The next events, at least one, or the latest progress. `None` when there will be no more here: the run has ended,
+    /// the job is gone, or the server stops. Cancel-safe: the place moves only with what is given out.
+    pub async fn next(&mut self) -> Option<Frame> {
+        if let Some(events) = self.held_back.take() {
+            return Some(Frame::Events(events));
+        }
         loop {
             // Rings from here on are for a later look.
             let look = self.bell.look();
@@ -95,16 +126,31 @@ impl Follower {
                 return None;
             }
             if self.looked == Some(look) {
-                self.bell.rung_since(look).await;
+                tokio::select! {
+                    biased;
+                    () = self.bell.rung_since(look) => continue,
+                    () = self.progress_due() => {}
+                }
+                if let Some(progress) = self.take_progress() {
+                    return Some(Frame::Progress(progress));
+                }
                 continue;
             }
             let reading = self.bell.tail().reading(self.after, look, || self.read());
             match reading.page.clone().await {
                 Ok(Some(page)) => {
                     let events = self.take(&reading, page, look);
-                    if !events.is_empty() {
-                        return Some(events);
+                    if events.is_empty() {
+                        continue;
                     }
+                    // What was said before the end is shown before the end.
+                    if self.has_ended
+                        && let Some(progress) = self.take_progress()
+                    {
+                        self.held_back = Some(events);
+                        return Some(Frame::Progress(progress));
+                    }
+                    return Some(Frame::Events(events));
                 }
                 Ok(None) => return None,
                 Err(Error::Unavailable | Error::Overloaded) => sleep(self.engine.jitter(RETRY_PAUSE)).await,
@@ -114,6 +160,30 @@ impl Follower {
                 }
             }
         }
+    }
+
+    /// Ends when there is progress to show, and its time has come. Cancel-safe.
+    async fn progress_due(&self) {
+        if self.first.is_none() {
+            self.bell.said().said_after(self.heard).await;
+        }
+        if let Some(shown_at) = self.shown_at {
+            sleep_until(shown_at + PROGRESS_GAP).await;
+        }
+    }
+
+    /// The latest progress that was not shown yet.
+    fn take_progress(&mut self) -> Option<Arc<Progress>> {
+        let first = self.first.take();
+        let progress = match self.bell.said().after(self.heard) {
+            Some((heard, latest)) => {
+                self.heard = heard;
+                latest
+            }
+            None => first?,
+        };
+        self.shown_at = Some(Instant::now());
+        Some(progress)
     }
 
     fn read(&self) -> BoxFuture<'static, Page> {

@@ -36,6 +36,7 @@ impl Drop for Unheard<'_> {
             return;
         }
         let shared = &self.engine.shared;
+        shared.reports.doubt_all();
         shared.sweep.look_for_all();
         shared.operation_started.notify_one();
         for namespace in self.namespaces.iter().flatten() {

@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use outlast_core::{JobId, NamespaceId};
+use outlast_core::{JobId, NamespaceId, Progress};
 use outlast_store::live::{Live, News, Signal};
 use tokio::sync::Notify;
 
+use crate::said::Said;
 use crate::tail::Tail;
 
 /// The rounds of the patrol visit a bell once in so many, so that not all are rung in the same moment.
@@ -69,6 +70,16 @@ impl Wakes {
     pub(crate) fn job_changed(&self, id: JobId) {
         self.live.tell(Signal::JobChanged(id));
         self.ring_job(id);
+    }
+
+    /// A worker has said how far it is: those who watch the job here hear of it.
+    pub(crate) fn progressed(&self, id: JobId, progress: &Arc<Progress>) {
+        if self.jobs.is_silent() {
+            return;
+        }
+        if let Some(chime) = self.jobs.get(&id) {
+            chime.said.say(progress);
+        }
     }
 
     /// Jobs changed that nobody can name: all who watch one here look. Those elsewhere have the patrol.
@@ -159,6 +170,8 @@ pub(crate) struct Chime {
     slice: usize,
     /// What those who follow a job's log share.
     tail: Tail,
+    /// How far the job has come.
+    said: Said,
 }
 
 impl Chime {
@@ -206,6 +219,7 @@ impl<K: Ord + Clone> Bells<K> {
             epoch: AtomicU64::new(0),
             slice: self.made.fetch_add(1, Ordering::Relaxed) % SLICES,
             tail: Tail::default(),
+            said: Said::default(),
         }
     }
 
@@ -249,6 +263,10 @@ impl<K: Ord + Clone> Bell<K> {
 
     pub(crate) fn tail(&self) -> &Tail {
         &self.chime.tail
+    }
+
+    pub(crate) fn said(&self) -> &Said {
+        &self.chime.said
     }
 
     /// A look begins; its result is told with the number it gets.

@@ -147,6 +147,8 @@ pub struct Applied {
     /// It ended, and its callback URL is to be told: the namespace's queue of callbacks has one more.
     pub callback: bool,
     pub wake_at: Option<Timestamp>,
+    /// The job as it is now, while it runs.
+    pub running: Option<Box<Job>>,
 }
 
 /// Why a command did nothing.

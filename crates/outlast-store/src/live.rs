@@ -8,10 +8,11 @@ pub mod mailbox;
 pub mod alone;
 pub mod redis;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outlast_core::{JobId, NamespaceId};
+use outlast_core::{JobId, Lease, NamespaceId, Progress};
 
 pub use alone::Alone;
 pub use news::News;
@@ -58,6 +59,13 @@ pub struct Link {
 pub trait Live: Send + Sync {
     /// Tells the other nodes, soon and perhaps. Never blocks and never fails; costs nothing where there is nobody to tell.
     fn tell(&self, signal: Signal<'_>);
+
+    /// Keeps how far a job has come where the other nodes find it, soon and perhaps; the latest report counts.
+    fn report(&self, id: JobId, lease: Lease, progress: &Arc<Progress>);
+
+    /// How far a job has come, as some node was told of late, and in which hand-out. `None` where nobody knows or nobody
+    /// can be asked; never makes a caller wait for long.
+    async fn progress(&self, id: JobId) -> Option<(Lease, Progress)>;
 
     /// What other nodes have told since the last call; waits for the first of it. Also says "everything" when signals may
     /// have been missed. For one listener; cancel-safe.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use outlast_core::state::CancelReason;
 use outlast_core::{Command, Event, JobId, Outcome, QueueSettings};
 use outlast_engine::Engine;
-use outlast_engine::stream::Opened;
+use outlast_engine::stream::{Frame, Opened};
 use outlast_store::jobs::Reach;
 use outlast_tests::chance::Chance;
 use outlast_tests::seeds;
@@ -66,8 +66,10 @@ async fn read_to_the_end(engine: Engine, reach: Reach, id: JobId) -> Vec<Event> 
         panic!("the job is there");
     };
     let mut read = Vec::new();
-    while let Some(events) = follower.next().await {
-        read.extend_from_slice(&events);
+    while let Some(frame) = follower.next().await {
+        if let Frame::Events(events) = frame {
+            read.extend_from_slice(&events);
+        }
     }
     read
 }
@@ -123,7 +125,8 @@ async fn read_with_cuts(engine: Engine, reach: Reach, id: JobId, mut chance: Cha
         };
         for _ in 0..chance.between(1, 5) {
             match timeout(MILLISECOND * u32::try_from(chance.between(1, 40)).unwrap(), follower.next()).await {
-                Ok(Some(events)) => read.extend_from_slice(&events),
+                Ok(Some(Frame::Events(events))) => read.extend_from_slice(&events),
+                Ok(Some(Frame::Progress(_))) => {}
                 Ok(None) => break,
                 Err(_) => {}
             }

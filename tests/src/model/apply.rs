@@ -28,6 +28,7 @@ impl World {
             frees: frees(&done, job.status()),
             callback: matches!(done, Done::Changed { callback: true, .. }),
             wake_at: row.and_then(|row| row.wake_at),
+            running: (job.status() == Status::Running).then(|| Box::new(job.clone())),
         })
     }
 

@@ -10,8 +10,10 @@ use crate::schema::{Field, Kind};
 /// Every schema by name.
 pub(super) fn schemas() -> Map<String, Value> {
     let mut schemas = Map::new();
-    for (name, schema) in
-        [jobs(), reports(), operations_and_keys(), simple_form()].into_iter().flatten().chain([("Queue", queue())])
+    for (name, schema) in [jobs(), reports(), work(), operations_and_keys(), simple_form()]
+        .into_iter()
+        .flatten()
+        .chain([("Queue", queue())])
     {
         schemas.insert(name.to_owned(), schema);
     }
@@ -52,7 +54,7 @@ fn jobs() -> Vec<(&'static str, Value)> {
 const STATUSES: [&str; 7] = ["pending", "queued", "running", "succeeded", "failed", "cancelled", "expired"];
 /// Members that only a running job has.
 const WHILE_RUNNING: &[&str] =
-    &["runningPhase", "leaseExpiresAt", "lastHeartbeatAt", "cancelRequested", "worker", "liveness"];
+    &["runningPhase", "leaseExpiresAt", "lastHeartbeatAt", "cancelRequested", "worker", "liveness", "stalled"];
 
 fn published() -> Value {
     json!({
@@ -79,16 +81,15 @@ fn summary() -> Value {
         "maxAttempts": count(), "deferCount": count(), "version": count(),
         "priority": {"type": "integer", "minimum": -100, "maximum": 100},
         "key": maybe(text()), "tags": {"type": "object", "additionalProperties": text()},
-        "idempotencyKey": maybe(text()), "progress": maybe(json!({"type": "object"})),
-        "checkpoint": maybe(json!({"type": "object"})), "resultUrl": maybe(text()),
-        "resultMeta": maybe(object(json!({"length": count(), "contentType": text()}), &[])),
+        "idempotencyKey": maybe(text()), "progress": maybe(refer("Progress")),
+        "checkpoint": maybe(checkpoint_meta()), "resultUrl": maybe(text()), "resultMeta": maybe(result_meta()),
         "error": maybe(object(json!({"reason": text(), "message": maybe(text())}), &[])), "lastError": maybe(text()),
         "createdAt": time(), "queuedAt": maybe(time()), "startedAt": maybe(time()), "finishedAt": maybe(time()),
         "scheduledFor": maybe(time()), "pendingReason": maybe(text()), "cancelReason": maybe(text()),
         "callback": maybe(callback()), "pipeline": maybe(json!({"type": "object"})),
         "runningPhase": {"type": "string", "enum": ["delivering", "awaiting_ack", "leased"]},
         "leaseExpiresAt": time(), "lastHeartbeatAt": maybe(time()), "cancelRequested": flag(), "worker": maybe(text()),
-        "liveness": {"type": "string", "enum": ["working", "slow", "stuck", "dead"]},
+        "liveness": {"type": "string", "enum": ["working", "slow", "stuck", "dead"]}, "stalled": flag(),
     })
 }
 
@@ -96,7 +97,8 @@ fn lease() -> Value {
     json!({
         "id": id(), "lease": {"type": "string", "pattern": "^[0-9a-f]{32}$"}, "leaseExpiresAt": time(),
         "attempt": count(), "maxAttempts": count(), "deferCount": count(), "run": count(), "createdAt": time(),
-        "checkpoint": {}, "softTimeLimit": maybe(seconds()), "hardTimeLimit": maybe(seconds()),
+        "checkpoint": maybe(refer("Checkpoint")), "checkpointIncompatible": flag(), "sections": list(text()),
+        "softTimeLimit": maybe(seconds()), "hardTimeLimit": maybe(seconds()),
         "traceparent": maybe(text()), "payload": {},
     })
 }
@@ -111,15 +113,59 @@ fn reports() -> Vec<(&'static str, Value)> {
             object(members, &[])
         }),
         ("Heard", {
-            let directive = json!({"type": "string", "enum": ["cancel"]});
+            let directive = json!({"type": "string", "enum": ["cancel", "checkpoint_now", "hand_over", "slow_down"]});
             let members = json!({
-                "leaseExpiresAt": maybe(time()), "directives": list(directive), "cancelRequested": flag(),
+                "leaseExpiresAt": maybe(time()), "deadline": maybe(time()), "directives": list(directive), "cancelRequested": flag(),
                 "softLimitReached": flag(),
             });
             object(members, &[])
         }),
         ("ReportedBatch", object(json!({"results": list(entry)}), &[])),
     ]
+}
+
+/// Long-running work.
+fn work() -> Vec<(&'static str, Value)> {
+    let share = || maybe(json!({"type": "number", "minimum": 0, "maximum": 100}));
+    let progress = json!({
+        "pct": share(), "stage": maybe(text()), "stagePct": share(), "stagesDone": maybe(count()),
+        "stagesTotal": maybe(count()), "itemsDone": maybe(count()), "itemsTotal": maybe(count()),
+        "message": maybe(text()), "startedAt": time(), "at": time(), "eta": maybe(time()),
+    });
+    let checkpoint = json!({
+        "schemaVersion": count(), "data": {}, "length": count(), "at": time(), "run": count(), "attempt": count(),
+        "blobUrl": maybe(text()), "sha256": maybe(text()),
+    });
+    let section = object(json!({"name": text(), "at": time(), "length": count(), "value": {}}), &[]);
+    let accepted = json!({"const": true});
+    vec![
+        ("Progress", object(progress, &[])),
+        ("ReportedProgress", object(json!({"id": id(), "accepted": accepted, "progress": refer("Progress")}), &[])),
+        ("ReportedOutput", {
+            let members = json!({
+                "id": id(), "accepted": accepted, "status": refer("Status"), "version": count(), "seq": count(),
+            });
+            object(members, &[])
+        }),
+        ("Checkpoint", object(checkpoint, &[])),
+        ("SectionPage", object(json!({"items": list(section), "nextCursor": maybe(text())}), &[])),
+    ]
+}
+
+fn checkpoint_meta() -> Value {
+    let members = json!({
+        "schemaVersion": maybe(count()), "length": maybe(count()), "at": maybe(time()), "attempt": maybe(count()),
+        "sections": count(),
+    });
+    object(members, &[])
+}
+
+fn result_meta() -> Value {
+    let members = json!({
+        "length": count(), "contentType": maybe(text()), "filename": maybe(text()), "sha256": maybe(text()),
+        "downloadCount": count(), "partial": flag(),
+    });
+    object(members, &["filename", "sha256", "downloadCount", "partial"])
 }
 
 fn operations_and_keys() -> Vec<(&'static str, Value)> {

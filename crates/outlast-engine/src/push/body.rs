@@ -1,8 +1,10 @@
 //! What a delivery looks like on the wire. The payload goes out byte for byte as it came in.
 
 use bytes::Bytes;
+use outlast_core::checkpoint::{Checkpoint, Data};
 use outlast_core::queue::Mode;
 use outlast_core::{Job, Queue, Running};
+use outlast_store::kept::Kept;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -19,10 +21,26 @@ struct Delivery<'a> {
     created_at: String,
     lease: String,
     lease_expires_at: String,
+    checkpoint: Option<Saved<'a>>,
+    sections: &'a [Box<str>],
+}
+
+/// The checkpoint of an earlier attempt, in the form that reading it has.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Saved<'a> {
+    schema_version: u32,
+    data: Option<&'a RawValue>,
+    length: u64,
+    at: String,
+    run: u32,
+    attempt: u32,
+    blob_url: Option<String>,
+    sha256: Option<String>,
 }
 
 /// The body of a delivery; `None` for a payload that is no JSON, which a publish does not let in.
-pub(super) fn body(job: &Job, queue: &Queue, running: &Running) -> Option<Bytes> {
+pub(super) fn body(job: &Job, queue: &Queue, running: &Running, kept: &Kept) -> Option<Bytes> {
     if queue.settings.mode == Mode::Callback {
         return Some(Bytes::copy_from_slice(job.spec.payload.as_bytes()));
     }
@@ -42,8 +60,31 @@ pub(super) fn body(job: &Job, queue: &Queue, running: &Running) -> Option<Bytes>
         created_at: job.created_at.to_string(),
         lease: running.lease.to_string(),
         lease_expires_at: expires_at.to_string(),
+        checkpoint: kept.checkpoint.as_ref().map(|checkpoint| saved(job, checkpoint)),
+        sections: &kept.sections,
     };
     serde_json::to_vec(&delivery).ok().map(Bytes::from)
+}
+
+fn saved<'a>(job: &Job, checkpoint: &'a Checkpoint) -> Saved<'a> {
+    let (data, object) = match &checkpoint.data {
+        Data::Inline(text) => (serde_json::from_str(text).ok(), None),
+        Data::Object(object) => (None, Some(object)),
+    };
+    Saved {
+        schema_version: checkpoint.schema_version,
+        data,
+        length: checkpoint.length(),
+        at: checkpoint.at.to_string(),
+        run: checkpoint.run,
+        attempt: checkpoint.attempt,
+        blob_url: object.map(|_| format!("/v1/jobs/{}/checkpoint/blob", job.id)),
+        sha256: object.map(|object| hex(&object.sha256)),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The same for every redelivery of a run, so that a receiver can tell a repetition from something new.

@@ -1,8 +1,10 @@
 //! Nobody can be told anything: either there is no other node, or there is no link to it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use outlast_core::{JobId, Lease, Progress};
 
 use super::{FLOOR_ALONE, Link, Live, News, Signal};
 
@@ -27,6 +29,12 @@ impl Alone {
 #[async_trait]
 impl Live for Alone {
     fn tell(&self, _: Signal<'_>) {}
+
+    fn report(&self, _: JobId, _: Lease, _: &Arc<Progress>) {}
+
+    async fn progress(&self, _: JobId) -> Option<(Lease, Progress)> {
+        None
+    }
 
     async fn heard(&self) -> News {
         std::future::pending().await

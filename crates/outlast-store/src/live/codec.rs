@@ -21,7 +21,7 @@ const OPERATIONS: u8 = 8;
 pub const BYTES_MAX: usize = 16 + QUEUES_MAX * (4 + 10 + 128) + JOBS_MAX * 16;
 
 /// A message of a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Message {
     pub node: u64,
     pub news: News,

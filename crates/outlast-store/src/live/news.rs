@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use outlast_core::{JobId, NamespaceId};
+use std::sync::Arc;
+
+use outlast_core::{JobId, Lease, NamespaceId, Progress};
 
 use super::Signal;
 
@@ -11,6 +13,8 @@ use super::Signal;
 pub const QUEUES_MAX: usize = 1024;
 /// Jobs named one by one: what forty milliseconds bring at 100,000 changes a second. Beyond it is "all jobs".
 pub const JOBS_MAX: usize = 4096;
+/// Jobs whose progress one message tells.
+pub const PROGRESS_MAX: usize = 1024;
 
 /// What happened at a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,7 +24,7 @@ pub struct QueueNews {
     pub changed: bool,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct News {
     /// Anything may have changed; the other fields add nothing.
     pub everything: bool,
@@ -31,6 +35,8 @@ pub struct News {
     pub namespaces: BTreeSet<NamespaceId>,
     pub queues: BTreeMap<NamespaceId, BTreeMap<Box<str>, QueueNews>>,
     pub jobs: BTreeSet<JobId>,
+    /// How far some jobs have come, and in which hand-out.
+    pub progress: BTreeMap<JobId, (Lease, Arc<Progress>)>,
     /// Entries of `queues` over all namespaces.
     queue_count: usize,
 }
@@ -66,6 +72,13 @@ impl News {
         self.keep_bounds();
     }
 
+    /// How far a job has come; the latest counts. Bounded: what does not fit is left out, and told with the next report.
+    pub fn add_progress(&mut self, id: JobId, lease: Lease, progress: &Arc<Progress>) {
+        if self.progress.len() < PROGRESS_MAX || self.progress.contains_key(&id) {
+            self.progress.insert(id, (lease, Arc::clone(progress)));
+        }
+    }
+
     /// Adds all of `other`.
     pub fn merge(&mut self, other: News) {
         self.everything |= other.everything;
@@ -82,6 +95,9 @@ impl News {
             for id in other.jobs {
                 self.at_job(id);
             }
+        }
+        for (id, (lease, progress)) in other.progress {
+            self.add_progress(id, lease, &progress);
         }
         self.keep_bounds();
     }
@@ -117,7 +133,7 @@ impl News {
             self.jobs.clear();
         }
         if self.everything {
-            *self = News::everything();
+            *self = News { progress: std::mem::take(&mut self.progress), ..News::everything() };
         }
     }
 

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use outlast_core::{JobId, Lease, Progress};
 use redis::Client;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -91,6 +92,12 @@ impl RedisLive {
 impl Live for RedisLive {
     fn tell(&self, signal: Signal<'_>) {
         self.state.outbox.add(signal);
+    }
+
+    fn report(&self, _: JobId, _: Lease, _: &Arc<Progress>) {}
+
+    async fn progress(&self, _: JobId) -> Option<(Lease, Progress)> {
+        None
     }
 
     async fn heard(&self) -> News {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures_util::future::join;
-use outlast_core::{Command, Evidence, Outcome, Timestamp};
+use outlast_core::{Command, Evidence, Outcome, Status, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -197,10 +197,8 @@ fn apply_one(order: &Order, tx: &mut Tx<'_>) -> Result<Result<Applied, Declined>
     let before = tx.writes.get(seq).map(|record| (record.job.status(), record.job.version));
     let done = tx.transition(seq, order.command.clone())?;
     let after = tx.writes.get(seq);
-    let (status, version) = after
-        .map(|record| (record.job.status(), record.job.version))
-        .or(before)
-        .unwrap_or((outlast_core::Status::Failed, 0));
+    let (status, version) =
+        after.map(|record| (record.job.status(), record.job.version)).or(before).unwrap_or((Status::Failed, 0));
     let mut applied = Applied {
         id: order.id,
         queue,
@@ -211,6 +209,9 @@ fn apply_one(order: &Order, tx: &mut Tx<'_>) -> Result<Result<Applied, Declined>
         frees: false,
         callback: false,
         wake_at: after.and_then(|record| record.wake_at),
+        running: after
+            .filter(|record| record.job.status() == Status::Running)
+            .map(|record| Box::new(record.job.clone())),
     };
     match done {
         None => return Ok(Err(Declined::NotFound)),

@@ -1,6 +1,6 @@
 //! Commands on single jobs inside the writer, and the jobs whose alarm has rung.
 
-use outlast_core::JobId;
+use outlast_core::{JobId, Status};
 
 use super::write::Transition;
 use super::writer::{Core, Fault};
@@ -30,6 +30,7 @@ impl Core<'_> {
             frees: false,
             callback: false,
             wake_at: record.wake_at,
+            running: (record.job.status() == Status::Running).then(|| Box::new(record.job.clone())),
         };
         match transition {
             Transition::Refused(refusal) => {

@@ -47,7 +47,9 @@ pub fn migrated_schema(scripts: &[&str]) -> Result<Vec<String>, rusqlite::Error>
     let mut statement = connection.prepare(TABLES)?;
     let rows = statement.query_map([], |row| row.get::<_, String>(0))?;
     // A column that was added later stands on the line of the one before it.
-    rows.map(|sql| sql.map(|sql| sql.split_whitespace().collect::<Vec<_>>().join(" "))).collect()
+    let plain =
+        |sql: String| sql.split_whitespace().collect::<Vec<_>>().join(" ").replace(" ,", ",").replace(" )", ")");
+    rows.map(|sql| sql.map(plain)).collect()
 }
 
 #[cfg(test)]

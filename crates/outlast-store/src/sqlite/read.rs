@@ -110,7 +110,6 @@ fn runs(connection: &Connection, job: i64, span: &Span) -> rusqlite::Result<Vec<
     rows.collect()
 }
 
-
 const NEWEST: &str = "SELECT seq, queue, status FROM job WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2";
 const NEWEST_OF_QUEUE: &str = "
     SELECT seq, queue, status

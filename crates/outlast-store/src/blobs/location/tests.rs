@@ -16,7 +16,10 @@ fn bucket(url: &str, environment: &[(&str, &str)]) -> BucketSettings {
 #[test]
 fn a_file_url_is_a_folder() {
     for (url, path) in [("file:///srv/objects", "/srv/objects"), ("file:///srv/two%20words/", "/srv/two words/")] {
-        assert!(matches!(parse(url, &[]), Ok(Location::Folder(found)) if found.as_path() == std::path::Path::new(path)), "{url}");
+        assert!(
+            matches!(parse(url, &[]), Ok(Location::Folder(found)) if found.as_path() == std::path::Path::new(path)),
+            "{url}"
+        );
     }
 }
 

@@ -1,0 +1,101 @@
+//! What attempts save for the next one: the checkpoint and the sections.
+
+use std::sync::Arc;
+
+use axum::response::Response;
+use http::StatusCode;
+use outlast_core::Timestamp;
+use outlast_core::checkpoint::{Checkpoint, Data, SECTIONS_MAX, Section, is_section_name};
+use outlast_engine::work::SectionRefusal;
+use serde_json::json;
+
+use crate::call::Call;
+use crate::error::{Code, Problem};
+use crate::schema::{Values, check_json};
+use crate::{fields, outcome, wire, work};
+
+/// Sections per page.
+const PAGE_DEFAULT: usize = 50;
+
+pub(crate) async fn put(call: Call) -> Result<Response, Problem> {
+    let mut values = call.read(&fields::CHECKPOINT)?;
+    let worker = work::worker(&call, &mut values)?;
+    let report = values.object("progress").map(work::report);
+    let checkpoint = inline(&call, values)?;
+    let applied = call.engine.checkpoint(&worker, checkpoint, report).await??;
+    Ok(wire::ok(StatusCode::OK, outcome::accepted(&applied)))
+}
+
+/// When, and in which attempt, is for the state machine to say.
+pub(crate) fn inline(call: &Call, mut saved: Values<'_>) -> Result<Arc<Checkpoint>, Problem> {
+    let schema_version = saved.u32("schemaVersion").unwrap_or(0);
+    let data = saved.any("data").map(wire::raw).unwrap_or_else(|| "null".into());
+    let most = call.limits.payload_bytes;
+    if data.len() > most {
+        let detail =
+            format!("the data has {} bytes, the limit inline is {most}; PUT more to …/checkpoint/blob", data.len());
+        return Err(Problem::new(Code::PayloadTooLarge, detail));
+    }
+    let data = Data::Inline(data);
+    Ok(Arc::new(Checkpoint { schema_version, data, at: Timestamp::EPOCH, run: 0, attempt: 0 }))
+}
+
+pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
+    let id = call.job()?;
+    let kept = call.engine.store().kept(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
+    let none = || Problem::new(Code::CheckpointNotFound, "no attempt of this job has saved one, or it was dropped");
+    let checkpoint = kept.checkpoint.ok_or_else(none)?;
+    Ok(wire::ok(StatusCode::OK, wire::checkpoint(id, &checkpoint)))
+}
+
+pub(crate) async fn put_section(call: Call) -> Result<Response, Problem> {
+    let worker = work::worker(&call, &mut Values::default())?;
+    let name = section_name(&call)?;
+    let body = check_json(&call.body).map_err(Problem::invalid)?;
+    if body.len() > call.limits.payload_bytes {
+        let detail = format!("the section has {} bytes, the limit is {}", body.len(), call.limits.payload_bytes);
+        return Err(Problem::new(Code::PayloadTooLarge, detail));
+    }
+    let section = Section { name: name.into(), body: body.into(), at: Timestamp::EPOCH };
+    let applied = call.engine.section(&worker, section).await?.map_err(|refusal| match refusal {
+        SectionRefusal::Declined(declined) => declined.into(),
+        SectionRefusal::Full => {
+            Problem::new(Code::SectionsFull, format!("a job has at most {SECTIONS_MAX} sections; put more into each"))
+        }
+    })?;
+    Ok(wire::ok(StatusCode::OK, outcome::accepted(&applied)))
+}
+
+pub(crate) async fn sections(mut call: Call) -> Result<Response, Problem> {
+    let id = call.job()?;
+    let limit = call.query.usize("limit").unwrap_or(PAGE_DEFAULT);
+    let after = call.query.text("cursor");
+    let found = call.engine.store().sections(&call.reach, id, after.as_deref(), limit).await?;
+    let found = found.ok_or_else(Problem::job_not_found)?;
+    let next = found.last().filter(|_| found.len() == limit).map(|last| last.name.clone());
+    let mut body = String::from("{\"items\":[");
+    for (place, section) in found.iter().enumerate() {
+        if place > 0 {
+            body.push(',');
+        }
+        wire::section(&mut body, section);
+    }
+    body.push_str(&format!("],\"nextCursor\":{}}}", json!(next)));
+    Ok(wire::ok(StatusCode::OK, body))
+}
+
+pub(crate) async fn section(call: Call) -> Result<Response, Problem> {
+    let id = call.job()?;
+    let name = section_name(&call)?;
+    let store = call.engine.store();
+    store.job(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
+    let section = store.section(&call.reach, id, name).await?;
+    let none = || Problem::new(Code::SectionNotFound, format!("the job has no section \"{name}\""));
+    Ok(wire::ok(StatusCode::OK, section.ok_or_else(none)?.body.to_string()))
+}
+
+fn section_name(call: &Call) -> Result<&str, Problem> {
+    let name = call.parameter("name");
+    let wrong = "must be 1 to 128 letters, digits, \".\", \"_\", \":\" or \"-\", starting with a letter or digit";
+    if is_section_name(name) { Ok(name) } else { Err(Problem::field("name", wrong)) }
+}

@@ -1,0 +1,101 @@
+//! How long-running work looks on the wire: progress, checkpoints, sections. What workers saved goes out as it came in,
+//! so that big numbers are not rounded.
+
+use std::fmt::Write;
+
+use outlast_core::checkpoint::{Checkpoint, Data, Section};
+use outlast_core::{JobId, Progress, Timestamp};
+use outlast_store::kept::Kept;
+use serde_json::json;
+
+/// Written by hand, since workers report often.
+pub(crate) fn progress(out: &mut String, progress: &Progress) {
+    let report = &progress.report;
+    out.push('{');
+    put(out, "pct", report.pct);
+    put_text(out, "stage", report.stage.as_deref());
+    put(out, "stagePct", report.stage_pct);
+    put(out, "stagesDone", report.stages_done);
+    put(out, "stagesTotal", report.stages_total);
+    put(out, "itemsDone", report.items_done);
+    put(out, "itemsTotal", report.items_total);
+    put_text(out, "message", report.message.as_deref());
+    put_time(out, "startedAt", Some(progress.started_at));
+    put_time(out, "at", Some(progress.at));
+    put_time(out, "eta", progress.eta);
+    out.pop();
+    out.push('}');
+}
+
+pub(crate) fn accepted_progress(out: &mut String, id: JobId, said: &Progress) {
+    let _ = write!(out, "{{\"id\":\"{id}\",\"accepted\":true,\"progress\":");
+    progress(out, said);
+    out.push('}');
+}
+
+fn put(out: &mut String, name: &str, value: Option<impl std::fmt::Display>) {
+    let _ = match value {
+        Some(value) => write!(out, "\"{name}\":{value},"),
+        None => write!(out, "\"{name}\":null,"),
+    };
+}
+
+fn put_text(out: &mut String, name: &str, text: Option<&str>) {
+    let _ = write!(out, "\"{name}\":{},", json!(text));
+}
+
+fn put_time(out: &mut String, name: &str, at: Option<Timestamp>) {
+    let _ = match at {
+        Some(at) => write!(out, "\"{name}\":\"{at}\","),
+        None => write!(out, "\"{name}\":null,"),
+    };
+}
+
+/// A checkpoint with its data, or with where its data is.
+pub(crate) fn checkpoint(id: JobId, checkpoint: &Checkpoint) -> String {
+    let (data, url, sha256) = match &checkpoint.data {
+        Data::Inline(text) => (&**text, None, None),
+        Data::Object(object) => ("null", Some(format!("/v1/jobs/{id}/checkpoint/blob")), Some(hex(&object.sha256))),
+    };
+    format!(
+        "{{\"schemaVersion\":{},\"data\":{data},\"length\":{},\"at\":\"{}\",\"run\":{},\"attempt\":{},\"blobUrl\":{},\
+         \"sha256\":{}}}",
+        checkpoint.schema_version,
+        checkpoint.length(),
+        checkpoint.at,
+        checkpoint.run,
+        checkpoint.attempt,
+        json!(url),
+        json!(sha256),
+    )
+}
+
+/// What is known of it, without the data.
+pub(crate) fn checkpoint_meta(kept: &Kept) -> serde_json::Value {
+    let checkpoint = kept.checkpoint.as_ref();
+    json!({
+        "schemaVersion": checkpoint.map(|checkpoint| checkpoint.schema_version),
+        "length": checkpoint.map(Checkpoint::length),
+        "at": checkpoint.map(|checkpoint| checkpoint.at.to_string()),
+        "attempt": checkpoint.map(|checkpoint| checkpoint.attempt),
+        "sections": kept.sections.len(),
+    })
+}
+
+pub(crate) fn section(out: &mut String, section: &Section) {
+    let _ = write!(
+        out,
+        "{{\"name\":{},\"at\":\"{}\",\"length\":{},\"value\":{}}}",
+        json!(section.name),
+        section.at,
+        section.body.len(),
+        section.body
+    );
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

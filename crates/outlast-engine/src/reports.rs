@@ -1,0 +1,115 @@
+//! How far the jobs have come whose workers report to this node, in memory: a report every second or two costs no write.
+//! What is here is lossy and may be gone; a part of it is written down now and then, see `work`. Nothing of it is believed
+//! for another hand-out than the one it was said in.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use outlast_core::{JobId, Lease, Progress, Queue, Timestamp};
+
+/// Jobs whose reports are held; beyond it every report is checked against the store, and written down.
+const JOBS_MAX: usize = 200_000;
+/// Doors to the map, so that reports do not wait for each other; also how finely doubt is told apart.
+const SHARDS: usize = 64;
+
+pub(crate) struct Reports {
+    shards: Vec<Mutex<HashMap<JobId, Entry>>>,
+    /// Grows when jobs of the shard may have changed hands.
+    doubts: Vec<AtomicU64>,
+}
+
+/// What is known of a job that is being worked on.
+#[derive(Clone)]
+pub(crate) struct Entry {
+    pub(crate) lease: Lease,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) progress: Arc<Progress>,
+    /// When work last moved.
+    pub(crate) moved_at: Timestamp,
+    /// When that was last written down.
+    pub(crate) noted_at: Timestamp,
+    /// When the store last said that the lease holds.
+    pub(crate) checked_at: Timestamp,
+    /// No change was announced since.
+    pub(crate) is_certain: bool,
+}
+
+impl Default for Reports {
+    fn default() -> Reports {
+        Reports {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            doubts: (0..SHARDS).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+}
+
+impl Reports {
+    pub(crate) fn get(&self, id: JobId) -> Option<Entry> {
+        self.shard(id).get(&id).cloned()
+    }
+
+    /// To be asked before the store is: what it says is certain only if nobody doubts in between.
+    pub(crate) fn doubts(&self, id: JobId) -> u64 {
+        self.doubts.get(place(id)).map_or(0, |doubts| doubts.load(Ordering::SeqCst))
+    }
+
+    /// Keeps what is known. `doubts` is what [`Reports::doubts`] said before the store was asked.
+    pub(crate) fn put(&self, id: JobId, entry: Entry, doubts: u64) {
+        let is_certain = entry.is_certain && self.doubts(id) == doubts;
+        let mut shard = self.shard(id);
+        if shard.len() < JOBS_MAX / SHARDS || shard.contains_key(&id) {
+            shard.insert(id, Entry { is_certain, ..entry });
+        }
+    }
+
+    /// The job is not worked on any more, or by somebody else.
+    pub(crate) fn forget(&self, id: JobId) {
+        if let Some(doubts) = self.doubts.get(place(id)) {
+            doubts.fetch_add(1, Ordering::SeqCst);
+        }
+        self.shard(id).remove(&id);
+    }
+
+    /// These may have changed hands elsewhere.
+    pub(crate) fn doubt<'a>(&self, jobs: impl IntoIterator<Item = &'a JobId>) {
+        for id in jobs {
+            if let Some(doubts) = self.doubts.get(place(*id)) {
+                doubts.fetch_add(1, Ordering::SeqCst);
+            }
+            if let Some(entry) = self.shard(*id).get_mut(id) {
+                entry.is_certain = false;
+            }
+        }
+    }
+
+    /// Any job may have changed hands.
+    pub(crate) fn doubt_all(&self) {
+        for (shard, doubts) in self.shards.iter().zip(&self.doubts) {
+            doubts.fetch_add(1, Ordering::SeqCst);
+            lock(shard).values_mut().for_each(|entry| entry.is_certain = false);
+        }
+    }
+
+    /// Drops what has not been heard of for so long.
+    pub(crate) fn prune(&self, now: Timestamp, silence: Duration) {
+        for shard in &self.shards {
+            lock(shard).retain(|_, entry| now.since(entry.progress.at) < silence);
+        }
+    }
+
+    fn shard(&self, id: JobId) -> MutexGuard<'_, HashMap<JobId, Entry>> {
+        // There are as many shards as places.
+        self.shards.get(place(id)).map(lock).expect("a place names a shard")
+    }
+}
+
+fn lock(shard: &Mutex<HashMap<JobId, Entry>>) -> MutexGuard<'_, HashMap<JobId, Entry>> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The low bits of an id are spread evenly.
+fn place(id: JobId) -> usize {
+    usize::try_from(id.as_u128() % 64).unwrap_or(0)
+}

@@ -1,0 +1,271 @@
+//! While a job is being worked on: heartbeats, progress, checkpoints, sections, output. A heartbeat and whatever is kept
+//! is written down; progress is held in memory, and written down when it begins and then now and then, so that a restart
+//! or another node knows roughly, and the alarm for stalled work exactly enough.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outlast_core::alarm::move_lag;
+use outlast_core::checkpoint::{Checkpoint, SECTIONS_MAX, Section};
+use outlast_core::{
+    Command, Evidence, Job, JobId, Lease, Outcome, Progress, Queue, Report, Running, State, Timestamp, held,
+};
+use outlast_store::Error;
+use outlast_store::jobs::{Applied, Declined, Found, Order, Reach};
+use outlast_store::kept::Kept;
+
+use crate::engine::Engine;
+use crate::reports::Entry;
+
+/// How long a shared store's word about a lease is taken while others may change it: less than a waiter's floor.
+const CHECKED_FOR: Duration = Duration::from_secs(1);
+
+/// What a worker says with a heartbeat.
+#[derive(Clone, Debug, Default)]
+pub struct Beat {
+    pub extend: Option<Duration>,
+    pub progress: Option<Report>,
+    pub checkpoint: Option<Arc<Checkpoint>>,
+}
+
+/// Why a section was not kept.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SectionRefusal {
+    Declined(Declined),
+    /// The job has as many as it may.
+    Full,
+}
+
+/// Whose job it is about, and who speaks.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    pub reach: Reach,
+    pub id: JobId,
+    pub lease: Option<Lease>,
+}
+
+impl Worker {
+    fn order(&self, command: Command) -> Order {
+        Order { id: self.id, reach: self.reach.clone(), command }
+    }
+}
+
+impl Engine {
+    /// Extends the lease durably and keeps what came with it; the answer has the job as it is then.
+    pub async fn heartbeat(&self, worker: &Worker, beat: Beat) -> Result<Result<Applied, Declined>, Error> {
+        let known = self.shared.reports.get(worker.id);
+        let progress = beat.progress.map(|report| self.next_progress(worker, known.as_ref(), report));
+        let (lease, extend, checkpoint) = (worker.lease, beat.extend, beat.checkpoint);
+        let command = Command::Heartbeat { lease, extend, progress: progress.clone(), checkpoint };
+        self.keep(worker, command, progress).await
+    }
+
+    /// Keeps a checkpoint and, in the same transaction, its progress.
+    pub async fn checkpoint(
+        &self,
+        worker: &Worker,
+        checkpoint: Arc<Checkpoint>,
+        report: Option<Report>,
+    ) -> Result<Result<Applied, Declined>, Error> {
+        let known = self.shared.reports.get(worker.id);
+        let progress = report.map(|report| self.next_progress(worker, known.as_ref(), report));
+        let command = Command::Checkpoint { lease: worker.lease, checkpoint, progress: progress.clone() };
+        self.keep(worker, command, progress).await
+    }
+
+    /// Keeps one finished section. The bound is looked at first and not in the transaction: one worker at a time speaks
+    /// for a job, so it can be passed by those few that are under way.
+    pub async fn section(&self, worker: &Worker, section: Section) -> Result<Result<Applied, SectionRefusal>, Error> {
+        let kept = self.shared.store.kept(&worker.reach, worker.id).await?;
+        let Some(kept) = kept else {
+            return Ok(Err(SectionRefusal::Declined(Declined::NotFound)));
+        };
+        if kept.sections.len() >= SECTIONS_MAX && !kept.sections.contains(&section.name) {
+            return Ok(Err(SectionRefusal::Full));
+        }
+        let command = Command::Section { lease: worker.lease, section: Arc::new(section) };
+        Ok(self.apply_one(worker.order(command)).await?.map_err(SectionRefusal::Declined))
+    }
+
+    pub async fn output(&self, worker: &Worker, text: Arc<str>) -> Result<Result<Applied, Declined>, Error> {
+        self.apply_one(worker.order(Command::Output { lease: worker.lease, text })).await
+    }
+
+    /// How far the work has come. Mostly in memory: see the head of this file.
+    pub async fn report(&self, worker: &Worker, report: Report) -> Result<Result<Arc<Progress>, Declined>, Error> {
+        let doubts = self.shared.reports.doubts(worker.id);
+        let known = self.shared.reports.get(worker.id).filter(|entry| self.trusts(entry, worker));
+        let known = match known {
+            Some(entry) => Some(entry),
+            None => match self.check(worker).await? {
+                Ok(entry) => entry,
+                Err(declined) => return Ok(Err(declined)),
+            },
+        };
+        let progress = self.next_progress(worker, known.as_ref(), report);
+        let Some(mut entry) = known else {
+            // The first report of a hand-out is written down, and with it when it came.
+            let command = Command::Progress { lease: worker.lease, progress: Arc::clone(&progress) };
+            return Ok(self.keep(worker, command, Some(Arc::clone(&progress))).await?.map(|_| progress));
+        };
+        let now = self.now();
+        if progress.has_moved_since(&entry.progress) {
+            entry.moved_at = now;
+        }
+        if entry.moved_at > entry.noted_at && now.since(entry.noted_at) >= move_lag(&entry.queue) {
+            let command = Command::Progress { lease: worker.lease, progress: Arc::clone(&progress) };
+            return Ok(self.keep(worker, command, Some(Arc::clone(&progress))).await?.map(|_| progress));
+        }
+        let lease = entry.lease;
+        entry.progress = Arc::clone(&progress);
+        self.shared.reports.put(worker.id, entry, doubts);
+        self.tell_progress(worker.id, lease, &progress);
+        Ok(Ok(progress))
+    }
+
+    /// The latest that is known of a running job's progress; nothing once its worker has been silent for long.
+    pub async fn progress(&self, found: &Found) -> Option<Arc<Progress>> {
+        let State::Running(running) = &found.job.state else {
+            return None;
+        };
+        let mut latest = self.known_progress(found.job.id, running);
+        if self.is_shared()
+            && let Some((_, told)) =
+                self.shared.live.progress(found.job.id).await.filter(|(lease, _)| *lease == running.lease)
+        {
+            latest = Some(Arc::new(latest.map_or_else(|| told.clone(), |known| known.joined(&told))));
+        }
+        let now = self.now();
+        latest.filter(|progress| progress.is_fresh(now))
+    }
+
+    /// The same without asking anybody.
+    pub fn known_progress(&self, id: JobId, running: &Running) -> Option<Arc<Progress>> {
+        let held = self.shared.reports.get(id).filter(|entry| entry.lease == running.lease);
+        let written = running.work.progress.clone();
+        match (held.map(|entry| entry.progress), written) {
+            (Some(held), Some(written)) if written.at > held.at => Some(Arc::new(held.joined(&written))),
+            (Some(held), _) => Some(held),
+            (None, written) => written,
+        }
+    }
+
+    /// When work last moved in the present hand-out, as far as this node knows.
+    pub fn moved_at(&self, id: JobId, running: &Running) -> Option<Timestamp> {
+        self.shared.reports.get(id).filter(|entry| entry.lease == running.lease).map(|entry| entry.moved_at)
+    }
+
+    /// What earlier attempts have saved for this one, if they have.
+    pub async fn kept(&self, job: &Job) -> Result<Option<Kept>, Error> {
+        if !job.headway.has_checkpoint && !job.headway.has_sections {
+            return Ok(None);
+        }
+        self.shared.store.kept(&Reach::Everything, job.id).await
+    }
+
+    /// Jobs that were handed out and could not be given to anybody: back at once, free.
+    pub async fn hand_back(&self, jobs: &[Job]) {
+        let release = |job: &Job| {
+            let State::Running(running) = &job.state else {
+                return None;
+            };
+            let (lease, outcome, evidence) = (Some(running.lease), Outcome::Release, Evidence::default());
+            let command = Command::Report { lease, outcome, evidence };
+            Some(Order { id: job.id, reach: Reach::Everything, command })
+        };
+        // If this fails as well, their leases run out by themselves.
+        if let Err(error) = self.apply(jobs.iter().filter_map(release).collect()).await {
+            tracing::warn!(%error, "jobs could not be handed back");
+        }
+    }
+
+    fn next_progress(&self, worker: &Worker, known: Option<&Entry>, report: Report) -> Arc<Progress> {
+        let speaks = |entry: &&Entry| worker.lease.is_none_or(|lease| lease == entry.lease);
+        let before = known.filter(speaks).map(|entry| &*entry.progress);
+        Arc::new(Progress::after(before, report, self.now()))
+    }
+
+    /// Carries out a command that writes progress down, and remembers it.
+    async fn keep(
+        &self,
+        worker: &Worker,
+        command: Command,
+        progress: Option<Arc<Progress>>,
+    ) -> Result<Result<Applied, Declined>, Error> {
+        let doubts = self.shared.reports.doubts(worker.id);
+        let applied = match self.apply_one(worker.order(command)).await? {
+            Ok(applied) => applied,
+            Err(declined) => return Ok(Err(declined)),
+        };
+        if let (Some(progress), Some(job)) = (progress, &applied.running) {
+            self.remember(job, &applied.queue, progress, doubts);
+        }
+        Ok(Ok(applied))
+    }
+
+    fn remember(&self, job: &Job, queue: &Arc<Queue>, progress: Arc<Progress>, doubts: u64) {
+        let State::Running(running) = &job.state else {
+            return;
+        };
+        let now = self.now();
+        let progress = match &running.work.progress {
+            Some(written) => Arc::new(progress.joined(written)),
+            None => progress,
+        };
+        let noted_at = job.headway.moved_at.unwrap_or(now);
+        let entry = Entry {
+            lease: running.lease,
+            queue: Arc::clone(queue),
+            progress: Arc::clone(&progress),
+            moved_at: noted_at,
+            noted_at,
+            checked_at: now,
+            is_certain: true,
+        };
+        self.shared.reports.put(job.id, entry, doubts);
+        self.tell_progress(job.id, running.lease, &progress);
+    }
+
+    /// May a report be taken without asking the store?
+    fn trusts(&self, entry: &Entry, worker: &Worker) -> bool {
+        let may_speak = match worker.lease {
+            Some(lease) => lease == entry.lease,
+            None => entry.queue.settings.fencing == outlast_core::queue::Fencing::Optional,
+        };
+        let is_recent = !self.is_shared() || self.now().since(entry.checked_at) < CHECKED_FOR;
+        entry.is_certain && may_speak && is_recent && worker.reach.covers(&entry.queue)
+    }
+
+    /// Asks the store whether the worker may speak. Nothing is known yet of a hand-out that has not reported before.
+    async fn check(&self, worker: &Worker) -> Result<Result<Option<Entry>, Declined>, Error> {
+        let Some(found) = self.shared.store.job(&worker.reach, worker.id).await? else {
+            return Ok(Err(Declined::NotFound));
+        };
+        let running = match held(&found.job, &found.queue, worker.lease) {
+            Ok(running) => running,
+            Err(refusal) => return Ok(Err(Declined::Refused(refusal))),
+        };
+        let Some(noted_at) = found.job.headway.moved_at.filter(|at| *at >= running.began_at) else {
+            return Ok(Ok(None));
+        };
+        let Some(progress) = self.progress(&found).await else {
+            return Ok(Ok(None));
+        };
+        let held_at = self.moved_at(worker.id, running);
+        Ok(Ok(Some(Entry {
+            lease: running.lease,
+            queue: Arc::clone(&found.queue),
+            progress,
+            moved_at: held_at.map_or(noted_at, |at| at.max(noted_at)),
+            noted_at,
+            checked_at: self.now(),
+            is_certain: true,
+        })))
+    }
+
+    /// Viewers here look, and the other nodes are told.
+    fn tell_progress(&self, id: JobId, lease: Lease, progress: &Arc<Progress>) {
+        self.shared.wakes.progressed(id, progress);
+        self.shared.live.report(id, lease, progress);
+    }
+}
