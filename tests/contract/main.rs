@@ -11,6 +11,7 @@ mod cases;
 mod diff;
 mod damage;
 mod live;
+mod blobs;
 mod plans;
 mod schema;
 mod upgrade;

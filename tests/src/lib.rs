@@ -15,6 +15,7 @@ pub mod postgres;
 pub mod redis;
 pub mod pgbouncer;
 pub mod nginx;
+pub mod s3;
 
 pub mod http;
 pub mod sse;

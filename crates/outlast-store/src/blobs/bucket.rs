@@ -121,9 +121,12 @@ impl Bucket {
 
     /// A repeated end of an upload finds no upload, but the object: keys are used once, so that is what it has become.
     async fn finish(&self, path: &Path, id: &MultipartId, parts: Vec<PartId>) -> Result<(), Error> {
-        match self.call(self.client.complete_multipart(path, id, parts)).await {
-            Err(Error::Missing) => self.call(self.client.head(path)).await.map(drop),
-            ended => ended.map(drop),
+        let Err(error) = self.call(self.client.complete_multipart(path, id, parts)).await else {
+            return Ok(());
+        };
+        match self.call(self.client.head(path)).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(error),
         }
     }
 
