@@ -15,6 +15,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use outlast_store::blobs::location::Location;
+
 use self::egress::Egress;
 use self::problem::{Origin, Problem};
 use self::reader::Section;
@@ -57,8 +59,8 @@ pub(crate) struct External {
     pub database_url: Option<Secret>,
     /// Wake-ups between nodes; only with a database.
     pub redis_url: Option<Secret>,
-    /// Read, so that a file for a later version is understood, and refused by [`Config::unsupported`].
-    pub blobs_url: Option<Secret>,
+    /// Results and checkpoints that are too large for the store; unset means a folder in the data directory.
+    pub blobs: Option<Location>,
 }
 
 /// A value that is never shown, neither in messages nor in debug output.
@@ -101,6 +103,9 @@ pub(crate) struct Flags {
     /// Redis for wake-ups between nodes [environment: OUTLAST_REDIS_URL]
     #[arg(long, value_name = "URL")]
     pub redis_url: Option<Secret>,
+    /// Object store for large results: file:, s3:, gs: or az: [environment: OUTLAST_BLOBS_URL] [default: DIR/objects]
+    #[arg(long, value_name = "URL")]
+    pub blobs_url: Option<Secret>,
     /// Replace signing secrets that were sealed with a key which is lost; then rotate each queue's secret
     #[arg(long)]
     pub forget_secrets: bool,
@@ -132,6 +137,11 @@ impl Environment {
         self.0.get(name).map(String::as_str)
     }
 
+    /// All of it, for what has variables of its own.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// One of our own settings. Empty counts as unset, as compose files write it.
     pub(crate) fn setting(&self, name: &str) -> Option<&str> {
         self.variable(name).filter(|value| !value.is_empty())
@@ -154,7 +164,7 @@ impl Config {
         tree::overlay(&mut root, flag_layer(flags), "", &mut problems);
 
         let mut section = Section::new(root);
-        let mut config = read(&mut section);
+        let mut config = read(&mut section, environment);
         if let Some(data) = &flags.data {
             // The tree holds text; a path that is not UTF-8 must not be altered on its way through.
             config.data.clone_from(data);
@@ -168,13 +178,9 @@ impl Config {
         Err(problems)
     }
 
-    /// The options that are understood but that this build cannot act on; a server must not start with them.
-    pub(crate) fn unsupported(&self) -> Vec<Problem> {
-        if self.external.blobs_url.is_none() {
-            return Vec::new();
-        }
-        let problem = Problem::new(Origin::Merged, "blobs_url is set, but this build keeps results in the store");
-        vec![problem.with_hint("remove it from the file, or unset OUTLAST_BLOBS_URL")]
+    /// Where objects are kept.
+    pub(crate) fn blobs(&self) -> Location {
+        self.external.blobs.clone().unwrap_or_else(|| Location::Folder(self.data.join("objects")))
     }
 }
 
@@ -226,10 +232,13 @@ fn flag_layer(flags: &Flags) -> Node {
     if let Some(url) = &flags.redis_url {
         layer.set(&["redis_url"], url.expose().to_owned(), &Origin::Flag("--redis-url"));
     }
+    if let Some(url) = &flags.blobs_url {
+        layer.set(&["blobs_url"], url.expose().to_owned(), &Origin::Flag("--blobs-url"));
+    }
     layer
 }
 
-fn read(section: &mut Section) -> Config {
+fn read(section: &mut Section, environment: &Environment) -> Config {
     let config = Config {
         data: PathBuf::from(section.text("data")),
         listen: sections::listen(section, "listen").unwrap_or_default(),
@@ -240,7 +249,7 @@ fn read(section: &mut Section) -> Config {
         external: External {
             database_url: sections::url(section, "database_url", &["postgres", "postgresql"]),
             redis_url: sections::url(section, "redis_url", &["redis", "rediss"]),
-            blobs_url: sections::url(section, "blobs_url", &["file", "s3", "gs", "az"]),
+            blobs: sections::blobs(section, environment),
         },
         log: section.nested("log", Log::read),
         limits: section.nested("limits", Limits::read),

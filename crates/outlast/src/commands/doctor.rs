@@ -1,7 +1,8 @@
-//! `outlast doctor`: looks at configuration, data directory (or database and Redis), server and key, and says what is
-//! wrong. Reads only: it never writes or repairs anything.
+//! `outlast doctor`: looks at configuration, data directory (or database and Redis), object store, server and key, and says
+//! what is wrong. It repairs nothing, and writes nothing but a small object that it removes again.
 
 mod disk;
+mod objects;
 mod services;
 mod server;
 
@@ -70,6 +71,9 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Result<(), Fa
         // The directory of an embedded store; with a database there is nothing in it but the key.
         _ => checks.extend(disk::checks(&data)),
     }
+    if let Ok(config) = &loaded {
+        checks.push(objects::check(config).await);
+    }
     let remote = Remote { data: Some(data), ..args.remote.clone() };
     checks.extend(server::checks(&remote, environment).await?);
     print(&checks, args.remote.json)?;
@@ -83,13 +87,9 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Result<(), Fa
 }
 
 fn configuration(loaded: &Result<Config, Vec<crate::config::problem::Problem>>) -> Vec<Check> {
-    let problems = match loaded {
-        Ok(config) => config.unsupported(),
-        Err(problems) => problems.clone(),
-    };
-    if problems.is_empty() {
+    let Err(problems) = loaded else {
         return vec![Check::new("configuration", Verdict::Ok, "valid")];
-    }
+    };
     problems.iter().map(|problem| Check::new("configuration", Verdict::Fail, problem.to_string())).collect()
 }
 

@@ -14,10 +14,6 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: &Args, environment: &Environment, mode: Mode) -> Result<(), Failure> {
     let config = Config::load(&args.flags, environment).map_err(|problems| Failure::configuration(&problems))?;
-    let unsupported = config.unsupported();
-    if !unsupported.is_empty() {
-        return Err(Failure::configuration(&unsupported));
-    }
     telemetry::start(&config.log)?;
     serve::run(config, mode).await?;
     Ok(())

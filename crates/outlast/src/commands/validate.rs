@@ -22,10 +22,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, environment: &Environment) -> Result<(), Failure> {
     let flags = Flags { config: args.config.clone(), ..Flags::default() };
-    let problems = match Config::load(&flags, environment) {
-        Ok(config) => config.unsupported(),
-        Err(problems) => problems,
-    };
+    let problems = Config::load(&flags, environment).err().unwrap_or_default();
     if args.json {
         output::print_json(&to_json(&problems))?;
     } else if problems.is_empty() {

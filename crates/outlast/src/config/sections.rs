@@ -4,8 +4,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::Secret;
+use outlast_store::blobs::location::Location;
+
 use super::reader::Section;
+use super::{Environment, Secret};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -221,6 +223,18 @@ pub(crate) fn url(section: &mut Section, name: &'static str, schemes: &[&str]) -
         section.complain(name, &format!("must be a URL that starts with {}://", schemes.join(":// or ")));
     }
     Some(Secret::new(text))
+}
+
+/// The place of objects. Its credentials come from the environment, and neither they nor the URL get into a message.
+pub(crate) fn blobs(section: &mut Section, environment: &Environment) -> Option<Location> {
+    let text = section.optional_text("blobs_url")?;
+    match Location::parse(&text, environment.variables()) {
+        Ok(location) => Some(location),
+        Err(wrong) => {
+            section.complain("blobs_url", &format!("cannot be used: {wrong}"));
+            None
+        }
+    }
 }
 
 /// Stricter than the log library, which takes a misspelt level for the name of a module.

@@ -45,7 +45,7 @@ fn the_embedded_defaults_are_complete_and_valid() {
     assert_eq!(config.limits.namespace_queued, 10_000_000);
     assert_eq!(config.timeouts.body_total, Duration::from_secs(60));
     assert_eq!(config.store.page_cache_bytes, 16_777_216);
-    assert!(config.unsupported().is_empty());
+    assert_eq!(config.blobs().to_string(), format!("{DATA_DEFAULT}/objects"));
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn a_database_and_a_redis_are_taken_from_every_layer() {
     assert_eq!(defaults.external.database_url, None);
     assert_eq!(config.external.database_url.as_ref().unwrap().expose(), "postgres://user:hunter2@db/outlast");
     assert_eq!(config.external.redis_url.as_ref().unwrap().expose(), "rediss://:hunter2@cache");
-    assert!(config.store.allow_unsafe_database && config.unsupported().is_empty());
+    assert!(config.store.allow_unsafe_database);
     assert!(!format!("{config:?}").contains("hunter2"));
 }
 
@@ -247,14 +247,34 @@ fn a_redis_without_a_database_is_refused() {
 }
 
 #[test]
-fn an_object_store_is_understood_and_refused() {
-    let config = load("blobs_url: s3://hunter2@bucket\n", &[]).unwrap();
+fn objects_are_kept_where_the_url_says_or_in_the_data_directory() {
+    let credentials = [("AWS_SECRET_ACCESS_KEY", "hunter2"), ("OUTLAST_BLOBS_URL", "s3://bucket/env?region=x")];
+    let flags = Flags { blobs_url: Some(Secret::new("s3://bucket/flag")), ..Flags::default() };
 
-    let problems: Vec<String> = config.unsupported().iter().map(Problem::to_string).collect();
+    let from_file = load("blobs_url: file:///srv/objects\n", &[]).unwrap();
+    let from_environment = load("blobs_url: file:///srv/objects\n", &credentials).unwrap();
+    let from_flag = load_with("blobs_url: file:///srv/objects\n", &credentials, flags).unwrap();
+    let from_data = load("data: /srv/data\n", &[]).unwrap();
 
-    assert_eq!(problems.len(), 1);
-    assert!(problems[0].contains("blobs_url is set, but this build keeps results in the store"), "{problems:?}");
-    assert!(!problems[0].contains("hunter2"));
+    assert_eq!(from_file.blobs().to_string(), "/srv/objects");
+    assert_eq!(from_environment.blobs().to_string(), "s3://bucket/env");
+    assert_eq!(from_flag.blobs().to_string(), "s3://bucket/flag");
+    assert_eq!(from_data.blobs().to_string(), "/srv/data/objects");
+    assert!(!format!("{from_environment:?}").contains("hunter2"));
+}
+
+#[test]
+fn a_place_for_objects_that_makes_no_sense_is_refused_without_showing_it() {
+    check_refused(
+        "blobs_url: s3://me:hunter2@bucket\n",
+        &[
+            "outlast.yaml:1:12: blobs_url cannot be used: it has no user and no password; credentials come from the environment",
+        ],
+    );
+    check_refused(
+        "blobs_url: s3://bucket?regoin=hunter2\n",
+        &["outlast.yaml:1:12: blobs_url cannot be used: `regoin` is no setting of such a bucket"],
+    );
 }
 
 #[test]
