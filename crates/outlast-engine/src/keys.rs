@@ -127,7 +127,7 @@ impl Engine {
     }
 
     /// When the key will be over, if ever; `None` when it is no more.
-    fn expiry(&self, id: KeyId) -> Option<Option<Timestamp>> {
+    pub(crate) fn expiry(&self, id: KeyId) -> Option<Option<Timestamp>> {
         let keys = self.shared.keys.by_prefix.read().unwrap_or_else(PoisonError::into_inner);
         keys.values().find(|known| known.id == id).map(|known| known.expires_at)
     }
@@ -153,6 +153,26 @@ impl Engine {
         let right = bool::from(known.hash.ct_eq(&presented));
         let live = known.expires_at.is_none_or(|expires_at| self.now() < expires_at);
         Some((right && live).then(|| known.principal.clone()))
+    }
+
+    /// Who a key is of, by its number: `None` when it is revoked, over, or was never there. Reads the store only for a key that
+    /// another node may just have made.
+    pub(crate) async fn principal(&self, id: KeyId) -> Result<Option<Principal>, Error> {
+        if let Some(principal) = self.known_principal(id) {
+            return Ok(Some(principal));
+        }
+        if !self.is_shared() {
+            return Ok(None);
+        }
+        self.look_for_key().await?;
+        Ok(self.known_principal(id))
+    }
+
+    fn known_principal(&self, id: KeyId) -> Option<Principal> {
+        let keys = self.shared.keys.by_prefix.read().unwrap_or_else(PoisonError::into_inner);
+        let known = keys.values().find(|known| known.id == id)?;
+        let live = known.expires_at.is_none_or(|expires_at| self.now() < expires_at);
+        live.then(|| known.principal.clone())
     }
 
     /// Waits for a reading of all keys that began after this call. All who wait share one, and it does not begin before

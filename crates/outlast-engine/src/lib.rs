@@ -24,6 +24,7 @@ pub mod queues;
 pub mod push;
 pub mod keys;
 pub mod scope;
+pub mod token;
 pub mod meters;
 pub mod egress;
 
