@@ -150,6 +150,7 @@ fn node(disk: &ModelDisk, live: Arc<dyn Live>, clock: RuntimeClock, seed: u64) -
             clock: Arc::new(clock),
             entropy: Box::new(SeededEntropy::new(seed)),
             egress: Arc::new(NoEgress),
+            blobs: outlast_tests::objects::no_blobs(),
             seal: Seal::new(&[1; 32], &[]),
         },
         PushSettings::default(),

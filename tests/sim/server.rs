@@ -69,6 +69,7 @@ impl Server {
                 clock: Arc::clone(&self.clock),
                 entropy,
                 egress,
+                blobs: outlast_tests::objects::no_blobs(),
                 seal: Seal::new(&[1; 32], &[]),
             },
             PushSettings::default(),

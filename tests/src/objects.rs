@@ -1,8 +1,10 @@
-//! Objects as a store is told of them; no bytes stand behind them.
+//! Objects as a store is told of them, with no bytes behind them; and an object store for those who store nothing.
 
 use std::sync::Arc;
 
 use outlast_core::{JobId, NamespaceId, Object, ObjectKey, Role, Timestamp};
+use outlast_store::blobs::location::Location;
+use outlast_store::blobs::{Blobs, Patience};
 
 /// The key of the object with this number.
 pub fn key(number: u64) -> ObjectKey {
@@ -21,4 +23,10 @@ pub fn result(number: u64, length: u64) -> Arc<Object> {
         filename: Some("report.csv".into()),
         upload: None,
     })
+}
+
+/// Where nothing is ever put.
+pub fn no_blobs() -> Arc<Blobs> {
+    let folder = std::env::temp_dir().join(format!("outlast-no-objects-{}", std::process::id()));
+    Arc::new(Blobs::new(Location::Folder(folder), Patience::default()).expect("a folder can be made"))
 }

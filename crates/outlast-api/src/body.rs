@@ -1,9 +1,12 @@
 //! Reading request bodies: bounded in size and time before anything looks at them.
 
+use std::fmt;
 use std::time::Duration;
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
+use futures_util::Stream;
+use futures_util::stream::unfold;
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use http_body_util::BodyExt;
@@ -23,10 +26,7 @@ pub(crate) async fn read(
     bytes_max: usize,
     limits: &Limits,
 ) -> Result<Bytes, Problem> {
-    let encoding = headers.get(CONTENT_ENCODING).map(|value| value.as_bytes());
-    if encoding.is_some_and(|encoding| !encoding.is_empty() && !encoding.eq_ignore_ascii_case(b"identity")) {
-        return Err(Problem::new(Code::UnsupportedMediaType, "compressed bodies are not accepted; send it plain"));
-    }
+    check_encoding(headers)?;
     if declared_length(headers).is_some_and(|length| length > bytes_max) {
         return Err(too_large(bytes_max));
     }
@@ -61,6 +61,56 @@ pub(crate) async fn read(
     whole.extend_from_slice(&first);
     whole.extend_from_slice(&rest);
     Ok(whole.freeze())
+}
+
+/// The body as it comes, of any length: only a sender that falls silent is given up.
+pub(crate) fn stream(
+    headers: &HeaderMap,
+    body: Body,
+    limits: &Limits,
+) -> Result<impl Stream<Item = Result<Bytes, Interruption>> + Send + use<>, Problem> {
+    check_encoding(headers)?;
+    let idle = limits.body_idle;
+    Ok(unfold(Some(body), move |body| async move {
+        let mut body = body?;
+        loop {
+            let frame = match timeout(idle, body.frame()).await {
+                Ok(Some(Ok(frame))) => frame,
+                Ok(None) => return None,
+                Ok(Some(Err(_))) => return Some((Err(Interruption::Ended), None)),
+                Err(_) => return Some((Err(Interruption::Silent), None)),
+            };
+            if let Ok(data) = frame.into_data() {
+                return Some((Ok(data), Some(body)));
+            }
+        }
+    }))
+}
+
+/// Why a body did not arrive whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interruption {
+    Ended,
+    Silent,
+}
+
+impl fmt::Display for Interruption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Interruption::Ended => "the connection ended before the announced length",
+            Interruption::Silent => "nothing came for too long",
+        })
+    }
+}
+
+impl std::error::Error for Interruption {}
+
+fn check_encoding(headers: &HeaderMap) -> Result<(), Problem> {
+    let encoding = headers.get(CONTENT_ENCODING).map(|value| value.as_bytes());
+    if encoding.is_some_and(|encoding| !encoding.is_empty() && !encoding.eq_ignore_ascii_case(b"identity")) {
+        return Err(Problem::new(Code::UnsupportedMediaType, "compressed bodies are not accepted; send it plain"));
+    }
+    Ok(())
 }
 
 /// Reads the rest of a body that nobody wants. `false` when there is more of it than is worth waiting for.

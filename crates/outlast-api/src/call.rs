@@ -1,7 +1,8 @@
 //! One request on its way to a handler: who calls, what they reach, and what they sent.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use axum::body::Body;
 use bytes::Bytes;
 use http::HeaderMap;
 use outlast_core::JobId;
@@ -29,6 +30,8 @@ pub(crate) struct Call {
     pub(crate) tags: Vec<(String, String)>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+    /// A body that is not read into memory, where the route takes one. Locked only because a body alone cannot be shared.
+    pub(crate) upload: Mutex<Body>,
 }
 
 impl Call {
@@ -68,6 +71,11 @@ impl Call {
 
     pub(crate) fn read(&self, object: &'static Object) -> Result<Values<'_>, Problem> {
         read(object, &self.body).map_err(Problem::invalid)
+    }
+
+    /// The body of an upload; empty when it was taken before.
+    pub(crate) fn take_upload(&self) -> Body {
+        std::mem::take(&mut self.upload.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What is no text reads as empty, which no header of ours may be: it is refused, never taken for absent.

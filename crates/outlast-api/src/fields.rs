@@ -64,6 +64,15 @@ const fn lease() -> Kind {
     }
 }
 
+const fn upload_id() -> Kind {
+    let wants = "the uploadId as it was given (16 hexadecimal digits)";
+    Kind::Text { min: 16, max: 16, check: is_hex, wants, pattern: "^[0-9a-fA-F]{16}$" }
+}
+
+const fn sha256() -> Kind {
+    Kind::Text { min: 64, max: 64, check: is_hex, wants: "64 hexadecimal digits", pattern: "^[0-9a-fA-F]{64}$" }
+}
+
 const fn job_id() -> Kind {
     Kind::Text { min: 36, max: 36, check: is_job_id, wants: "a job id (UUID)", pattern: ID_PATTERN }
 }
@@ -387,6 +396,40 @@ pub const DIRECTIVES: Object = Object {
     )
     .required()],
 };
+const FILENAME: Field = field("filename", text(1024), "suggested to whoever downloads it; made harmless first");
+pub const UPLOAD: Object = Object {
+    name: "NewUpload",
+    about: "A result that its worker uploads by links.",
+    fields: &[
+        FILENAME,
+        field("contentType", text(255), "its media type, sent with every download"),
+        field("parts", Kind::Int { min: 1, max: 1000 }, "in how many parts at most it will come; 1 if unset"),
+        LEASE,
+    ],
+};
+const PART: Object = Object {
+    name: "Part",
+    about: "A part that was uploaded.",
+    fields: &[
+        field("number", Kind::Int { min: 1, max: 1000 }, "from 1 on").required(),
+        field("etag", text(256), "as the object store answered").required(),
+    ],
+};
+pub const FINALIZE: Object = Object {
+    name: "Finalize",
+    about: "An upload is complete; it becomes the result if it is what is said here.",
+    fields: &[
+        field("uploadId", upload_id(), "which upload").required(),
+        field("length", Kind::Int { min: 0, max: i64::MAX }, "how many bytes there must be"),
+        field("sha256", sha256(), "what their digest must be"),
+        field("parts", Kind::List { of: &Kind::Object(&PART), max: 1000 }, "of an upload in parts"),
+        LEASE,
+    ],
+};
+pub const RESULT_NAME: &[Field] = &[FILENAME];
+pub const CHECKPOINT_BLOB: &[Field] = &[SCHEMA_VERSION.required()];
+/// Sealed, so there is nothing to see in it.
+pub const LINK_PATTERN: &str = "^[A-Za-z0-9_-]{1,512}$";
 /// The name of a section stands in the URL.
 pub const SECTION_PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$";
 pub const RELEASE: Object = Object { name: "Release", about: "Handed back at once, free.", fields: &[LEASE] };

@@ -21,6 +21,7 @@ mod outcome;
 mod work;
 mod checkpoint;
 mod results;
+mod objects;
 mod jobs;
 mod stream;
 mod queues;

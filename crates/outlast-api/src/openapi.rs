@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::call::Call;
 use crate::error::{Code, Problem};
-use crate::fields::{ID_PATTERN, NAME_PATTERN, NUMBER_PATTERN, SECTION_PATTERN};
+use crate::fields::{ID_PATTERN, LINK_PATTERN, NAME_PATTERN, NUMBER_PATTERN, SECTION_PATTERN};
 use crate::routes::{Need, ROUTES, Raw, Route, Shape};
 use crate::schema::words::wants;
 use crate::schema::{Field, Kind, Object};
@@ -90,6 +90,7 @@ fn parameters(route: &Route) -> Vec<Value> {
         let pattern = match name {
             "queue" => NAME_PATTERN,
             "name" => SECTION_PATTERN,
+            "link" => LINK_PATTERN,
             _ if route.path.starts_with("/v1/jobs/") => ID_PATTERN,
             _ => NUMBER_PATTERN,
         };
@@ -110,6 +111,7 @@ fn responses(route: &Route) -> Map<String, Value> {
             Shape::Named(name) => {
                 json!({"application/json": {"schema": {"$ref": format!("#/components/schemas/{name}")}}})
             }
+            Shape::Bytes => json!({"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}),
             Shape::Stream => json!({"text/event-stream": {"schema": {"type": "string"}}}),
             Shape::Metrics => json!({"application/openmetrics-text": {"schema": {"type": "string"}}}),
         };

@@ -1,40 +1,247 @@
-//! Results: what is known of them, and how they are collected.
+//! Results: brought by workers, through us or past us, and collected by whoever may read the job. Bytes of a user are
+//! never served as a page of ours: always as a download, from a link that is good for minutes.
 
 use axum::response::Response;
-use http::StatusCode;
-use outlast_core::{State, Status};
+use http::header::{CONTENT_TYPE, LOCATION};
+use http::{HeaderValue, StatusCode};
+use outlast_core::filename::Filename;
+use outlast_core::{Object, Role, State, Status};
+use outlast_engine::result::{Claim, Finalised, LINK_LIFE, Label, Refused};
+use outlast_engine::token::Act;
+use outlast_store::blobs::Part;
 use outlast_store::jobs::Found;
-use serde_json::{Value, json};
+use outlast_store::kept::Stored;
+use serde_json::{Value as Json, json};
 
 use crate::call::Call;
 use crate::error::{Code, Problem};
-use crate::wire;
+use crate::schema::{Value, Values};
+use crate::{body, fields, wire, work};
 
 pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
-    let found = call.engine.store().job(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
+    let store = call.engine.store();
+    let found = store.job(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
     if found.job.status() == Status::Expired {
-        return Err(Problem::new(
-            Code::JobExpired,
-            "the result has expired and was deleted; submit the job again if you need it",
-        ));
+        let detail = "the result has expired and was deleted; submit the job again if you need it";
+        return Err(Problem::new(Code::JobExpired, detail));
     }
-    match call.engine.store().result(&call.reach, id).await? {
-        Some(inline) => Ok(wire::ok(StatusCode::OK, inline.body.to_string())),
-        None => Err(Problem::new(Code::ResultNotFound, format!("the job is {} and has no result", found.job.status()))),
+    let response = match store.result(&call.reach, id).await? {
+        Some(inline) => wire::ok(StatusCode::OK, inline.body.to_string()),
+        None => {
+            let none = || format!("the job is {} and has no result", found.job.status());
+            let stored = stored(&call, &found).await?.ok_or_else(|| Problem::new(Code::ResultNotFound, none()))?;
+            redirect(&call, &stored.object).await?
+        }
+    };
+    // It was asked for; that the count is not written down is no reason to keep it back.
+    if let Err(error) = store.count_download(id).await {
+        tracing::warn!(%error, "a download was not counted");
     }
+    Ok(response)
+}
+
+/// To the object store itself where it can, else to us.
+async fn redirect(call: &Call, object: &Object) -> Result<Response, Problem> {
+    let location = match call.engine.object_link(object).await? {
+        Some(url) => url,
+        None => {
+            let (link, _) = call.engine.mint_link(call.caller()?.key, object.key, Act::Get, LINK_LIFE);
+            format!("/v1/objects/{link}")
+        }
+    };
+    let mut response = wire::ok(StatusCode::TEMPORARY_REDIRECT, String::new());
+    let headers = response.headers_mut();
+    headers.remove(CONTENT_TYPE);
+    headers.insert("referrer-policy", HeaderValue::from_static("no-referrer"));
+    // An object store that gives links which are no URLs cannot be used.
+    let unusable = |_| Problem::new(Code::BlobsUnavailable, "the object store gave a link that cannot be used");
+    headers.insert(LOCATION, HeaderValue::try_from(location).map_err(unusable)?);
+    Ok(response)
+}
+
+/// The uploaded result: of a job that succeeded, or what a cancelled or failed one had got to.
+async fn stored(call: &Call, found: &Found) -> Result<Option<Stored>, Problem> {
+    let succeeded = matches!(&found.job.state, State::Succeeded { result: Some(result), .. } if !result.inline);
+    let is_partial = found.job.headway.has_upload && found.job.status().is_terminal();
+    if !succeeded && !is_partial {
+        return Ok(None);
+    }
+    let objects = call.engine.store().objects(&call.reach, found.job.id).await?.unwrap_or_default();
+    let is_result = |stored: &Stored| stored.kept && stored.doomed_at.is_none() && stored.object.role == Role::Result;
+    Ok(objects.into_iter().find(is_result))
 }
 
 /// What is shown of a result with its job.
-pub(crate) async fn meta(call: &Call, found: &Found) -> Result<Option<Value>, Problem> {
-    let State::Succeeded { result: Some(result), .. } = &found.job.state else {
+pub(crate) async fn meta(call: &Call, found: &Found) -> Result<Option<Json>, Problem> {
+    if let State::Succeeded { result: Some(result), .. } = &found.job.state
+        && result.inline
+    {
+        let inline = call.engine.store().result(&call.reach, found.job.id).await?;
+        return Ok(inline.map(|inline| {
+            json!({
+                "length": result.length, "contentType": "application/json", "filename": null, "sha256": null,
+                "downloadCount": inline.downloads, "partial": false,
+            })
+        }));
+    }
+    Ok(stored(call, found).await?.map(|stored| {
+        let mut meta = described(&stored.object);
+        if let Json::Object(map) = &mut meta {
+            map.insert("downloadCount".to_owned(), json!(stored.downloads));
+            map.insert("partial".to_owned(), json!(found.job.headway.has_upload));
+        }
+        meta
+    }))
+}
+
+fn described(object: &Object) -> Json {
+    json!({
+        "length": object.length, "contentType": object.content_type, "filename": object.filename,
+        "sha256": wire::hex(&object.sha256),
+    })
+}
+
+/// The whole result in the body, of any length.
+pub(crate) async fn put(mut call: Call) -> Result<Response, Problem> {
+    let worker = work::worker(&call, &mut Values::default())?;
+    let content_type = content_type(call.header("content-type"))?;
+    let label = Label { filename: call.query.text("filename").and_then(|name| Filename::clean(&name)), content_type };
+    let stream = body::stream(&call.headers, call.take_upload(), &call.limits)?;
+    let finalised = call.engine.upload_result(&worker, label, stream).await?;
+    Ok(answer(&finalised))
+}
+
+/// Links for an upload that does not have to go through us.
+pub(crate) async fn begin(call: Call) -> Result<Response, Problem> {
+    let mut values = call.read(&fields::UPLOAD)?;
+    let worker = work::worker(&call, &mut values)?;
+    let label = Label {
+        filename: values.text("filename").and_then(|name| Filename::clean(&name)),
+        content_type: content_type(values.text("contentType").as_deref())?,
+    };
+    let parts = values.int("parts").and_then(|parts| u16::try_from(parts).ok()).unwrap_or(1);
+    let upload = call.engine.begin_upload(&worker, label, parts).await?;
+    let (urls, headers) = match upload.direct {
+        Some(direct) => (direct.urls.into_iter().map(String::from).collect(), direct.headers),
+        None => {
+            let (link, _) = call.engine.mint_link(call.caller()?.key, upload.object, Act::Put, LINK_LIFE);
+            (vec![format!("/v1/objects/{link}")], Vec::new())
+        }
+    };
+    let headers: serde_json::Map<String, Json> =
+        headers.into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect();
+    let numbered = |(url, number): (&String, u32)| json!({"number": number, "url": url});
+    let parts: Vec<Json> = urls.iter().zip(1..).map(numbered).collect();
+    let body = json!({
+        "uploadId": format!("{:016x}", upload.object.random),
+        "method": "PUT",
+        "url": urls.first(),
+        "headers": headers,
+        "parts": parts,
+        "expiresAt": call.engine.now().plus(LINK_LIFE).to_string(),
+    });
+    Ok(wire::json_ok(StatusCode::CREATED, &body))
+}
+
+/// What was uploaded becomes the result.
+pub(crate) async fn finalize(call: Call) -> Result<Response, Problem> {
+    let mut values = call.read(&fields::FINALIZE)?;
+    let worker = work::worker(&call, &mut values)?;
+    let upload = values.text("uploadId").and_then(|text| u64::from_str_radix(&text, 16).ok()).unwrap_or(0);
+    let claim = Claim {
+        length: values.int("length").and_then(|length| u64::try_from(length).ok()),
+        sha256: values.text("sha256").and_then(|text| digest(&text)),
+    };
+    let parts = values.list("parts").unwrap_or_default().into_iter().filter_map(part).collect();
+    let finalised = call.engine.finalize_upload(&worker, upload, parts, &claim).await?;
+    Ok(answer(&finalised))
+}
+
+fn answer(finalised: &Finalised) -> Response {
+    let mut body = described(&finalised.object);
+    if let Json::Object(map) = &mut body {
+        map.insert("id".to_owned(), json!(finalised.applied.id.to_string()));
+        map.insert("accepted".to_owned(), json!(true));
+        map.insert("version".to_owned(), json!(finalised.applied.version));
+    }
+    wire::json_ok(StatusCode::CREATED, &body)
+}
+
+fn part(value: Value<'_>) -> Option<Part> {
+    let Value::Object(mut part) = value else {
+        return None;
+    };
+    let number = part.int("number").and_then(|number| u16::try_from(number).ok())?;
+    Some(Part { number, etag: part.text("etag")? })
+}
+
+fn digest(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    for (place, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(2 * place..2 * place + 2)?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+/// It is sent on with every download, so it must be a type and nothing else.
+fn content_type(text: Option<&str>) -> Result<Option<Box<str>>, Problem> {
+    let Some(text) = text else {
         return Ok(None);
     };
-    let inline = call.engine.store().result(&call.reach, found.job.id).await?;
-    Ok(inline.map(|inline| {
-        json!({
-            "length": result.length, "contentType": "application/json", "filename": null, "sha256": null,
-            "downloadCount": inline.downloads,
-        })
-    }))
+    let (kind, _) = text.split_once('/').unwrap_or_default();
+    let is_plain = text.len() <= 255 && fields::is_visible_ascii(text) && !kind.trim().is_empty();
+    if !is_plain {
+        return Err(Problem::field("contentType", "must be a media type such as \"text/csv\""));
+    }
+    Ok(Some(text.into()))
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Problem {
+        match refused {
+            Refused::Declined(declined) => declined.into(),
+            Refused::Store(error) => error.into(),
+            Refused::Blobs(error) => error.into(),
+            Refused::TooMany => {
+                Problem::new(Code::UploadsFull, "this attempt has announced 100 uploads; finalize or release it")
+            }
+            Refused::NoUpload => {
+                let detail = "no upload with this uploadId is expected in this attempt; begin one with result/upload";
+                Problem::new(Code::UploadNotFound, detail)
+            }
+            Refused::Different(written) => {
+                let (length, digest) = (written.length, wire::hex(&written.sha256));
+                let detail = format!("what was uploaded has {length} bytes and the SHA-256 {digest}");
+                Problem::field("sha256", format!("and length must be those of what was uploaded; {detail}"))
+            }
+        }
+    }
+}
+
+impl From<outlast_store::blobs::Error> for Problem {
+    fn from(error: outlast_store::blobs::Error) -> Problem {
+        use outlast_store::blobs::Error;
+        match error {
+            Error::Missing => {
+                tracing::error!("an object that a job has is gone from the object store");
+                Problem::new(Code::ResultMissing, "the object is not where it was stored; the operator should know")
+            }
+            Error::Interrupted(_) => Problem::field("body", "ended before it was complete; nothing was stored"),
+            Error::Unavailable(_) => {
+                tracing::warn!(error = error.with_causes(), "the object store is not available");
+                Problem::new(
+                    Code::BlobsUnavailable,
+                    "the object store cannot be reached; nothing was stored, try again",
+                )
+            }
+            Error::Refused(_) => {
+                tracing::error!(error = error.with_causes(), "the object store refused");
+                Problem::new(
+                    Code::BlobsUnavailable,
+                    "the object store refused; nothing was stored, the operator should know",
+                )
+            }
+        }
+    }
 }

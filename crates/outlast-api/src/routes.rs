@@ -11,8 +11,8 @@ use crate::call::Call;
 use crate::error::Problem;
 use crate::schema::{Field, Object};
 use crate::{
-    checkpoint, dead, fields, health, jobs, keys, openapi, operations, outcome, publish, queues, receive, results,
-    simple, stream, work,
+    checkpoint, dead, fields, health, jobs, keys, objects, openapi, operations, outcome, publish, queues, receive,
+    results, simple, stream, work,
 };
 
 /// What a caller must have.
@@ -51,6 +51,8 @@ pub enum Shape {
     Metrics,
     /// Server-sent events.
     Stream,
+    /// What a user stored.
+    Bytes,
 }
 
 /// A status that is not a problem, what it means and what it brings.
@@ -149,6 +151,9 @@ const REPORTED: Shape = Shape::Named("Reported");
 const OPERATION: Shape = Shape::Named("Operation");
 const HEALTH: Shape = Shape::Named("Health");
 
+const PARTS: &[Success] =
+    &[(206, "the part that a Range asked for", Shape::Bytes), (416, "the Range lies behind the end", Shape::Nothing)];
+
 const PUBLISHED_BEFORE: &[Success] =
     &[(200, "the key has this job already, or the job is finished within the wait", Shape::Named("PublishedOrJob"))];
 
@@ -176,7 +181,7 @@ pub static ROUTES: &[Route] = &[
     plain(Method::DELETE, "/v1/jobs/{id}",                     MANAGE,  (200, "cancels a job", JOB),                                            handler!(jobs::cancel)),
     plain(Method::GET,    "/v1/jobs/{id}/events",              READ,    (200, "the job's log, oldest first", Shape::Named("Events")),           handler!(jobs::events)).asks(fields::EVENTS),
     plain(Method::GET,    "/v1/jobs/{id}/stream",              READ,    (200, "the job's log as server-sent events, live to its end", Shape::Stream), handler!(stream::job)).asks(fields::STREAM).hears(fields::STREAM_HEADERS).or(&[(204, "the job is finished, and nothing came after that event", Shape::Nothing)]),
-    plain(Method::GET,    "/v1/jobs/{id}/result",              READ,    (200, "the job's inline result", Shape::Anything),                      handler!(results::show)),
+    plain(Method::GET,    "/v1/jobs/{id}/result",              READ,    (200, "the job's inline result", Shape::Anything),                      handler!(results::show)).or(&[(307, "to where the uploaded result is, for some minutes", Shape::Nothing)]),
     plain(Method::POST,   "/v1/jobs/{id}/cancel",              MANAGE,  (200, "cancels a job", JOB),                                            handler!(jobs::cancel)),
     plain(Method::POST,   "/v1/jobs/{id}/replay",              MANAGE,  (200, "starts a new run of a dead letter", JOB),                        handler!(jobs::replay)).reads(&fields::REPLAY, Size::Job),
     plain(Method::POST,   "/v1/jobs/{id}/heartbeat",           CONSUME, (200, "keeps the lease of a job that is being worked on", Shape::Named("Heard")), handler!(work::heartbeat)).reads(&fields::HEARTBEAT, Size::Small).hears(fields::LEASE_HEADERS),
@@ -188,6 +193,13 @@ pub static ROUTES: &[Route] = &[
     plain(Method::GET,    "/v1/jobs/{id}/sections",            READ,    (200, "the finished sections by name", Shape::Named("SectionPage")),    handler!(checkpoint::sections)).asks(fields::PAGE),
     plain(Method::GET,    "/v1/jobs/{id}/sections/{name}",     READ,    (200, "one finished section", Shape::Anything),                         handler!(checkpoint::section)),
     plain(Method::PUT,    "/v1/jobs/{id}/sections/{name}",     CONSUME, (200, "keeps one finished section", REPORTED),                          handler!(checkpoint::put_section)).takes(Raw::Json).hears(fields::LEASE_HEADERS),
+    plain(Method::PUT,    "/v1/jobs/{id}/checkpoint/blob",     CONSUME, (200, "keeps a checkpoint of any length", REPORTED),                    handler!(objects::put_checkpoint)).takes(Raw::Bytes).asks(fields::CHECKPOINT_BLOB).hears(fields::LEASE_HEADERS),
+    plain(Method::GET,    "/v1/jobs/{id}/checkpoint/blob",     READ,    (200, "the bytes of the last checkpoint", Shape::Bytes),                handler!(objects::checkpoint)).or(PARTS),
+    plain(Method::PUT,    "/v1/jobs/{id}/result",              CONSUME, (201, "uploads the result, of any length", Shape::Named("Uploaded")),   handler!(results::put)).takes(Raw::Bytes).asks(fields::RESULT_NAME).hears(fields::LEASE_HEADERS),
+    plain(Method::POST,   "/v1/jobs/{id}/result/upload",       CONSUME, (201, "links to upload the result with", Shape::Named("Upload")),       handler!(results::begin)).reads(&fields::UPLOAD, Size::Small).hears(fields::LEASE_HEADERS),
+    plain(Method::POST,   "/v1/jobs/{id}/result/finalize",     CONSUME, (201, "what was uploaded becomes the result", Shape::Named("Uploaded")), handler!(results::finalize)).reads(&fields::FINALIZE, Size::Job).hears(fields::LEASE_HEADERS),
+    plain(Method::GET,    "/v1/objects/{link}",                OPEN,    (200, "the bytes that a link leads to", Shape::Bytes),                  handler!(objects::get)).or(PARTS),
+    plain(Method::PUT,    "/v1/objects/{link}",                OPEN,    (200, "takes the bytes of an upload", Shape::Named("Taken")),           handler!(objects::put)).takes(Raw::Bytes),
     plain(Method::POST,   "/v1/jobs/{id}/ack",                 CONSUME, (200, "the work is done", REPORTED),                                    handler!(outcome::ack)).reads(&fields::ACK, Size::Job).hears(fields::LEASE_HEADERS),
     plain(Method::POST,   "/v1/jobs/{id}/nack",                CONSUME, (200, "the work failed", REPORTED),                                     handler!(outcome::nack)).reads(&fields::NACK, Size::Small).hears(fields::LEASE_HEADERS),
     plain(Method::POST,   "/v1/jobs/{id}/defer",               CONSUME, (200, "not now; no attempt is charged", REPORTED),                      handler!(outcome::defer)).reads(&fields::DEFER, Size::Small).hears(fields::LEASE_HEADERS),

@@ -2,14 +2,15 @@
 //! panic in a handler costs one 500, not the process.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use axum::body::{Body, HttpBody};
 use axum::extract::{RawPathParams, Request};
 use axum::response::Response;
 use axum::routing::{MethodFilter, MethodRouter};
 use axum::{RequestPartsExt, Router};
+use bytes::Bytes;
 use futures_util::FutureExt;
 use http::header::{CONNECTION, EXPECT};
 use http::request::Parts;
@@ -25,7 +26,7 @@ use crate::error::{Code, Problem};
 use crate::fields;
 use crate::limits::Limits;
 use crate::metrics::Requests;
-use crate::routes::{Need, ROUTES, Route, Size};
+use crate::routes::{Need, ROUTES, Raw, Route, Size};
 use crate::schema::{Values, read, read_query};
 use crate::stream::seats::Seats;
 
@@ -126,7 +127,13 @@ impl Api {
                 _ => Problem::indeterminate(),
             })
         });
-        self.finish(result, expects, &mut body).await
+        let is_refused = result.is_err();
+        let mut response = self.finish(result, expects, &mut body).await;
+        if is_refused && route.raw == Some(Raw::Bytes) {
+            // Nobody reads the rest of an upload that was refused.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
     }
 
     /// A refusal may come before the body was read. Then the rest is read first, or the connection is said to close:
@@ -177,14 +184,17 @@ impl Api {
             None => (Values::default(), Vec::new()),
         };
         let bytes_max = route.size.bytes(&shared.limits);
-        let expected = match body.is_end_stream() {
+        let expected = match body.is_end_stream() || route.raw == Some(Raw::Bytes) {
             true => 0,
             false => body::declared_length(&parts.headers).unwrap_or(bytes_max).min(bytes_max),
         };
         let _held = Guard::take(&shared.in_flight_bytes, expected, shared.limits.in_flight_bytes).ok_or_else(|| {
             Problem::new(Code::Overloaded, "too many large requests are in flight; nothing was stored, try again")
         })?;
-        let body = body::read(&parts.headers, body, bytes_max, &shared.limits).await?;
+        let (body, upload) = match route.raw {
+            Some(Raw::Bytes) => (Bytes::new(), std::mem::take(body)),
+            _ => (body::read(&parts.headers, body, bytes_max, &shared.limits).await?, Body::empty()),
+        };
         if route.body.is_none() && route.raw.is_none() {
             read(&fields::EMPTY, &body).map_err(Problem::invalid)?;
         }
@@ -199,6 +209,7 @@ impl Api {
             tags,
             headers: parts.headers,
             body,
+            upload: Mutex::new(upload),
         };
         match route.method == Method::GET && route.path == "/metrics" {
             true => self.render_metrics(&call.reach).await,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use outlast_core::{Clock, Entropy, Timestamp};
 use outlast_store::JobStore;
+use outlast_store::blobs::Blobs;
 use outlast_store::live::{Link, Live};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -28,6 +29,7 @@ pub(crate) struct Shared {
     pub(crate) store: Arc<dyn JobStore>,
     pub(crate) live: Arc<dyn Live>,
     pub(crate) egress: Arc<dyn Egress>,
+    pub(crate) blobs: Arc<Blobs>,
     pub(crate) seal: Seal,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: std::sync::Mutex<Box<dyn Entropy + Send>>,
@@ -37,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) meters: Meters,
     pub(crate) reports: Reports,
     pub(crate) push: Push,
+    /// Rung when objects may have been doomed.
+    pub(crate) doomed: Notify,
     /// Rung when an operation was started.
     pub(crate) operation_started: Notify,
     draining: AtomicBool,
@@ -51,6 +55,7 @@ pub struct Ports {
     pub clock: Arc<dyn Clock>,
     pub entropy: Box<dyn Entropy + Send>,
     pub egress: Arc<dyn Egress>,
+    pub blobs: Arc<Blobs>,
     /// For secrets that are stored.
     pub seal: Seal,
 }
@@ -70,12 +75,13 @@ impl Loops {
 
 impl Engine {
     pub fn new(ports: Ports, push: PushSettings) -> Engine {
-        let Ports { store, live, clock, entropy, egress, seal } = ports;
+        let Ports { store, live, clock, entropy, egress, blobs, seal } = ports;
         let shared = Shared {
             store,
             wakes: Wakes::new(Arc::clone(&live)),
             live,
             egress,
+            blobs,
             seal,
             clock,
             entropy: std::sync::Mutex::new(entropy),
@@ -84,6 +90,7 @@ impl Engine {
             keys: Keys::default(),
             meters: Meters::default(),
             reports: Reports::default(),
+            doomed: Notify::new(),
             operation_started: Notify::new(),
             draining: AtomicBool::new(false),
             stop: watch::channel(false).0,
@@ -91,12 +98,13 @@ impl Engine {
         Engine { shared: Arc::new(shared) }
     }
 
-    /// Starts the loops: alarms, operations and deliveries; where nodes share the store, also those that learn what others did.
+    /// Starts the loops: alarms, operations, deliveries and the collection of objects; where nodes share the store, also those that learn what others did.
     pub fn start(&self) -> Loops {
         let mut loops = vec![
             tokio::spawn(self.clone().run_sweep()),
             tokio::spawn(self.clone().run_operations()),
             tokio::spawn(self.clone().run_push()),
+            tokio::spawn(self.clone().run_collect()),
         ];
         if self.is_shared() {
             loops.push(tokio::spawn(self.clone().run_hearing()));

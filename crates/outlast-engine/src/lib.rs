@@ -14,6 +14,8 @@ pub mod claim;
 pub mod outcome;
 mod reports;
 pub mod work;
+pub mod result;
+pub mod collect;
 pub mod watch;
 pub mod stream;
 pub mod sweep;

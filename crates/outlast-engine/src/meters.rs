@@ -29,5 +29,7 @@ pub struct Meters {
     pub refused_reports: Meter,
     /// Jobs moved by an alarm: due, lease lost, expired, purged.
     pub woken: Meter,
+    /// Objects that nobody wanted any more.
+    pub objects_deleted: Meter,
     pub loop_failures: Meter,
 }

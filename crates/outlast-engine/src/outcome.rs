@@ -36,6 +36,9 @@ impl Engine {
         if applied.status != Status::Running {
             self.shared.reports.forget(applied.id);
         }
+        if applied.deleted || applied.status == Status::Expired {
+            self.shared.doomed.notify_one();
+        }
         self.shared.wakes.job_changed(applied.id);
         if applied.callback {
             self.callbacks_wait(applied.queue.namespace);

@@ -235,6 +235,19 @@ impl Blobs {
         }
     }
 
+    /// Can others write to it past the server?
+    pub fn takes_links(&self) -> bool {
+        matches!(self.place, Place::Bucket(_))
+    }
+
+    /// Puts what is under one key under another one as well, without reading it.
+    pub async fn copy(&self, from: &ObjectKey, to: &ObjectKey) -> Result<(), Error> {
+        match &self.place {
+            Place::Folder(_) => Err(Error::Refused("a local folder keeps an object where it was written".into())),
+            Place::Bucket(bucket) => bucket.copy(&from.to_string(), &to.to_string()).await,
+        }
+    }
+
     /// Links for an upload past the server. `None`: the object store takes none, so it has to go through the server.
     pub async fn upload_links(&self, key: &ObjectKey, spec: UploadSpec) -> Result<Option<Direct>, Error> {
         match &self.place {

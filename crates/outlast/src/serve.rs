@@ -17,6 +17,7 @@ use outlast_engine::Engine;
 use outlast_engine::engine::Ports;
 use outlast_engine::ports::SystemEntropy;
 use outlast_engine::push::PushSettings;
+use outlast_store::blobs::{Blobs, Patience};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -31,6 +32,15 @@ pub(crate) enum Mode {
     Serve,
     /// For a developer's machine: the same server, which also says how to begin.
     Dev,
+}
+
+/// The folder is made if it is not there; a bucket is asked when it is needed.
+fn open_blobs(config: &Config) -> anyhow::Result<Blobs> {
+    let location = config.blobs();
+    let shown = location.to_string();
+    Blobs::new(location, Patience::default())
+        .map_err(|error| anyhow::anyhow!("{}", error.with_causes()))
+        .with_context(|| format!("cannot use {shown} for results and checkpoints"))
 }
 
 /// Runs until a signal asks it to stop, or until the store fails.
@@ -51,6 +61,7 @@ pub(crate) async fn run(config: Config, mode: Mode) -> anyhow::Result<()> {
         clock: Arc::clone(&backing.clock),
         entropy: Box::new(SystemEntropy::seed()?),
         egress,
+        blobs: Arc::new(open_blobs(&config)?),
         seal,
     };
     let engine = Engine::new(ports, push_settings(&config));

@@ -38,6 +38,7 @@ async fn main() -> anyhow::Result<()> {
             clock,
             entropy: Box::new(SystemEntropy::seed()?),
             egress: Arc::new(HttpEgress::new(EgressSettings { allow_private_targets, ..EgressSettings::default() })?),
+            blobs: outlast_tests::objects::no_blobs(),
             seal: Seal::new(&[1; 32], &[]),
         },
         PushSettings::default(),

@@ -147,6 +147,22 @@ fn work() -> Vec<(&'static str, Value)> {
             });
             object(members, &[])
         }),
+        ("Uploaded", {
+            let members = json!({
+                "id": id(), "accepted": accepted, "length": count(), "sha256": text(), "filename": maybe(text()),
+                "contentType": maybe(text()), "version": count(),
+            });
+            object(members, &[])
+        }),
+        ("Upload", {
+            let part = object(json!({"number": count(), "url": text()}), &[]);
+            let members = json!({
+                "uploadId": text(), "method": {"const": "PUT"}, "url": text(), "parts": list(part), "expiresAt": time(),
+                "headers": {"type": "object", "additionalProperties": text()},
+            });
+            object(members, &[])
+        }),
+        ("Taken", object(json!({"length": count(), "sha256": text()}), &[])),
         ("Checkpoint", object(checkpoint, &[])),
         ("SectionPage", object(json!({"items": list(section), "nextCursor": maybe(text())}), &[])),
     ]

@@ -160,6 +160,10 @@ impl Bucket {
         Ok(self.call(self.client.head(&self.path(key))).await?.size)
     }
 
+    pub(super) async fn copy(&self, from: &str, to: &str) -> Result<(), Error> {
+        self.call(self.client.copy(&self.path(from), &self.path(to))).await
+    }
+
     pub(super) async fn delete(&self, key: &str) -> Result<(), Error> {
         self.end_abandoned().await;
         missing_is_fine(self.call(self.client.delete(&self.path(key))).await)

@@ -1,0 +1,178 @@
+//! Bytes by link: `/v1/objects/{link}` serves one object of a local folder to whoever holds the link, or takes one. The
+//! link is the whole authority: sealed, for one object and one method, good for minutes. What is served is a user's, so
+//! the browser is told to save it and to trust nothing in it.
+
+use std::ops::Range;
+
+use axum::body::Body;
+use axum::response::Response;
+use futures_util::{StreamExt, TryStreamExt};
+use http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use outlast_core::Object;
+use outlast_core::checkpoint::Data;
+use outlast_engine::result::{content_type_of, disposition_of};
+use outlast_engine::token::{Act, Link};
+use serde_json::json;
+
+use crate::call::Call;
+use crate::error::{Code, Problem};
+use crate::schema::Values;
+use crate::{body, outcome, wire, work};
+
+const NOSNIFF: HeaderName = HeaderName::from_static("x-content-type-options");
+const POLICY: HeaderName = HeaderName::from_static("content-security-policy");
+const REFERRER: HeaderName = HeaderName::from_static("referrer-policy");
+
+/// A download.
+pub(crate) async fn get(call: Call) -> Result<Response, Problem> {
+    let link = opened(&call, Act::Get).await?;
+    let stored = call.engine.stored(&link.object).await?;
+    let stored = stored.filter(|stored| stored.kept && stored.doomed_at.is_none()).ok_or_else(gone)?;
+    serve(&call, &stored.object).await
+}
+
+/// An upload, to be finalised afterwards.
+pub(crate) async fn put(call: Call) -> Result<Response, Problem> {
+    let link = opened(&call, Act::Put).await?;
+    let stream = body::stream(&call.headers, call.take_upload(), &call.limits)?;
+    let written = call.engine.take_upload(&link.object, stream).await?;
+    let digest = wire::hex(&written.sha256);
+    let mut response = wire::json_ok(StatusCode::OK, &json!({"length": written.length, "sha256": digest}));
+    // Those who upload in parts want one of each.
+    if let Ok(etag) = HeaderValue::try_from(format!("\"{digest}\"")) {
+        response.headers_mut().insert(ETAG, etag);
+    }
+    Ok(response)
+}
+
+/// The bytes of a large checkpoint, for the worker that goes on from it.
+pub(crate) async fn checkpoint(call: Call) -> Result<Response, Problem> {
+    let id = call.job()?;
+    let kept = call.engine.store().kept(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
+    match kept.checkpoint.map(|checkpoint| checkpoint.data) {
+        Some(Data::Object(object)) => serve(&call, &object).await,
+        _ => Err(Problem::new(Code::CheckpointNotFound, "the job has no checkpoint that was saved as a blob")),
+    }
+}
+
+pub(crate) async fn put_checkpoint(mut call: Call) -> Result<Response, Problem> {
+    let worker = work::worker(&call, &mut Values::default())?;
+    let schema_version = call.query.u32("schemaVersion");
+    let schema_version = schema_version.ok_or_else(|| Problem::field("schemaVersion", "is required"))?;
+    let stream = body::stream(&call.headers, call.take_upload(), &call.limits)?;
+    let applied = call.engine.upload_checkpoint(&worker, schema_version, stream).await?;
+    Ok(wire::ok(StatusCode::OK, outcome::accepted(&applied)))
+}
+
+async fn opened(call: &Call, act: Act) -> Result<Link, Problem> {
+    call.engine.open_link(call.parameter("link"), act).await?.ok_or_else(gone)
+}
+
+/// The same whatever is wrong: a link says nothing about what it does not open.
+fn gone() -> Problem {
+    Problem::new(Code::RouteNotFound, "this link is over or was never good; ask for the result again to get a new one")
+}
+
+async fn serve(call: &Call, object: &Object) -> Result<Response, Problem> {
+    let wanted = match range(call.header("range"), object.length) {
+        Ok(wanted) => wanted,
+        Err(()) => return Ok(unsatisfiable(object.length)),
+    };
+    let opened = call.engine.open_object(&object.key, wanted.clone()).await?;
+    let (status, span) = match &wanted {
+        Some(range) => (StatusCode::PARTIAL_CONTENT, range.clone()),
+        None => (StatusCode::OK, 0..object.length),
+    };
+    let chunks = opened.chunks.map(|chunk| {
+        chunk.inspect_err(|error| tracing::warn!(error = error.with_causes(), "a download was cut short"))
+    });
+    let mut response = Response::new(Body::from_stream(chunks.map_err(std::io::Error::other)));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    describe(headers, object);
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(span.end - span.start));
+    if wanted.is_some()
+        && let Ok(value) = HeaderValue::try_from(format!("bytes {}-{}/{}", span.start, span.end - 1, object.length))
+    {
+        headers.insert(CONTENT_RANGE, value);
+    }
+    Ok(response)
+}
+
+fn describe(headers: &mut HeaderMap, object: &Object) {
+    let texts = [
+        (CONTENT_TYPE, content_type_of(object).to_owned()),
+        (CONTENT_DISPOSITION, disposition_of(object)),
+        (ETAG, format!("\"{}\"", wire::hex(&object.sha256))),
+    ];
+    for (name, text) in texts {
+        if let Ok(value) = HeaderValue::try_from(text) {
+            headers.insert(name, value);
+        }
+    }
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    headers.insert(NOSNIFF, HeaderValue::from_static("nosniff"));
+    headers.insert(POLICY, HeaderValue::from_static("sandbox; default-src 'none'"));
+    headers.insert(REFERRER, HeaderValue::from_static("no-referrer"));
+}
+
+fn unsatisfiable(length: u64) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
+    if let Ok(value) = HeaderValue::try_from(format!("bytes */{length}")) {
+        response.headers_mut().insert(CONTENT_RANGE, value);
+    }
+    response
+}
+
+/// The one range that was asked for. What is no range of bytes, or several, is as if nothing was asked; one that lies
+/// behind the end is an error.
+fn range(header: Option<&str>, length: u64) -> Result<Option<Range<u64>>, ()> {
+    let Some((first, last)) = header.and_then(|text| text.strip_prefix("bytes=")).and_then(|span| span.split_once('-'))
+    else {
+        return Ok(None);
+    };
+    let number = |text: &str| text.parse::<u64>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let span = match (first.trim(), last.trim()) {
+        ("", last) => number(last).map(|last| length.saturating_sub(last)..length),
+        (first, "") => number(first).map(|first| first..length),
+        (first, last) => match (number(first), number(last)) {
+            (Some(first), Some(last)) if first <= last => Some(first..last.saturating_add(1).min(length)),
+            _ => None,
+        },
+    };
+    match span {
+        Some(span) if span.start >= length => Err(()),
+        span => Ok(span),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_range_is_understood_and_everything_else_is_the_whole() {
+        for (header, expected) in [
+            (None, Ok(None)),
+            (Some("bytes=0-0"), Ok(Some(0..1))),
+            (Some("bytes=5-"), Ok(Some(5..10))),
+            (Some("bytes=-3"), Ok(Some(7..10))),
+            (Some("bytes=-30"), Ok(Some(0..10))),
+            (Some("bytes=2-99"), Ok(Some(2..10))),
+            (Some("bytes=10-"), Err(())),
+            (Some("bytes=-0"), Err(())),
+            (Some("bytes=3-2"), Ok(None)),
+            (Some("bytes=0-1,3-4"), Ok(None)),
+            (Some("bytes=+1-2"), Ok(None)),
+            (Some("lines=1-2"), Ok(None)),
+            (Some("bytes"), Ok(None)),
+        ] {
+            assert_eq!(range(header, 10), expected, "{header:?}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Deletes the objects that nobody wants any more: results whose time is over, checkpoints that were replaced, bytes of
+//! hand-outs that were lost. All of them are known by name, so no store is ever searched, and what a job still has is
+//! never among them.
+
+use std::time::Duration;
+
+use outlast_core::Timestamp;
+use outlast_store::Error;
+use outlast_store::blobs;
+use tokio::time::sleep;
+
+use crate::engine::Engine;
+
+/// Objects of one round.
+const BATCH_MAX: usize = 100;
+/// The pause after a failure, before trying again.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
+/// Nothing here is urgent: what is doomed meanwhile waits until this is over.
+const PAUSE: Duration = Duration::from_secs(30);
+/// With nothing to wait for; what this node dooms wakes it.
+const PAUSE_IDLE: Duration = Duration::from_secs(15 * 60);
+
+impl Engine {
+    pub(crate) async fn run_collect(self) {
+        let mut stopping = self.stopping();
+        while !*stopping.borrow() {
+            let pause = match self.collect_once().await {
+                Ok(next) => {
+                    next.map_or(PAUSE_IDLE, |next| next.since(self.now()).clamp(Duration::from_millis(50), PAUSE))
+                }
+                Err(Error::Stopped) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "objects could not be collected; trying again");
+                    self.shared.meters.loop_failures.add(1);
+                    RETRY_PAUSE
+                }
+            };
+            tokio::select! {
+                biased;
+                _ = stopping.changed() => {}
+                () = self.shared.doomed.notified() => {}
+                () = sleep(pause) => {}
+            }
+        }
+        tracing::debug!("the collection has ended");
+    }
+
+    /// Deletes what is due; says when more will be.
+    pub async fn collect_once(&self) -> Result<Option<Timestamp>, Error> {
+        loop {
+            let doomed = self.shared.store.doomed(BATCH_MAX).await?;
+            if doomed.objects.is_empty() {
+                return Ok(doomed.next);
+            }
+            let mut gone = Vec::with_capacity(doomed.objects.len());
+            let mut failed = None;
+            for (key, upload) in doomed.objects {
+                let deleted = async {
+                    if let Some(upload) = &upload {
+                        self.blobs().abort(&key, upload).await?;
+                    }
+                    self.blobs().delete(&key).await
+                };
+                match deleted.await {
+                    Ok(()) => gone.push(key),
+                    Err(error) => failed = Some(error),
+                }
+            }
+            self.shared.meters.objects_deleted.add(gone.len());
+            self.shared.store.forget_objects(&gone).await?;
+            if let Some(error) = failed {
+                return self.wait_for_blobs(&error);
+            }
+        }
+    }
+
+    /// The object store is away: what is due stays due.
+    fn wait_for_blobs(&self, error: &blobs::Error) -> Result<Option<Timestamp>, Error> {
+        tracing::warn!(error = error.with_causes(), "objects cannot be deleted now; trying again");
+        self.shared.meters.loop_failures.add(1);
+        Ok(Some(self.now().plus(RETRY_PAUSE)))
+    }
+}

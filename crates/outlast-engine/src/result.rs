@@ -1,0 +1,308 @@
+//! Results and large checkpoints: bytes go to the object store, and what they are to the database. An object is announced
+//! in the store before its first byte is written, and becomes the job's own in a transaction that checks the lease; so
+//! bytes of a lost hand-out never become a result, and what is left over is known by name and collected.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use outlast_core::checkpoint::{Checkpoint, Data};
+use outlast_core::filename::{Filename, disposition};
+use outlast_core::{Command, Object, ObjectKey, Role, Timestamp, held};
+use outlast_store::Error as StoreError;
+use outlast_store::blobs::{self, Blobs, Cause, Direct, LinkSpec, Opened, Part, UploadSpec, Written};
+use outlast_store::jobs::{Applied, Declined, Order};
+use outlast_store::kept::Stored;
+
+use crate::engine::Engine;
+use crate::work::Worker;
+
+/// How long a link to read or write an object is good for.
+pub const LINK_LIFE: Duration = Duration::from_secs(15 * 60);
+/// Uploads one hand-out may announce.
+const UPLOADS_MAX: usize = 100;
+
+/// Why bytes did not become a result or a checkpoint.
+#[derive(Debug)]
+pub enum Refused {
+    Declined(Declined),
+    Store(StoreError),
+    Blobs(blobs::Error),
+    /// Too many uploads were announced in this hand-out.
+    TooMany,
+    /// There is no such upload in this hand-out.
+    NoUpload,
+    /// It is not what its sender said it would be.
+    Different(Written),
+}
+
+impl From<StoreError> for Refused {
+    fn from(error: StoreError) -> Refused {
+        Refused::Store(error)
+    }
+}
+
+impl From<blobs::Error> for Refused {
+    fn from(error: blobs::Error) -> Refused {
+        Refused::Blobs(error)
+    }
+}
+
+impl From<Declined> for Refused {
+    fn from(declined: Declined) -> Refused {
+        Refused::Declined(declined)
+    }
+}
+
+/// What an upload is called and what it holds, as its sender says.
+#[derive(Clone, Debug, Default)]
+pub struct Label {
+    pub filename: Option<Filename>,
+    pub content_type: Option<Box<str>>,
+}
+
+/// What a sender says of an upload; what is there is checked against it.
+#[derive(Clone, Debug, Default)]
+pub struct Claim {
+    pub length: Option<u64>,
+    pub sha256: Option<[u8; 32]>,
+}
+
+impl Claim {
+    fn fits(&self, written: &Written) -> bool {
+        self.length.is_none_or(|length| length == written.length)
+            && self.sha256.is_none_or(|sha256| sha256 == written.sha256)
+    }
+}
+
+/// A result that is the job's own from now on.
+#[derive(Debug)]
+pub struct Finalised {
+    pub object: Arc<Object>,
+    pub applied: Applied,
+}
+
+/// How to send an upload past the server, or to it by a link.
+pub struct Upload {
+    pub object: ObjectKey,
+    /// `None`: the object store takes none, so it comes to us by a link.
+    pub direct: Option<Direct>,
+}
+
+impl Engine {
+    pub(crate) fn blobs(&self) -> &Blobs {
+        &self.shared.blobs
+    }
+
+    /// Takes a result through the server. When it returns, the object is there, whole and durable, and the job's own.
+    pub async fn upload_result<S, E>(&self, worker: &Worker, label: Label, stream: S) -> Result<Finalised, Refused>
+    where
+        S: Stream<Item = Result<Bytes, E>> + Send,
+        E: Into<Cause>,
+    {
+        let expected = self.expect(worker, Role::Result, label, None).await?;
+        let written = self.blobs().write(&expected.key, stream).await?;
+        self.finalise(worker, &expected, written).await
+    }
+
+    /// Takes a checkpoint through the server that is too large for the database.
+    pub async fn upload_checkpoint<S, E>(
+        &self,
+        worker: &Worker,
+        schema_version: u32,
+        stream: S,
+    ) -> Result<Applied, Refused>
+    where
+        S: Stream<Item = Result<Bytes, E>> + Send,
+        E: Into<Cause>,
+    {
+        let expected = self.expect(worker, Role::Checkpoint, Label::default(), None).await?;
+        let written = self.blobs().write(&expected.key, stream).await?;
+        let data = Data::Object(Arc::new(with(&expected, written)));
+        let checkpoint = Arc::new(Checkpoint { schema_version, data, at: Timestamp::EPOCH, run: 0, attempt: 0 });
+        let kept = self.checkpoint(worker, checkpoint, None).await?;
+        if kept.is_err() {
+            self.throw_away(&expected.key).await;
+        }
+        Ok(kept?)
+    }
+
+    /// Announces a result that its worker will send by links, in one piece or in parts.
+    pub async fn begin_upload(&self, worker: &Worker, label: Label, parts: u16) -> Result<Upload, Refused> {
+        // The object store gives an upload in parts a name of its own, which has to be known to end it.
+        let key = self.new_key(worker).await?;
+        let direct = self.blobs().upload_links(&key, UploadSpec { parts, life: LINK_LIFE }).await?;
+        let upload = direct.as_ref().and_then(|direct| direct.id.clone());
+        let expected = self.announce_object(worker, object(key, Role::Result, label, upload.as_deref())).await;
+        if let (Err(_), Some(id)) = (&expected, &upload) {
+            // Nobody would know of it.
+            let _ = self.blobs().abort(&key, id).await;
+        }
+        Ok(Upload { object: expected?.key, direct })
+    }
+
+    /// Makes an announced upload the result. What is there is read once, and must be what its sender says.
+    pub async fn finalize_upload(
+        &self,
+        worker: &Worker,
+        upload: u64,
+        parts: Vec<Part>,
+        claim: &Claim,
+    ) -> Result<Finalised, Refused> {
+        let expected = self.expected(worker, upload).await?;
+        let expected = match &expected.upload {
+            Some(id) => {
+                self.blobs().complete(&expected.key, id, parts).await?;
+                expected
+            }
+            // Whoever has the link could write it once more: what nobody has a link to becomes the result.
+            None if self.blobs().takes_links() => {
+                let label = Label {
+                    filename: expected.filename.as_deref().and_then(Filename::clean),
+                    content_type: expected.content_type.clone(),
+                };
+                let copy = self.expect(worker, Role::Result, label, None).await?;
+                self.blobs().copy(&expected.key, &copy.key).await?;
+                copy
+            }
+            None => expected,
+        };
+        let written = self.blobs().digest(&expected.key).await?;
+        if !claim.fits(&written) {
+            return Err(Refused::Different(written));
+        }
+        self.finalise(worker, &expected, written).await
+    }
+
+    /// Takes the bytes of an upload that came by a link of ours. It must still be expected: a result is never written twice.
+    pub async fn take_upload<S, E>(&self, key: &ObjectKey, stream: S) -> Result<Written, Refused>
+    where
+        S: Stream<Item = Result<Bytes, E>> + Send,
+        E: Into<Cause>,
+    {
+        let stored = self.stored(key).await?;
+        if stored.is_none_or(|stored| stored.kept || stored.doomed_at.is_some()) {
+            return Err(Refused::NoUpload);
+        }
+        Ok(self.blobs().write(key, stream).await?)
+    }
+
+    /// The object of a key, as the database knows it.
+    pub async fn stored(&self, key: &ObjectKey) -> Result<Option<Stored>, StoreError> {
+        let reach = outlast_store::jobs::Reach::Namespace(key.namespace);
+        let objects = self.shared.store.objects(&reach, key.job).await?;
+        Ok(objects.unwrap_or_default().into_iter().find(|stored| stored.object.key == *key))
+    }
+
+    /// Where the object store itself serves an object from. `None`: we have to.
+    pub async fn object_link(&self, object: &Object) -> Result<Option<String>, blobs::Error> {
+        let spec = LinkSpec {
+            disposition: disposition_of(object),
+            content_type: content_type_of(object).to_owned(),
+            life: LINK_LIFE,
+        };
+        // A link is made without asking the object store; a result that is gone should not be found out by the reader.
+        self.blobs().head(&object.key).await?;
+        Ok(self.blobs().link(&object.key, &spec).await?.map(String::from))
+    }
+
+    pub async fn open_object(
+        &self,
+        key: &ObjectKey,
+        range: Option<std::ops::Range<u64>>,
+    ) -> Result<Opened, blobs::Error> {
+        self.blobs().open(key, range).await
+    }
+
+    /// Announces an object of the present hand-out.
+    async fn expect(
+        &self,
+        worker: &Worker,
+        role: Role,
+        label: Label,
+        upload: Option<&str>,
+    ) -> Result<Arc<Object>, Refused> {
+        let key = self.new_key(worker).await?;
+        self.announce_object(worker, object(key, role, label, upload)).await
+    }
+
+    async fn announce_object(&self, worker: &Worker, object: Object) -> Result<Arc<Object>, Refused> {
+        let object = Arc::new(object);
+        let command = Command::Upload { lease: worker.lease, object: Arc::clone(&object) };
+        let order = Order { id: worker.id, reach: worker.reach.clone(), command };
+        self.apply_one(order).await??;
+        self.shared.doomed.notify_one();
+        Ok(object)
+    }
+
+    /// A key that nobody has used, if the worker may speak and has not announced too many.
+    async fn new_key(&self, worker: &Worker) -> Result<ObjectKey, Refused> {
+        let store = &self.shared.store;
+        let found = store.job(&worker.reach, worker.id).await?.ok_or(Declined::NotFound)?;
+        held(&found.job, &found.queue, worker.lease).map_err(Declined::Refused)?;
+        let objects = store.objects(&worker.reach, worker.id).await?.unwrap_or_default();
+        let epoch = found.job.epoch;
+        if objects.iter().filter(|stored| stored.object.key.epoch == epoch).count() >= UPLOADS_MAX {
+            return Err(Refused::TooMany);
+        }
+        let random = self.shared.entropy.lock().unwrap_or_else(PoisonError::into_inner).next_u64();
+        Ok(ObjectKey { namespace: found.queue.namespace, job: worker.id, epoch, random })
+    }
+
+    /// The upload with this number, announced in the present hand-out and not finished.
+    async fn expected(&self, worker: &Worker, upload: u64) -> Result<Arc<Object>, Refused> {
+        let store = &self.shared.store;
+        let found = store.job(&worker.reach, worker.id).await?.ok_or(Declined::NotFound)?;
+        held(&found.job, &found.queue, worker.lease).map_err(Declined::Refused)?;
+        let objects = store.objects(&worker.reach, worker.id).await?.unwrap_or_default();
+        let is_meant = |stored: &Stored| {
+            let key = stored.object.key;
+            key.random == upload && key.epoch == found.job.epoch && !stored.kept && stored.doomed_at.is_none()
+        };
+        objects.into_iter().find(is_meant).map(|stored| Arc::new(stored.object)).ok_or(Refused::NoUpload)
+    }
+
+    async fn finalise(&self, worker: &Worker, expected: &Object, written: Written) -> Result<Finalised, Refused> {
+        let object = Arc::new(with(expected, written));
+        let command = Command::Finalize { lease: worker.lease, object: Arc::clone(&object) };
+        let order = Order { id: worker.id, reach: worker.reach.clone(), command };
+        let applied = self.apply_one(order).await?;
+        if applied.is_err() {
+            self.throw_away(&object.key).await;
+        }
+        Ok(Finalised { object, applied: applied? })
+    }
+
+    /// Bytes that came too late. If this fails, the collection gets to them in an hour.
+    async fn throw_away(&self, key: &ObjectKey) {
+        if let Err(error) = self.blobs().delete(key).await {
+            tracing::warn!(error = error.with_causes(), "an object that came too late could not be deleted yet");
+        }
+    }
+}
+
+fn object(key: ObjectKey, role: Role, label: Label, upload: Option<&str>) -> Object {
+    Object {
+        key,
+        role,
+        length: 0,
+        sha256: [0; 32],
+        content_type: label.content_type,
+        filename: label.filename.map(|name| name.as_str().into()),
+        upload: upload.map(Into::into),
+    }
+}
+
+fn with(expected: &Object, written: Written) -> Object {
+    Object { length: written.length, sha256: written.sha256, ..expected.clone() }
+}
+
+/// Always a download, never a page of ours.
+pub fn disposition_of(object: &Object) -> String {
+    disposition(object.filename.as_deref().and_then(Filename::clean).as_ref())
+}
+
+pub fn content_type_of(object: &Object) -> &str {
+    object.content_type.as_deref().unwrap_or("application/octet-stream")
+}
