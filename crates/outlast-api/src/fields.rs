@@ -227,7 +227,8 @@ const SETTINGS: [Field; 35] = [
 /// The same where no URL has the name.
 const SETTINGS_AND_NAME: [Field; 35] = {
     let mut fields = SETTINGS;
-    fields[33].required = true;
+    // The name stands last.
+    fields[fields.len() - 1].required = true;
     fields
 };
 
