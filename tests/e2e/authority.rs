@@ -4,6 +4,7 @@
 
 mod keys;
 pub(crate) mod secrets;
+mod tokens;
 
 use std::sync::Arc;
 
@@ -42,6 +43,7 @@ const NEEDS: &[(&str, &str, &str)] = &[
     ("GET",    "/v1/jobs/{id}/stream",             "read"),
     ("GET",    "/v1/jobs/{id}/result",             "read"),
     ("POST",   "/v1/jobs/{id}/cancel",             "manage"),
+    ("POST",   "/v1/jobs/{id}/token",              "read"),
     ("POST",   "/v1/jobs/{id}/replay",             "manage"),
     ("POST",   "/v1/jobs/{id}/heartbeat",          "consume"),
     ("POST",   "/v1/jobs/{id}/ack",                "consume"),

@@ -24,6 +24,7 @@ mod time_limits;
 mod replay;
 mod simple;
 mod streams;
+mod tokens;
 
 mod push;
 

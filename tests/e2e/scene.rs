@@ -85,6 +85,7 @@ impl Scene {
             "NewJobs" => vec![member("jobs", json!([]))],
             "Outcomes" => vec![member("outcomes", json!([]))],
             "NewKey" => vec![member("name", json!("spare")), member("scopes", json!(["read"]))],
+            "NewToken" => vec![member("can", json!(["read"]))],
             "Ids" => vec![member("ids", json!([]))],
             _ => vec![],
         })

@@ -1,24 +1,111 @@
-//! From the `Authorization` header to a principal. Unknown, expired, revoked and wrong keys get the same answer.
+//! Who calls and what they reach: by a key in the `Authorization` header, or, on routes that name one job, by a token to that
+//! job, in the header or in the query. A key is never taken from a URL. Whatever is unknown, expired, revoked or wrong gets
+//! the same answer.
+
+use std::borrow::Cow;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use http::request::Parts;
+use outlast_core::{JobId, Timestamp};
 use outlast_engine::Engine;
 use outlast_engine::scope::{Principal, Word};
+use outlast_engine::token::TOKEN_MARK;
 use outlast_store::jobs::Reach;
 
 use crate::error::{Code, Problem};
+use crate::routes::{Need, Route};
 
-pub(crate) async fn authenticate(engine: &Engine, headers: &HeaderMap) -> Result<Principal, Problem> {
+/// Of every route that answers to a token. It is taken out of the query before anything else is read.
+const TOKEN_PARAMETER: &str = "token";
+
+/// What a request comes with to show who sent it.
+pub(crate) enum Pass {
+    None,
+    Key(String),
+    Token(String),
+}
+
+/// A caller that was let in.
+pub(crate) struct Admitted {
+    /// `None` only on routes that need no key. For a token: its key.
+    pub(crate) principal: Option<Principal>,
+    /// What the caller's scope for this route covers.
+    pub(crate) reach: Reach,
+    /// For a token: the one job that it opens, and when it is over.
+    pub(crate) token: Option<(JobId, Timestamp)>,
+}
+
+impl Pass {
+    /// The header is asked first: who sends one means it.
+    pub(crate) fn of(route: &Route, parts: &Parts) -> Pass {
+        if parts.headers.contains_key(AUTHORIZATION) {
+            return bearer(&parts.headers).map_or(Pass::None, |text| match text.starts_with(TOKEN_MARK) {
+                true => Pass::Token(text.to_owned()),
+                false => Pass::Key(text.to_owned()),
+            });
+        }
+        let query = parts.uri.query().filter(|_| route.token.is_some()).unwrap_or_default();
+        match tokens(query).as_slice() {
+            [token] => Pass::Token(token.clone().into_owned()),
+            // Of two, nobody can say which one was meant.
+            _ => Pass::None,
+        }
+    }
+}
+
+/// The query without the token in it.
+pub(crate) fn without_token(query: &str) -> String {
+    let kept = query.split('&').filter(|pair| tokens(pair).is_empty());
+    kept.collect::<Vec<_>>().join("&")
+}
+
+fn tokens(query: &str) -> Vec<Cow<'_, str>> {
+    let pairs = form_urlencoded::parse(query.as_bytes());
+    pairs.filter(|(name, _)| name == TOKEN_PARAMETER).map(|(_, value)| value).collect()
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let (Some(value), None) = (values.next(), values.next()) else {
-        return Err(unauthorized());
+        return None;
     };
-    let text = value.to_str().map_err(|_| unauthorized())?;
-    let (scheme, key) = text.split_once(' ').ok_or_else(unauthorized)?;
-    if !scheme.eq_ignore_ascii_case("bearer") {
-        return Err(unauthorized());
+    let (scheme, text) = value.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| text.trim())
+}
+
+pub(crate) async fn admit(engine: &Engine, route: &Route, pass: Pass) -> Result<Admitted, Problem> {
+    let Need::Scope(word) = route.need else {
+        return Ok(Admitted { principal: None, reach: Reach::Everything, token: None });
+    };
+    match pass {
+        Pass::None => Err(unauthorized()),
+        Pass::Key(key) => {
+            let principal = engine.authenticate(&key).await?.ok_or_else(unauthorized)?;
+            let reach = authorize(&principal, word)?;
+            Ok(Admitted { principal: Some(principal), reach, token: None })
+        }
+        Pass::Token(text) => {
+            let (token, principal) = engine.open_token(&text).await?.ok_or_else(unauthorized)?;
+            if !route.token.is_some_and(|can| token.can.contains(&can)) {
+                return Err(Problem::new(Code::Forbidden, "this token does not allow this call"));
+            }
+            // A token reaches no further than the key that made it.
+            let reach = authorize(&principal, word)?;
+            Ok(Admitted { principal: Some(principal), reach, token: Some((token.job, token.expires_at)) })
+        }
     }
-    engine.authenticate(key.trim()).await?.ok_or_else(unauthorized)
+}
+
+impl Admitted {
+    /// A token opens one job, whatever its key reaches; to its holder no other exists.
+    pub(crate) fn check_job(&self, parameters: &[(String, String)]) -> Result<(), Problem> {
+        let Some((job, _)) = self.token else {
+            return Ok(());
+        };
+        let named = parameters.iter().find(|(name, _)| name == "id").and_then(|(_, id)| id.parse::<JobId>().ok());
+        if named == Some(job) { Ok(()) } else { Err(Problem::job_not_found()) }
+    }
 }
 
 /// What the caller reaches with the scope a route needs.
@@ -31,4 +118,23 @@ pub(crate) fn authorize(principal: &Principal, word: Word) -> Result<Reach, Prob
 
 pub(crate) fn unauthorized() -> Problem {
     Problem::new(Code::Unauthorized, "send a valid key as \"Authorization: Bearer ol_…\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_token_is_taken_out_of_the_query_however_it_is_written() {
+        for (query, rest) in [
+            ("", ""),
+            ("token=olt_x", ""),
+            ("after=3&token=olt_x&wait=1", "after=3&wait=1"),
+            ("tok%65n=olt_x&after=3", "after=3"),
+            ("tokens=1&after=token", "tokens=1&after=token"),
+        ] {
+            assert_eq!(without_token(query), rest, "{query}");
+        }
+        assert_eq!(tokens("a=1&token=x&token=y"), ["x", "y"]);
+    }
 }

@@ -1,12 +1,13 @@
 //! One request on its way to a handler: who calls, what they reach, and what they sent.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
 use http::HeaderMap;
-use outlast_core::JobId;
 use outlast_core::queue::{CALLBACKS, is_name};
+use outlast_core::{JobId, Timestamp};
 use outlast_engine::Engine;
 use outlast_engine::scope::Principal;
 use outlast_store::jobs::Reach;
@@ -20,10 +21,12 @@ pub(crate) struct Call {
     pub(crate) engine: Engine,
     pub(crate) limits: Arc<Limits>,
     pub(crate) seats: Arc<Seats>,
-    /// `None` only on routes that need no key.
+    /// `None` only on routes that need no key. For a token: its key.
     pub(crate) principal: Option<Principal>,
     /// What the caller's scope for this route covers.
     pub(crate) reach: Reach,
+    /// When the caller's token is over, if one was sent in place of a key.
+    pub(crate) token_ends_at: Option<Timestamp>,
     pub(crate) parameters: Vec<(String, String)>,
     pub(crate) query: Values<'static>,
     /// Parameters of the form `tag.NAME`.
@@ -42,6 +45,11 @@ impl Call {
     /// The caller. Routes that need a key always have one.
     pub(crate) fn caller(&self) -> Result<&Principal, Problem> {
         self.principal.as_ref().ok_or_else(crate::auth::unauthorized)
+    }
+
+    /// How long an answer may go on: no longer than the token.
+    pub(crate) fn life(&self, most: Duration) -> Duration {
+        self.token_ends_at.map_or(most, |ends_at| ends_at.since(self.engine.now()).min(most))
     }
 
     /// The queue of the URL, if the caller's scope covers it; to anyone else it does not exist.

@@ -510,6 +510,20 @@ pub const KEY: Object = Object {
     ],
 };
 
+pub const TOKEN: Object = Object {
+    name: "NewToken",
+    about: "A token to one job: it can be given to a browser, which must not have a key.",
+    fields: &[
+        field("can", Kind::List { of: &Kind::Word(&["read", "cancel", "download"]), max: 3 }, "what its holder may do")
+            .required(),
+        field(
+            "expiresIn",
+            Kind::Duration { min: Duration::from_secs(1), max: Duration::from_secs(7 * 86_400) },
+            "when it stops working, at the latest with the key; one hour if unset",
+        ),
+    ],
+};
+
 pub const SIMPLE_IDS: Object = Object {
     name: "Ids",
     about: "Messages by id or receipt.",

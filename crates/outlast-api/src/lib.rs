@@ -11,6 +11,7 @@ pub mod fields;
 pub mod openapi;
 
 mod auth;
+mod cors;
 mod body;
 mod call;
 mod wire;
@@ -28,6 +29,7 @@ mod queues;
 mod dead;
 mod operations;
 mod keys;
+mod token;
 mod simple;
 mod health;
 mod metrics;

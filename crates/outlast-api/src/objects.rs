@@ -20,7 +20,7 @@ use serde_json::json;
 use crate::call::Call;
 use crate::error::{Code, Problem};
 use crate::schema::Values;
-use crate::{body, outcome, wire, work};
+use crate::{body, cors, outcome, wire, work};
 
 const NOSNIFF: HeaderName = HeaderName::from_static("x-content-type-options");
 const POLICY: HeaderName = HeaderName::from_static("content-security-policy");
@@ -31,7 +31,10 @@ pub(crate) async fn get(call: Call) -> Result<Response, Problem> {
     let link = opened(&call, Act::Get).await?;
     let stored = call.engine.stored(&link.object).await?;
     let stored = stored.filter(|stored| stored.kept && stored.doomed_at.is_none()).ok_or_else(gone)?;
-    serve(&call, &stored.object).await
+    let mut response = serve(&call, &stored.object).await?;
+    // A link is in the page's own hands, like a token.
+    cors::open(response.headers_mut());
+    Ok(response)
 }
 
 /// An upload, to be finalised afterwards.

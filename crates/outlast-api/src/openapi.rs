@@ -46,7 +46,11 @@ pub fn document() -> Value {
         "paths": paths,
         "webhooks": webhooks::webhooks(),
         "components": {
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "a key like ol_…"}},
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer", "description": "a key like ol_…"},
+                "token": {"type": "http", "scheme": "bearer", "description": "a token to one job, like olt_…"},
+                "tokenInUrl": {"type": "apiKey", "in": "query", "name": "token", "description": "the same in the URL"},
+            },
             "schemas": schemas,
         },
     })
@@ -66,6 +70,10 @@ fn operation(route: &Route) -> Value {
         Need::Nothing => map.insert("security".to_owned(), json!([])),
         Need::Scope(word) => map.insert("x-outlast-scope".to_owned(), json!(word.as_str())),
     };
+    if let Some(can) = route.token {
+        map.insert("security".to_owned(), json!([{"key": []}, {"token": []}, {"tokenInUrl": []}]));
+        map.insert("x-outlast-token".to_owned(), json!(can.as_str()));
+    }
     if let Some(object) = route.body {
         let required = object.fields.iter().any(|field| field.required);
         let schema = json!({"$ref": format!("#/components/schemas/{}", object.name)});

@@ -46,7 +46,7 @@ async fn redirect(call: &Call, object: &Object) -> Result<Response, Problem> {
     let location = match call.engine.object_link(object).await? {
         Some(url) => url,
         None => {
-            let (link, _) = call.engine.mint_link(call.caller()?.key, object.key, Act::Get, LINK_LIFE);
+            let (link, _) = call.engine.mint_link(call.caller()?.key, object.key, Act::Get, call.life(LINK_LIFE));
             format!("/v1/objects/{link}")
         }
     };

@@ -6,13 +6,14 @@ use std::pin::Pin;
 use axum::response::Response;
 use http::Method;
 use outlast_engine::scope::Word;
+use outlast_engine::token::Can;
 
 use crate::call::Call;
 use crate::error::Problem;
 use crate::schema::{Field, Object};
 use crate::{
     checkpoint, dead, fields, health, jobs, keys, objects, openapi, operations, outcome, publish, queues, receive,
-    results, simple, stream, work,
+    results, simple, stream, token, work,
 };
 
 /// What a caller must have.
@@ -64,6 +65,8 @@ pub struct Route {
     pub method: Method,
     pub path: &'static str,
     pub need: Need,
+    /// What a token to the job of the URL must allow; `None`: no token will do.
+    pub token: Option<Can>,
     pub body: Option<&'static Object>,
     pub query: &'static [Field],
     pub size: Size,
@@ -103,6 +106,7 @@ const fn plain(
         method,
         path,
         need,
+        token: None,
         body: None,
         query: fields::NOTHING,
         size: Size::Small,
@@ -135,6 +139,12 @@ impl Route {
 
     const fn hears(mut self, headers: &'static [Field]) -> Route {
         self.headers = headers;
+        self
+    }
+
+    /// Answers to a token as well. Only for routes that name one job, as `{id}`.
+    const fn by_token(mut self, can: Can) -> Route {
+        self.token = Some(can);
         self
     }
 
@@ -177,12 +187,13 @@ pub static ROUTES: &[Route] = &[
     plain(Method::DELETE, "/v1/queues/{queue}/dead",           MANAGE,  (202, "deletes all dead letters", OPERATION),                           handler!(dead::discard)),
 
     plain(Method::GET,    "/v1/jobs",                          READ,    (200, "lists jobs, newest first", JOBS),                                handler!(jobs::list)).asks(fields::LIST_JOBS),
-    plain(Method::GET,    "/v1/jobs/{id}",                     READ,    (200, "shows a job; long-polls with wait", JOB),                        handler!(jobs::show)).asks(fields::JOB_WAIT).or(&[(410, "the job, whose result has expired and was deleted", JOB)]),
-    plain(Method::DELETE, "/v1/jobs/{id}",                     MANAGE,  (200, "cancels a job", JOB),                                            handler!(jobs::cancel)),
-    plain(Method::GET,    "/v1/jobs/{id}/events",              READ,    (200, "the job's log, oldest first", Shape::Named("Events")),           handler!(jobs::events)).asks(fields::EVENTS),
-    plain(Method::GET,    "/v1/jobs/{id}/stream",              READ,    (200, "the job's log as server-sent events, live to its end", Shape::Stream), handler!(stream::job)).asks(fields::STREAM).hears(fields::STREAM_HEADERS).or(&[(204, "the job is finished, and nothing came after that event", Shape::Nothing)]),
-    plain(Method::GET,    "/v1/jobs/{id}/result",              READ,    (200, "the job's inline result", Shape::Anything),                      handler!(results::show)).or(&[(307, "to where the uploaded result is, for some minutes", Shape::Nothing)]),
-    plain(Method::POST,   "/v1/jobs/{id}/cancel",              MANAGE,  (200, "cancels a job", JOB),                                            handler!(jobs::cancel)),
+    plain(Method::GET,    "/v1/jobs/{id}",                     READ,    (200, "shows a job; long-polls with wait", JOB),                        handler!(jobs::show)).asks(fields::JOB_WAIT).or(&[(410, "the job, whose result has expired and was deleted", JOB)]).by_token(Can::Read),
+    plain(Method::DELETE, "/v1/jobs/{id}",                     MANAGE,  (200, "cancels a job", JOB),                                            handler!(jobs::cancel)).by_token(Can::Cancel),
+    plain(Method::GET,    "/v1/jobs/{id}/events",              READ,    (200, "the job's log, oldest first", Shape::Named("Events")),           handler!(jobs::events)).asks(fields::EVENTS).by_token(Can::Read),
+    plain(Method::GET,    "/v1/jobs/{id}/stream",              READ,    (200, "the job's log as server-sent events, live to its end", Shape::Stream), handler!(stream::job)).asks(fields::STREAM).hears(fields::STREAM_HEADERS).or(&[(204, "the job is finished, and nothing came after that event", Shape::Nothing)]).by_token(Can::Read),
+    plain(Method::GET,    "/v1/jobs/{id}/result",              READ,    (200, "the job's inline result", Shape::Anything),                      handler!(results::show)).or(&[(307, "to where the uploaded result is, for some minutes", Shape::Nothing)]).by_token(Can::Download),
+    plain(Method::POST,   "/v1/jobs/{id}/cancel",              MANAGE,  (200, "cancels a job", JOB),                                            handler!(jobs::cancel)).by_token(Can::Cancel),
+    plain(Method::POST,   "/v1/jobs/{id}/token",               READ,    (201, "makes a token to this job, for a browser", Shape::Named("Token")), handler!(token::create)).reads(&fields::TOKEN, Size::Small),
     plain(Method::POST,   "/v1/jobs/{id}/replay",              MANAGE,  (200, "starts a new run of a dead letter", JOB),                        handler!(jobs::replay)).reads(&fields::REPLAY, Size::Job),
     plain(Method::POST,   "/v1/jobs/{id}/heartbeat",           CONSUME, (200, "keeps the lease of a job that is being worked on", Shape::Named("Heard")), handler!(work::heartbeat)).reads(&fields::HEARTBEAT, Size::Small).hears(fields::LEASE_HEADERS),
     plain(Method::PUT,    "/v1/jobs/{id}/progress",            CONSUME, (200, "says how far the work is", Shape::Named("ReportedProgress")),    handler!(work::progress)).reads(&fields::PROGRESS, Size::Small).hears(fields::LEASE_HEADERS),

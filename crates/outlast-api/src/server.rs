@@ -19,16 +19,15 @@ use outlast_engine::Engine;
 use outlast_engine::scope::Word;
 use outlast_store::jobs::Reach;
 
-use crate::auth::{authenticate, authorize};
-use crate::body;
+use crate::auth::{Pass, admit, without_token};
 use crate::call::Call;
 use crate::error::{Code, Problem};
-use crate::fields;
 use crate::limits::Limits;
 use crate::metrics::Requests;
 use crate::routes::{Need, ROUTES, Raw, Route, Size};
 use crate::schema::{Values, read, read_query};
 use crate::stream::seats::Seats;
+use crate::{body, cors, fields};
 
 /// What all requests share.
 #[derive(Clone)]
@@ -89,9 +88,18 @@ impl Api {
         if takes_head {
             allow.push("HEAD");
         }
+        let by_token = routes.iter().any(|route| route.token.is_some());
+        if by_token {
+            allow.push("OPTIONS");
+        }
         let (api, allow) = (self.clone(), allow.join(", "));
         let refuse = |request: Request| async move { api.refuse(request, Problem::method_not_allowed(allow)).await };
         let mut methods = MethodRouter::new().fallback(refuse.clone());
+        if by_token {
+            let (api, routes) = (self.clone(), routes.to_vec());
+            let preflight = move |request: Request| async move { api.preflight(&routes, request).await };
+            methods = methods.on(MethodFilter::OPTIONS, preflight);
+        }
         if !takes_head {
             methods = methods.on(MethodFilter::HEAD, refuse);
         }
@@ -113,10 +121,19 @@ impl Api {
         self.finish(Err(problem), parts.headers.contains_key(EXPECT), &mut body).await
     }
 
+    /// A browser asks whether a page may call; it may, where a token will do.
+    async fn preflight(&self, routes: &[&'static Route], request: Request) -> Response {
+        let (parts, mut body) = request.into_parts();
+        let result = self.check_target(&parts.uri).map(|()| cors::preflight(routes));
+        self.finish(result, parts.headers.contains_key(EXPECT), &mut body).await
+    }
+
     async fn answer(&self, route: &'static Route, request: Request) -> Response {
         let (parts, mut body) = request.into_parts();
         let expects = parts.headers.contains_key(EXPECT);
-        let guarded = AssertUnwindSafe(self.serve(route, parts, &mut body)).catch_unwind().await;
+        let pass = Pass::of(route, &parts);
+        let with_token = matches!(pass, Pass::Token(_));
+        let guarded = AssertUnwindSafe(self.serve(route, pass, parts, &mut body)).catch_unwind().await;
         let result = guarded.unwrap_or_else(|_| {
             tracing::error!(path = route.path, "a handler panicked");
             // It may have panicked after a commit: only for reads is it certain that nothing was stored.
@@ -132,6 +149,10 @@ impl Api {
         if is_refused && route.raw == Some(Raw::Bytes) {
             // Nobody reads the rest of an upload that was refused.
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        if with_token {
+            // Also to a token that is no good: the page has to learn that it needs another one.
+            cors::open(response.headers_mut());
         }
         response
     }
@@ -162,24 +183,27 @@ impl Api {
         Ok(())
     }
 
-    async fn serve(&self, route: &'static Route, mut parts: Parts, body: &mut Body) -> Result<Response, Problem> {
+    async fn serve(
+        &self,
+        route: &'static Route,
+        pass: Pass,
+        mut parts: Parts,
+        body: &mut Body,
+    ) -> Result<Response, Problem> {
         let shared = &self.shared;
         self.check_target(&parts.uri)?;
-        let (principal, reach) = match route.need {
-            Need::Nothing => (None, Reach::Everything),
-            Need::Scope(word) => {
-                let principal = authenticate(&shared.engine, &parts.headers).await?;
-                let reach = authorize(&principal, word)?;
-                (Some(principal), reach)
-            }
-        };
+        let admitted = admit(&shared.engine, route, pass).await?;
         // A busy server is not a dead one: what needs no key, health above all, is answered beyond the limit.
         let most = if route.need == Need::Nothing { usize::MAX } else { shared.limits.in_flight_requests };
         let _in_flight = Guard::take(&shared.in_flight, 1, most).ok_or_else(|| {
             Problem::new(Code::Overloaded, "too many requests are in flight; nothing was stored, try again")
         })?;
         let parameters = path_parameters(&mut parts).await;
+        admitted.check_job(&parameters)?;
         let (query, tags) = match parts.uri.query() {
+            Some(query) if route.token.is_some() => {
+                read_query(route.query, &without_token(query)).map_err(Problem::invalid)?
+            }
             Some(query) => read_query(route.query, query).map_err(Problem::invalid)?,
             None => (Values::default(), Vec::new()),
         };
@@ -202,8 +226,9 @@ impl Api {
             engine: shared.engine.clone(),
             limits: Arc::clone(&shared.limits),
             seats: Arc::clone(&shared.seats),
-            principal,
-            reach,
+            principal: admitted.principal,
+            reach: admitted.reach,
+            token_ends_at: admitted.token.map(|(_, expires_at)| expires_at),
             parameters,
             query,
             tags,

@@ -1,5 +1,5 @@
 //! `GET /v1/jobs/{id}/stream`: a job's log as server-sent events. What is sent and when it ends is the engine's; here it
-//! gets its form, its keepalives, and its bounds: a seat per stream, a life of one hour, and no longer than its key.
+//! gets its form, its keepalives, and its bounds: a seat per stream, a life of one hour, and no longer than its key or token.
 
 pub(crate) mod seats;
 
@@ -56,7 +56,7 @@ pub(crate) async fn job(mut call: Call) -> Result<Response, Problem> {
         first: Some(retry(&engine)),
         follower,
         key_ended: Box::pin(async move { engine.key_ended(&caller).await }),
-        ends_at: Instant::now() + call.engine.between(LIFE.0, LIFE.1),
+        ends_at: Instant::now() + call.life(call.engine.between(LIFE.0, LIFE.1)),
         _seat: seat,
     };
     Ok(answer(frames))

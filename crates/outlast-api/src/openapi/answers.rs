@@ -203,6 +203,7 @@ fn operations_and_keys() -> Vec<(&'static str, Value)> {
         ("Delivery", delivery()),
         ("Callback", told()),
         ("IssuedKey", json!({"allOf": [refer("Key"), object(json!({"key": once}), &[])]})),
+        ("Token", token()),
         ("Health", object(json!({"status": text()}), &[])),
     ]
 }
@@ -274,6 +275,14 @@ fn refer(name: &str) -> Value {
 
 fn list(of: Value) -> Value {
     json!({"type": "array", "items": of})
+}
+
+fn token() -> Value {
+    let can = list(json!({"type": "string", "enum": ["read", "cancel", "download"]}));
+    let members = json!({
+        "token": text(), "can": can, "expiresAt": time(), "statusUrl": text(), "streamUrl": text(),
+    });
+    object(members, &[])
 }
 
 fn rotated() -> Value {
