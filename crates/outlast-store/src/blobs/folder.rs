@@ -1,14 +1,16 @@
 //! Objects in a local folder, each in a file of its own that only we may read. A file is written under another name, synced,
 //! renamed, and its folder synced: what was confirmed survives a power cut, and a half-written file is never an object.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::tally::Tally;
@@ -60,9 +62,9 @@ impl Folder {
     }
 
     pub(super) async fn read(&self, key: &str, range: Option<Range<u64>>) -> Result<Opened, Error> {
-        let path = self.root.join(key);
+        let (root, path) = (self.root.clone(), self.root.join(key));
         let (file, length) = blocking(move || {
-            let file = File::open(path)?;
+            let file = open_below(&root, &path, OFlags::RDONLY)?;
             let length = file.metadata()?.len();
             Ok((file, length))
         })
@@ -117,7 +119,7 @@ impl Draft {
         let file = loop {
             make_folders(folder)?;
             // Keys are used once: a file that is there already belongs to somebody else.
-            match OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&unfinished) {
+            match open_below(&root, &unfinished, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL) {
                 Err(error) if error.kind() == ErrorKind::NotFound && tries < CREATE_TRIES => tries += 1,
                 opened => break opened?,
             }
@@ -190,6 +192,15 @@ fn unfinished(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// Opens what really is below the root: no name of ours leads over a link, so one that does was put there by somebody else.
+fn open_below(root: &Path, path: &Path, flags: OFlags) -> io::Result<File> {
+    let folder = File::open(root)?;
+    let below = path.strip_prefix(root).map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;
+    let mode = if flags.contains(OFlags::CREATE) { Mode::from_raw_mode(FILE_MODE) } else { Mode::empty() };
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    Ok(File::from(openat2(folder, below, flags | OFlags::CLOEXEC, mode, resolve)?))
+}
+
 fn make_folders(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)
 }
@@ -228,6 +239,10 @@ where
 }
 
 fn failed(error: io::Error) -> Error {
+    // A link where none belongs.
+    if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) {
+        return Error::Refused(error.into());
+    }
     match error.kind() {
         ErrorKind::NotFound => Error::Missing,
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::AlreadyExists => {

@@ -190,3 +190,26 @@ async fn a_folder_makes_no_links_and_passes_the_probe() {
     blobs.probe(77).await.unwrap();
     assert_eq!(found(&directory.path().join("objects")), []);
 }
+
+/// T16: somebody has put a link where a folder or a file of ours belongs.
+#[tokio::test]
+async fn no_link_leads_out_of_the_folder() {
+    let (directory, blobs) = folder();
+    let outside = directory.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    blobs.write(&key(1), pieces(b"x")).await.unwrap();
+    let file = directory.path().join("objects").join(key(1).to_string());
+    let epoch = file.parent().unwrap().to_owned();
+
+    fs::write(outside.join("secret"), b"secret").unwrap();
+    fs::remove_file(&file).unwrap();
+    std::os::unix::fs::symlink(outside.join("secret"), &file).unwrap();
+    assert_eq!(fs::read(&file).unwrap(), b"secret", "the control: the link leads there");
+    assert!(matches!(blobs.open(&key(1), None).await, Err(Error::Refused(_))), "a link in place of a file");
+
+    fs::remove_dir_all(&epoch).unwrap();
+    std::os::unix::fs::symlink(&outside, &epoch).unwrap();
+    let written = blobs.write(&key(2), pieces(b"x")).await;
+    assert!(matches!(written, Err(Error::Refused(_))), "a link in place of a folder");
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 1, "nothing was written outside");
+}
