@@ -112,6 +112,11 @@ async fn configuration(scene: &Scene) -> String {
         include-operation-id = "getJobsIdStream"
         parameters = {{ "path.id" = {{ dictionary = "finished", probability = 0.8 }} }}
 
+        # Needs a client that speaks WebSocket.
+        [[operations]]
+        include-operation-id = "getJobsIdWs"
+        enabled = false
+
         [[operations]]
         include-path-regex = "^/v1/(operations|keys)/"
         parameters = {{ "path.id" = {{ dictionary = "numbers", probability = 0.8 }} }}

@@ -25,6 +25,7 @@ mod replay;
 mod simple;
 mod streams;
 mod tokens;
+mod sockets;
 
 mod push;
 

@@ -235,7 +235,7 @@ async fn a_stopping_server_ends_its_streams_at_once() {
 }
 
 /// Waits until no stream is open, by the server's own count on each node.
-async fn until_none_is_open(server: &Server) {
+pub(crate) async fn until_none_is_open(server: &Server) {
     for node in &server.nodes {
         let client = node.client();
         wait::until("all seats to be free", Duration::from_secs(20), async || {

@@ -19,6 +19,7 @@ pub mod s3;
 
 pub mod http;
 pub mod sse;
+pub mod ws;
 pub mod nodes;
 pub mod objects;
 pub mod server;

@@ -7,10 +7,10 @@ use std::borrow::Cow;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
-use outlast_core::{JobId, Timestamp};
+use outlast_core::JobId;
 use outlast_engine::Engine;
 use outlast_engine::scope::{Principal, Word};
-use outlast_engine::token::TOKEN_MARK;
+use outlast_engine::token::{TOKEN_MARK, Token};
 use outlast_store::jobs::Reach;
 
 use crate::error::{Code, Problem};
@@ -32,8 +32,8 @@ pub(crate) struct Admitted {
     pub(crate) principal: Option<Principal>,
     /// What the caller's scope for this route covers.
     pub(crate) reach: Reach,
-    /// For a token: the one job that it opens, and when it is over.
-    pub(crate) token: Option<(JobId, Timestamp)>,
+    /// What was sent in place of a key.
+    pub(crate) token: Option<Token>,
 }
 
 impl Pass {
@@ -92,7 +92,7 @@ pub(crate) async fn admit(engine: &Engine, route: &Route, pass: Pass) -> Result<
             }
             // A token reaches no further than the key that made it.
             let reach = authorize(&principal, word)?;
-            Ok(Admitted { principal: Some(principal), reach, token: Some((token.job, token.expires_at)) })
+            Ok(Admitted { principal: Some(principal), reach, token: Some(token) })
         }
     }
 }
@@ -100,7 +100,7 @@ pub(crate) async fn admit(engine: &Engine, route: &Route, pass: Pass) -> Result<
 impl Admitted {
     /// A token opens one job, whatever its key reaches; to its holder no other exists.
     pub(crate) fn check_job(&self, parameters: &[(String, String)]) -> Result<(), Problem> {
-        let Some((job, _)) = self.token else {
+        let Some(Token { job, .. }) = self.token else {
             return Ok(());
         };
         let named = parameters.iter().find(|(name, _)| name == "id").and_then(|(_, id)| id.parse::<JobId>().ok());

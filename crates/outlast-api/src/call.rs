@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, Version};
+use outlast_core::JobId;
 use outlast_core::queue::{CALLBACKS, is_name};
-use outlast_core::{JobId, Timestamp};
 use outlast_engine::Engine;
 use outlast_engine::scope::Principal;
+use outlast_engine::token::Token;
 use outlast_store::jobs::Reach;
 
 use crate::error::Problem;
@@ -25,13 +26,14 @@ pub(crate) struct Call {
     pub(crate) principal: Option<Principal>,
     /// What the caller's scope for this route covers.
     pub(crate) reach: Reach,
-    /// When the caller's token is over, if one was sent in place of a key.
-    pub(crate) token_ends_at: Option<Timestamp>,
+    /// What was sent in place of a key.
+    pub(crate) token: Option<Token>,
     pub(crate) parameters: Vec<(String, String)>,
     pub(crate) query: Values<'static>,
     /// Parameters of the form `tag.NAME`.
     pub(crate) tags: Vec<(String, String)>,
     pub(crate) headers: HeaderMap,
+    pub(crate) version: Version,
     pub(crate) body: Bytes,
     /// A body that is not read into memory, where the route takes one. Locked only because a body alone cannot be shared.
     pub(crate) upload: Mutex<Body>,
@@ -49,7 +51,7 @@ impl Call {
 
     /// How long an answer may go on: no longer than the token.
     pub(crate) fn life(&self, most: Duration) -> Duration {
-        self.token_ends_at.map_or(most, |ends_at| ends_at.since(self.engine.now()).min(most))
+        self.token.as_ref().map_or(most, |token| token.expires_at.since(self.engine.now()).min(most))
     }
 
     /// The queue of the URL, if the caller's scope covers it; to anyone else it does not exist.

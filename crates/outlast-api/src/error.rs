@@ -205,6 +205,11 @@ impl Problem {
         Problem::invalid(self.errors.into_iter().map(named).collect())
     }
 
+    /// A place in a job's log that it has not come to.
+    pub(crate) fn beyond(given_as: &str, last: u64) -> Problem {
+        Problem::field(given_as, format!("must be the id of an event of this job, which has {last} events so far"))
+    }
+
     pub fn queue_not_found(name: &str) -> Problem {
         let detail = match is_name(name) {
             true => format!("queue \"{name}\" does not exist for this key; create it with PUT /v1/queues/{name}"),

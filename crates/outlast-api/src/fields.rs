@@ -568,6 +568,7 @@ pub const EVENTS: &[Field] = &[
 ];
 pub const STREAM: &[Field] =
     &[field("after", Kind::Int { min: 0, max: i64::MAX }, "only events after this one; as the header Last-Event-ID")];
+pub const SOCKET: &[Field] = &[field("after", Kind::Int { min: 0, max: i64::MAX }, "only events after this one")];
 pub const DELETE_QUEUE: &[Field] = &[field("force", Kind::Bool, "delete its jobs too")];
 pub const MESSAGES: &[Field] = &[
     field(

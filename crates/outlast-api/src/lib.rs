@@ -25,6 +25,7 @@ mod results;
 mod objects;
 mod jobs;
 mod stream;
+mod ws;
 mod queues;
 mod dead;
 mod operations;

@@ -2,6 +2,7 @@
 //! connections in all and per address, and a graceful end. Bodies have their own deadlines where they are read.
 
 mod pulse;
+pub(crate) mod takeover;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -27,6 +28,7 @@ use tokio::time::{sleep, timeout};
 use tower::Service;
 
 use pulse::{Doing, Pulse, Watchdog};
+use takeover::{Next, Upgraded};
 
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -122,13 +124,15 @@ async fn connection(stream: TcpStream, router: Router, settings: Arc<Settings>, 
     }
     let pulse = Arc::new(Pulse::new());
     let io = Watched { stream: TokioIo::new(stream), pulse: Arc::clone(&pulse), is_bounded: false };
-    let counted = Arc::clone(&pulse);
+    let next = Next::default();
+    let (counted, noted) = (Arc::clone(&pulse), next.clone());
     let service = hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         counted.set(Doing::Answering);
-        let pulse = Arc::clone(&counted);
+        let (pulse, next) = (Arc::clone(&counted), noted.clone());
         let answer = router.clone().call(request.map(Body::new));
         async move {
             let answer = answer.await?;
+            next.note(answer.extensions());
             // Answers are whole and have a length; what has none is a stream.
             if answer.body().size_hint().exact().is_some() {
                 pulse.set(Doing::Idle);
@@ -151,6 +155,8 @@ async fn connection(stream: TcpStream, router: Router, settings: Arc<Settings>, 
             ended = &mut connection => {
                 if let Err(error) = ended {
                     tracing::debug!(%error, "a connection ended early");
+                    // What it was to become, it will not be.
+                    drop(next.take());
                 }
                 break;
             }
@@ -161,8 +167,13 @@ async fn connection(stream: TcpStream, router: Router, settings: Arc<Settings>, 
             }
         }
     }
-    if !told {
-        linger(connection.into_parts().io.stream.into_inner()).await;
+    let parts = connection.into_parts();
+    let stream = parts.io.stream.into_inner();
+    if let Some(run) = next.take() {
+        let _ = set_socket_send_buffer_size(&stream, STREAM_SEND_BUFFER);
+        run(Upgraded { stream, read: parts.read_buf, write_idle: settings.write_idle }).await;
+    } else if !told {
+        linger(stream).await;
     }
 }
 

@@ -13,7 +13,7 @@ use crate::error::Problem;
 use crate::schema::{Field, Object};
 use crate::{
     checkpoint, dead, fields, health, jobs, keys, objects, openapi, operations, outcome, publish, queues, receive,
-    results, simple, stream, token, work,
+    results, simple, stream, token, work, ws,
 };
 
 /// What a caller must have.
@@ -191,6 +191,7 @@ pub static ROUTES: &[Route] = &[
     plain(Method::DELETE, "/v1/jobs/{id}",                     MANAGE,  (200, "cancels a job", JOB),                                            handler!(jobs::cancel)).by_token(Can::Cancel),
     plain(Method::GET,    "/v1/jobs/{id}/events",              READ,    (200, "the job's log, oldest first", Shape::Named("Events")),           handler!(jobs::events)).asks(fields::EVENTS).by_token(Can::Read),
     plain(Method::GET,    "/v1/jobs/{id}/stream",              READ,    (200, "the job's log as server-sent events, live to its end", Shape::Stream), handler!(stream::job)).asks(fields::STREAM).hears(fields::STREAM_HEADERS).or(&[(204, "the job is finished, and nothing came after that event", Shape::Nothing)]).by_token(Can::Read),
+    plain(Method::GET,    "/v1/jobs/{id}/ws",                  READ,    (101, "the same over a WebSocket, which also takes {\"type\":\"cancel\"}", Shape::Nothing), handler!(ws::job)).asks(fields::SOCKET).by_token(Can::Read),
     plain(Method::GET,    "/v1/jobs/{id}/result",              READ,    (200, "the job's inline result", Shape::Anything),                      handler!(results::show)).or(&[(307, "to where the uploaded result is, for some minutes", Shape::Nothing)]).by_token(Can::Download),
     plain(Method::POST,   "/v1/jobs/{id}/cancel",              MANAGE,  (200, "cancels a job", JOB),                                            handler!(jobs::cancel)).by_token(Can::Cancel),
     plain(Method::POST,   "/v1/jobs/{id}/token",               READ,    (201, "makes a token to this job, for a browser", Shape::Named("Token")), handler!(token::create)).reads(&fields::TOKEN, Size::Small),

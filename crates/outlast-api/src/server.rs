@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::header::{CONNECTION, EXPECT};
 use http::request::Parts;
-use http::{HeaderValue, Method, Uri};
+use http::{HeaderValue, Method, StatusCode, Uri};
 use outlast_engine::Engine;
 use outlast_engine::scope::Word;
 use outlast_store::jobs::Reach;
@@ -228,11 +228,12 @@ impl Api {
             seats: Arc::clone(&shared.seats),
             principal: admitted.principal,
             reach: admitted.reach,
-            token_ends_at: admitted.token.map(|(_, expires_at)| expires_at),
+            token: admitted.token,
             parameters,
             query,
             tags,
             headers: parts.headers,
+            version: parts.version,
             body,
             upload: Mutex::new(upload),
         };
@@ -256,9 +257,11 @@ async fn path_parameters(parts: &mut Parts) -> Vec<(String, String)> {
     }
 }
 
-/// A GET that hands out jobs changes them, so it does not answer a HEAD, which by definition changes nothing.
+/// A GET that hands out jobs changes them, so it does not answer a HEAD, which by definition changes nothing; nor does one
+/// that switches to another protocol.
 fn takes_head(route: &Route) -> bool {
-    route.method == Method::GET && route.need != Need::Scope(Word::Consume)
+    let switches = route.answer.0 == StatusCode::SWITCHING_PROTOCOLS.as_u16();
+    route.method == Method::GET && route.need != Need::Scope(Word::Consume) && !switches
 }
 
 fn filter(method: &Method) -> MethodFilter {

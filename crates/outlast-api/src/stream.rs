@@ -37,29 +37,36 @@ const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering")
 pub(crate) async fn job(mut call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
     let (after, given_as) = position(&mut call)?;
-    if call.engine.is_draining() {
-        return Err(Problem::new(Code::Draining, "the server is shutting down; open the stream again"));
-    }
+    no_stream_while_draining(&call.engine)?;
     let caller = call.caller()?.clone();
     let seat = call.seats.take(caller.key, &call.limits)?;
     let opened = call.engine.follow(call.reach.clone(), id, after).await?.ok_or_else(Problem::job_not_found)?;
     let follower = match opened {
         Opened::Following(follower) => follower,
         Opened::Finished => return Ok(empty()),
-        Opened::Beyond { last } => {
-            let message = format!("must be the id of an event of this job, which has {last} events so far");
-            return Err(Problem::field(given_as, message));
-        }
+        Opened::Beyond { last } => return Err(Problem::beyond(given_as, last)),
     };
     let engine = call.engine.clone();
     let frames = Frames {
         first: Some(retry(&engine)),
         follower,
         key_ended: Box::pin(async move { engine.key_ended(&caller).await }),
-        ends_at: Instant::now() + call.life(call.engine.between(LIFE.0, LIFE.1)),
+        ends_at: life(&call),
         _seat: seat,
     };
     Ok(answer(frames))
+}
+
+pub(crate) fn no_stream_while_draining(engine: &Engine) -> Result<(), Problem> {
+    match engine.is_draining() {
+        true => Err(Problem::new(Code::Draining, "the server is shutting down; open the stream again")),
+        false => Ok(()),
+    }
+}
+
+/// When a stream that begins now ends: no later than the token it was opened with.
+pub(crate) fn life(call: &Call) -> Instant {
+    Instant::now() + call.life(call.engine.between(LIFE.0, LIFE.1))
 }
 
 /// After which event to begin, and where that was said. The header wins: a browser sends it when it comes back.

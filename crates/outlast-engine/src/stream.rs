@@ -186,6 +186,11 @@ impl Follower {
         Some(progress)
     }
 
+    /// The last event that was given out ended the run.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
     fn read(&self) -> BoxFuture<'static, Page> {
         let (store, reach) = (Arc::clone(&self.engine.shared.store), self.reach.clone());
         let (id, after) = (self.id, self.after);

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::api::{make_queue, publish, text};
 use crate::cluster::{blocking, clients, three_deaf_nodes};
-use crate::streams::resume::{Places, finish, judge, make_jobs, move_on, read_all};
+use crate::streams::resume::{Places, READERS, Way, finish, judge, make_jobs, move_on, read_all};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_that_hop_between_nodes_miss_nothing_while_redis_fails_and_a_node_dies() {
@@ -22,7 +22,7 @@ async fn readers_that_hop_between_nodes_miss_nothing_while_redis_fails_and_a_nod
     let mut server = Launch::on_database(Postgres::shared().database(), Some(&redis), CLUSTER_NODES).start().await;
     let ids = make_jobs(&server.client()).await;
     let places = Places::of(&bases(&server), &server.launch().key);
-    let readers = read_all(&ids, volume(50, 1000), &places, &mut chance);
+    let readers = read_all(&ids, volume(READERS, 1000), &places, (Way::Stream, &mut chance));
 
     redis.flush();
     move_on(&server.nodes[0].client()).await;

@@ -8,6 +8,7 @@ use outlast_tests::chance::{Chance, seed, volume};
 use outlast_tests::http::Client;
 use outlast_tests::server::Server;
 use outlast_tests::sse::{Asked, Frame, Next, Sse};
+use outlast_tests::ws::{Heard, Refused, Ws};
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -15,6 +16,7 @@ use crate::api::{make_queue, publish, receive_one, settle, text};
 use crate::streams::{all_events, assert_is_log, defer};
 
 const JOBS: usize = 5;
+pub(crate) const READERS: usize = 200;
 /// Each gives three events; with at most three events per connection that is more than twenty cuts.
 const ROUNDS: usize = 12;
 const CUTS_MIN: usize = 20;
@@ -26,6 +28,13 @@ const AWAY: Duration = Duration::from_millis(20);
 pub(crate) struct Places {
     bases: Arc<Mutex<Vec<String>>>,
     key: String,
+}
+
+/// How a reader reads.
+#[derive(Clone, Copy)]
+pub(crate) enum Way {
+    Stream,
+    Socket,
 }
 
 /// What one reader went through.
@@ -42,19 +51,24 @@ async fn readers_cut_again_and_again_see_every_event_once_and_in_order() {
     let mut server = Server::fresh().await;
     let ids = make_jobs(&server.client()).await;
     let places = Places::of(&[server.base.clone()], &server.launch().key);
-    let readers = read_all(&ids, volume(50, 1000), &places, &mut chance);
+    let readers = read_all(&ids, volume(READERS, 1000), &places, (Way::Stream, &mut chance));
 
+    lead_through_restarts(&mut server, &places).await;
+
+    judge(&server.client(), &ids, readers).await;
+}
+
+/// Lets the jobs go on while the server dies, comes back, stops as it should, comes back; then ends them.
+pub(crate) async fn lead_through_restarts(server: &mut Server, places: &Places) {
     move_on(&server.client()).await;
     server.crash_and_restart().await;
     places.move_to(&[server.base.clone()]);
     move_on(&server.client()).await;
     assert!(server.terminate().await.success());
-    server = server.launch().clone().start().await;
+    *server = server.launch().clone().start().await;
     places.move_to(&[server.base.clone()]);
     move_on(&server.client()).await;
     finish(&server.client()).await;
-
-    judge(&server.client(), &ids, readers).await;
 }
 
 impl Places {
@@ -100,17 +114,22 @@ pub(crate) async fn finish(client: &Client) {
 }
 
 /// `count` readers, each of one of the jobs, from the beginning to the end.
-pub(crate) fn read_all(ids: &[String], count: usize, places: &Places, chance: &mut Chance) -> JoinSet<(String, Story)> {
+pub(crate) fn read_all(
+    ids: &[String],
+    count: usize,
+    places: &Places,
+    (way, chance): (Way, &mut Chance),
+) -> JoinSet<(String, Story)> {
     let mut readers = JoinSet::new();
     for number in 0..count {
         let (id, places) = (ids[number % ids.len()].clone(), places.clone());
         let chance = Chance::seeded(chance.below(u64::MAX));
-        readers.spawn(async move { (id.clone(), read(&id, &places, number, chance).await) });
+        readers.spawn(async move { (id.clone(), read(&id, &places, number, (way, chance)).await) });
     }
     readers
 }
 
-async fn read(id: &str, places: &Places, number: usize, mut chance: Chance) -> Story {
+async fn read(id: &str, places: &Places, number: usize, (way, mut chance): (Way, Chance)) -> Story {
     let mut story = Story { frames: Vec::new(), cuts: 0, breaks: 0 };
     let mut client = Client::new(&places.base(number), &places.key);
     for connection in number.. {
@@ -120,17 +139,9 @@ async fn read(id: &str, places: &Places, number: usize, mut chance: Chance) -> S
         }
         let seen = story.frames.len() as u64;
         let after = (seen > 0).then_some(seen);
-        let mut stream = match Sse::ask(&client, id, after).await {
-            Ok(Asked::Open(stream)) => stream,
-            Ok(Asked::Answer(reply)) if reply.status == 503 => {
-                tokio::time::sleep(AWAY).await;
-                continue;
-            }
-            Ok(Asked::Answer(reply)) => panic!("{}: {}", reply.status, reply.body),
-            Err(_) => {
-                tokio::time::sleep(AWAY).await;
-                continue;
-            }
+        let Some(mut stream) = Line::open(way, &client, id, after).await else {
+            tokio::time::sleep(AWAY).await;
+            continue;
         };
         let budget = chance.between(1, 3);
         loop {
@@ -149,6 +160,50 @@ async fn read(id: &str, places: &Places, number: usize, mut chance: Chance) -> S
         }
     }
     story
+}
+
+/// An open connection of a reader.
+enum Line {
+    Stream(Box<Sse>),
+    Socket(Box<Ws>),
+}
+
+impl Line {
+    /// `None` while the server is away.
+    async fn open(way: Way, client: &Client, id: &str, after: Option<u64>) -> Option<Line> {
+        match way {
+            Way::Stream => match Sse::ask(client, id, after).await {
+                Ok(Asked::Open(stream)) => Some(Line::Stream(stream)),
+                Ok(Asked::Answer(reply)) => {
+                    assert_eq!(reply.status, 503, "{}", reply.body);
+                    None
+                }
+                Err(_) => None,
+            },
+            Way::Socket => match Ws::ask(client, id, after).await {
+                Ok(socket) => Some(Line::Socket(Box::new(socket))),
+                Err(Refused::Status(status)) => {
+                    assert_eq!(status, 503);
+                    None
+                }
+                Err(Refused::Broken) => None,
+            },
+        }
+    }
+
+    async fn next(&mut self) -> Next {
+        match self {
+            Line::Stream(stream) => stream.next().await,
+            Line::Socket(socket) => match socket.next().await {
+                Heard::Frame(data) => {
+                    let id = data["seq"].as_u64().expect("an event has a number");
+                    Next::Frame(Frame { id, event: text(&data["type"]), data })
+                }
+                Heard::Closed(1000) => Next::End,
+                Heard::Closed(_) | Heard::Broken => Next::Broken,
+            },
+        }
+    }
 }
 
 impl Story {

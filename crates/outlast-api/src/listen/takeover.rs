@@ -1,0 +1,57 @@
+//! What becomes of a connection after a "101 Switching Protocols": the answer carries it, and it runs in the connection's
+//! own task, so that the bounds on connections and the wait at the end hold for it as for any other.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::net::TcpStream;
+
+/// A connection that speaks HTTP no more.
+pub(crate) struct Upgraded {
+    pub(crate) stream: TcpStream,
+    /// What the other side has sent behind its request.
+    pub(crate) read: Bytes,
+    /// How long the other side may take nothing of what is to be written.
+    pub(crate) write_idle: Duration,
+}
+
+type Run = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+
+/// Stands among the extensions of an answer, which must be possible to clone; whoever takes it first has it.
+#[derive(Clone)]
+pub(crate) struct Takeover(Arc<Mutex<Option<Run>>>);
+
+impl Takeover {
+    pub(crate) fn new<F>(run: impl FnOnce(Upgraded) -> F + Send + 'static) -> Takeover
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        Takeover(Arc::new(Mutex::new(Some(Box::new(|upgraded| Box::pin(run(upgraded)))))))
+    }
+
+    fn take(&self) -> Option<Run> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Where a connection keeps what it will become.
+#[derive(Clone, Default)]
+pub(super) struct Next(Arc<Mutex<Option<Run>>>);
+
+impl Next {
+    pub(super) fn note(&self, answer: &http::Extensions) {
+        if let Some(run) = answer.get::<Takeover>().and_then(Takeover::take) {
+            *self.lock() = Some(run);
+        }
+    }
+
+    pub(super) fn take(&self) -> Option<Run> {
+        self.lock().take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Run>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,227 @@
+//! One open WebSocket: sends the log as it comes, pings, hears what the other side wants, and says why it closes. It ends
+//! with the run, with its key, after its life, when the server stops, and when the other side is gone, silent or too slow.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use outlast_core::state::CancelReason;
+use outlast_core::{Command, JobId, Progress};
+use outlast_engine::Engine;
+use outlast_engine::scope::{Principal, Word};
+use outlast_engine::stream::{Follower, Frame};
+use outlast_engine::token::{Can, Token};
+use outlast_store::jobs::Order;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Error, Message};
+
+use crate::auth::authorize;
+use crate::error::{Code, Problem};
+use crate::listen::takeover::Upgraded;
+use crate::stream::seats::Seat;
+use crate::wire;
+
+/// The longest message that is heard; what there is to say takes far less.
+const HEARD_BYTES_MAX: usize = 4 << 10;
+/// So often the other side is pinged. When nothing has come from it until the next time, it is gone.
+const PING: Duration = Duration::from_secs(15);
+/// How long the other side may take to close after us.
+const CLOSE_MAX: Duration = Duration::from_secs(2);
+
+type Socket = WebSocketStream<TcpStream>;
+type KeyEnded = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Its seat is free when it is dropped.
+pub(super) struct Session {
+    pub(super) engine: Engine,
+    pub(super) caller: Principal,
+    /// What was sent in place of the caller's key.
+    pub(super) token: Option<Token>,
+    pub(super) id: JobId,
+    pub(super) ends_at: Instant,
+    pub(super) _seat: Seat,
+}
+
+/// Why the conversation is over.
+enum End {
+    Close(CloseCode, &'static str),
+    /// Nobody is there to be told.
+    Gone,
+}
+
+const OVER: End = End::Close(CloseCode::Normal, "the job has ended");
+const STOPPING: End = End::Close(CloseCode::Away, "the server is shutting down");
+const LIVED: End = End::Close(CloseCode::Away, "come back and go on after the last event");
+const KEYLESS: End = End::Close(CloseCode::Policy, "the key has ended");
+const UNREADABLE: End = End::Close(CloseCode::Error, "the log can be followed no further");
+const TOO_LONG: End = End::Close(CloseCode::Size, "a message has more than 4096 bytes");
+const NO_PROTOCOL: End = End::Close(CloseCode::Protocol, "this is not the WebSocket protocol");
+const NO_TEXT: End = End::Close(CloseCode::Invalid, "a text is not UTF-8");
+
+impl Session {
+    /// Until the socket is closed. `follower` is `None` when there is nothing to send.
+    pub(super) async fn run(self, follower: Option<Follower>, upgraded: Upgraded) {
+        let Upgraded { stream, read, write_idle } = upgraded;
+        let config = WebSocketConfig::default()
+            .read_buffer_size(HEARD_BYTES_MAX)
+            .write_buffer_size(HEARD_BYTES_MAX)
+            .max_message_size(Some(HEARD_BYTES_MAX))
+            .max_frame_size(Some(HEARD_BYTES_MAX));
+        let socket = Socket::from_partially_read(stream, read.to_vec(), Role::Server, Some(config)).await;
+        let (engine, caller) = (self.engine.clone(), self.caller.clone());
+        let key_ended: KeyEnded = Box::pin(async move { engine.key_ended(&caller).await });
+        let mut line = Line { socket, key_ended, write_idle };
+        let end = match follower {
+            Some(follower) => self.converse(follower, &mut line).await,
+            None => OVER,
+        };
+        if let End::Close(code, reason) = end {
+            line.close(code, reason).await;
+        }
+    }
+
+    async fn converse(&self, mut follower: Follower, line: &mut Line) -> End {
+        let mut pulse = Pulse { heard_at: Instant::now(), pinged_at: None };
+        loop {
+            let done = tokio::select! {
+                biased;
+                () = &mut line.key_ended => return KEYLESS,
+                () = sleep_until(self.ends_at) => return LIVED,
+                frame = follower.next() => match frame {
+                    Some(Frame::Events(events)) => line.send_all(events.iter().map(wire::event_json)).await,
+                    Some(Frame::Progress(progress)) => line.send(Message::text(progress_frame(&progress))).await,
+                    None if follower.has_ended() => return OVER,
+                    None if self.engine.is_draining() => return STOPPING,
+                    None => return UNREADABLE,
+                },
+                message = line.socket.next() => {
+                    pulse.heard_at = Instant::now();
+                    self.hear(message, line).await
+                }
+                () = sleep_until(pulse.due()) => match pulse.beat() {
+                    true => line.send(Message::Ping(Default::default())).await,
+                    false => return End::Gone,
+                },
+            };
+            if let Err(end) = done {
+                return end;
+            }
+        }
+    }
+
+    async fn hear(&self, message: Option<Result<Message, Error>>, line: &mut Line) -> Result<(), End> {
+        let text = match message {
+            Some(Ok(Message::Text(text))) => text,
+            Some(Ok(Message::Binary(_))) => Default::default(),
+            // After a close the socket answers it by itself and then ends.
+            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Close(_) | Message::Frame(_))) => return Ok(()),
+            Some(Err(Error::Capacity(_))) => return Err(TOO_LONG),
+            Some(Err(Error::Protocol(_))) => return Err(NO_PROTOCOL),
+            Some(Err(Error::Utf8(_))) => return Err(NO_TEXT),
+            Some(Err(_)) | None => return Err(End::Gone),
+        };
+        let wanted: Option<Value> = serde_json::from_str(&text).ok();
+        let answer = match wanted.as_ref().and_then(|wanted| wanted.get("type")).and_then(Value::as_str) {
+            Some("cancel") => self.cancel().await,
+            _ => Err(Problem::field("type", "must be cancel; nothing else is heard here")),
+        };
+        line.send_all([answer.unwrap_or_else(|problem| error_frame(&problem))].into_iter()).await
+    }
+
+    /// The scope is asked for each time: to see a job is not to end it.
+    async fn cancel(&self) -> Result<Value, Problem> {
+        if self.token.as_ref().is_some_and(|token| !token.can.contains(&Can::Cancel)) {
+            return Err(Problem::new(Code::Forbidden, "this token does not allow to cancel"));
+        }
+        let reach = authorize(&self.caller, Word::Manage)?;
+        let command = Command::Cancel { reason: CancelReason::User };
+        let applied = self.engine.apply_one(Order { id: self.id, reach, command }).await??;
+        Ok(json!({
+            "type": "cancelled_requested",
+            "id": self.id.to_string(),
+            "status": applied.status.as_str(),
+            "version": applied.version,
+        }))
+    }
+}
+
+fn progress_frame(progress: &Progress) -> String {
+    let mut text = String::from("{\"type\":\"progress\",");
+    let start = text.len();
+    wire::progress(&mut text, progress);
+    // Its own opening brace.
+    text.remove(start);
+    text
+}
+
+fn error_frame(problem: &Problem) -> Value {
+    let mut frame = problem.to_json();
+    if let Value::Object(map) = &mut frame {
+        map.insert("type".to_owned(), json!("error"));
+    }
+    frame
+}
+
+/// Is the other side alive?
+struct Pulse {
+    heard_at: Instant,
+    pinged_at: Option<Instant>,
+}
+
+impl Pulse {
+    fn due(&self) -> Instant {
+        self.pinged_at.unwrap_or(self.heard_at) + PING
+    }
+
+    /// False when nothing has come since the last ping.
+    fn beat(&mut self) -> bool {
+        let is_alive = self.pinged_at.is_none_or(|pinged_at| self.heard_at >= pinged_at);
+        self.pinged_at = Some(Instant::now());
+        is_alive
+    }
+}
+
+/// The socket with what bounds each write.
+struct Line {
+    socket: Socket,
+    key_ended: KeyEnded,
+    write_idle: Duration,
+}
+
+impl Line {
+    async fn send_all(&mut self, values: impl Iterator<Item = Value>) -> Result<(), End> {
+        for value in values {
+            self.send(Message::text(value.to_string())).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends early when the key does: one who does not read keeps nothing open.
+    async fn send(&mut self, message: Message) -> Result<(), End> {
+        tokio::select! {
+            biased;
+            () = &mut self.key_ended => Err(KEYLESS),
+            sent = timeout(self.write_idle, self.socket.send(message)) => match sent {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(_)) | Err(_) => Err(End::Gone),
+            },
+        }
+    }
+
+    /// Says why, and waits a little for the other side to have heard it.
+    async fn close(mut self, code: CloseCode, reason: &'static str) {
+        let closing = async {
+            let frame = CloseFrame { code, reason: reason.into() };
+            if self.socket.close(Some(frame)).await.is_ok() {
+                while let Some(Ok(_)) = self.socket.next().await {}
+            }
+        };
+        // Whoever takes longer is cut off.
+        let _ = timeout(CLOSE_MAX, closing).await;
+    }
+}
