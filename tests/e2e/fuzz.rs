@@ -112,6 +112,11 @@ async fn configuration(scene: &Scene) -> String {
         include-operation-id = "getJobsIdStream"
         parameters = {{ "path.id" = {{ dictionary = "finished", probability = 0.8 }} }}
 
+        # Has no end.
+        [[operations]]
+        include-operation-id = "getQueuesQueueStream"
+        enabled = false
+
         # Needs a client that speaks WebSocket.
         [[operations]]
         include-operation-id = "getJobsIdWs"

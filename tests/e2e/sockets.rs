@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::api::{events, make_queue, publish, receive_one, settle, text};
-use crate::streams::resume::{Places, Way, judge, lead_through_restarts, make_jobs, read_all};
+use crate::http_edges::configured;
+use crate::streams::resume::{Places, ROOM, Way, judge, lead_through_restarts, make_jobs, read_all};
 
 const NORMAL: u16 = 1000;
 const AWAY: u16 = 1001;
@@ -48,12 +49,12 @@ async fn a_socket_brings_the_log_so_far_then_each_event_as_it_comes_then_closes(
 #[tokio::test(flavor = "multi_thread")]
 async fn sockets_cut_again_and_again_bring_every_event_once_and_in_order() {
     let mut chance = Chance::seeded(seed("sockets"));
-    let mut server = Server::fresh().await;
+    let mut server = configured(ROOM).await;
     let ids = make_jobs(&server.client()).await;
     let places = Places::of(&[server.base.clone()], &server.launch().key);
-    let readers = read_all(&ids, volume(50, 1000), &places, (Way::Socket, &mut chance));
+    let readers = read_all(&ids, volume(100, 1000), &places, (Way::Socket, &mut chance));
 
-    lead_through_restarts(&mut server, &places).await;
+    lead_through_restarts(&mut server, |server| places.move_to(&[server.base.clone()])).await;
 
     judge(&server.client(), &ids, readers).await;
 }

@@ -1,6 +1,7 @@
 //! A job's log as server-sent events: all of it, once, in order, to the end, whatever breaks in between. (I-32, F30, T38)
 
 pub(crate) mod resume;
+pub(crate) mod queue;
 mod bounds;
 mod proxied;
 

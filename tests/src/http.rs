@@ -61,6 +61,11 @@ impl Client {
         Client { http, base: base.to_owned(), key: key.to_owned() }
     }
 
+    /// The same client for another server. Making one anew costs tens of milliseconds.
+    pub fn at(&self, base: &str) -> Client {
+        Client { base: base.to_owned(), ..self.clone() }
+    }
+
     pub async fn get(&self, path: &str) -> Result<Reply, Lost> {
         self.send(self.request(Method::GET, path)).await
     }

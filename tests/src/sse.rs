@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use reqwest::{Method, Response};
+use reqwest::{Method, RequestBuilder, Response};
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -26,6 +26,7 @@ pub struct Sse {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Frame {
+    /// 0 where it has none.
     pub id: u64,
     pub event: String,
     pub data: Value,
@@ -50,10 +51,20 @@ pub enum Asked {
 impl Sse {
     /// Asks for the stream of a job, after an event if one is given.
     pub async fn ask(client: &Client, id: &str, after: Option<u64>) -> Result<Asked, Lost> {
-        let mut request = client.request(Method::GET, &format!("/v1/jobs/{id}/stream")).timeout(STREAM_TIMEOUT);
+        let mut request = client.request(Method::GET, &format!("/v1/jobs/{id}/stream"));
         if let Some(after) = after {
             request = request.header("last-event-id", after);
         }
+        Sse::send(request).await
+    }
+
+    /// Asks for any other stream.
+    pub async fn ask_path(client: &Client, path: &str) -> Result<Asked, Lost> {
+        Sse::send(client.request(Method::GET, path)).await
+    }
+
+    async fn send(request: RequestBuilder) -> Result<Asked, Lost> {
+        let request = request.timeout(STREAM_TIMEOUT);
         let response = request.send().await.map_err(|error| Lost(format!("{error:?}")))?;
         if response.status() == 200 {
             let sse = Sse { response, unread: Vec::new(), retry_millis: None, keepalives: 0 };
@@ -74,6 +85,14 @@ impl Sse {
                 Ok(Asked::Answer(reply)) => panic!("no stream but {}: {}", reply.status, reply.body),
                 Err(lost) => panic!("no answer: {lost:?}"),
             }
+        }
+    }
+
+    pub async fn open_path(client: &Client, path: &str) -> Sse {
+        match Sse::ask_path(client, path).await {
+            Ok(Asked::Open(sse)) => *sse,
+            Ok(Asked::Answer(reply)) => panic!("no stream but {}: {}", reply.status, reply.body),
+            Err(lost) => panic!("no answer: {lost:?}"),
         }
     }
 
@@ -141,7 +160,7 @@ impl Sse {
         }
     }
 
-    /// A frame with an id; comments and settings are noted and are none.
+    /// A frame; comments and settings are noted and are none.
     fn read(&mut self, block: &str) -> Option<Frame> {
         let (mut id, mut event, mut data) = (None, None, None);
         for line in block.lines().filter(|line| !line.is_empty()) {
@@ -155,7 +174,7 @@ impl Sse {
             }
         }
         match (id, event, data) {
-            (Some(id), Some(event), Some(data)) => Some(Frame { id, event, data }),
+            (id, Some(event), Some(data)) => Some(Frame { id: id.unwrap_or(0), event, data }),
             (None, None, None) => None,
             parts => panic!("a frame of parts: {parts:?}"),
         }

@@ -6,7 +6,7 @@ use http::{HeaderValue, StatusCode};
 use outlast_core::queue::{CALLBACKS, Mode, is_name};
 use outlast_core::{NamespaceId, Queue};
 use outlast_engine::queues::{QueueChange, SavedQueue, moves};
-use outlast_engine::scope::Word;
+use outlast_engine::scope::{Principal, Word};
 use outlast_engine::secrets::OVERLAP_DEFAULT;
 use outlast_engine::sign::Secret;
 use outlast_store::jobs::Reach;
@@ -284,8 +284,12 @@ fn shown(call: &Call, queue: &Queue, counts: &Counts) -> Response {
 
 /// The queue as this caller may see it: what stands in its headers may open an endpoint, so only who could set it sees it.
 fn view(call: &Call, queue: &Queue, counts: &Counts) -> Value {
+    view_for(call.principal.as_ref(), queue, counts)
+}
+
+pub(crate) fn view_for(caller: Option<&Principal>, queue: &Queue, counts: &Counts) -> Value {
     let mut body = wire::queue(queue, counts);
-    let manages = call.principal.as_ref().and_then(|caller| caller.reach(Word::Manage));
+    let manages = caller.and_then(|caller| caller.reach(Word::Manage));
     if !manages.is_some_and(|reach| reach.covers(queue)) {
         wire::hide_headers(&mut body);
     }

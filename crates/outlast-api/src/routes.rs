@@ -182,6 +182,7 @@ pub static ROUTES: &[Route] = &[
     plain(Method::POST,   "/v1/queues/{queue}/jobs",           PUBLISH, (202, "publishes a job", Shape::Named("Published")),                    handler!(publish::one)).reads(&fields::PUBLISH, Size::Job).hears(fields::PUBLISH_HEADERS).or(PUBLISHED_BEFORE),
     plain(Method::POST,   "/v1/queues/{queue}/jobs/batch",     PUBLISH, (202, "publishes jobs in one commit", Shape::Named("PublishedBatch")),  handler!(publish::batch)).reads(&fields::PUBLISH_BATCH, Size::Batch),
     plain(Method::POST,   "/v1/queues/{queue}/receive",        CONSUME, (200, "hands out jobs to a puller", Shape::Named("Received")),          handler!(receive::receive)).reads(&fields::RECEIVE, Size::Small),
+    plain(Method::GET,    "/v1/queues/{queue}/stream",         READ,    (200, "what changes in a queue, as server-sent events", Shape::Stream), handler!(stream::queue)),
     plain(Method::GET,    "/v1/queues/{queue}/dead",           READ,    (200, "lists dead letters", JOBS),                                      handler!(dead::list)).asks(fields::PAGE),
     plain(Method::POST,   "/v1/queues/{queue}/dead/replay",    MANAGE,  (202, "replays dead letters in bulk", OPERATION),                       handler!(dead::replay)).reads(&fields::DEAD_REPLAY, Size::Small).or(&[(200, "a dry run: only counted", Shape::Named("DryRun"))]),
     plain(Method::DELETE, "/v1/queues/{queue}/dead",           MANAGE,  (202, "deletes all dead letters", OPERATION),                           handler!(dead::discard)),

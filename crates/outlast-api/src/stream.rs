@@ -1,5 +1,6 @@
-//! `GET /v1/jobs/{id}/stream`: a job's log as server-sent events. What is sent and when it ends is the engine's; here it
-//! gets its form, its keepalives, and its bounds: a seat per stream, a life of one hour, and no longer than its key or token.
+//! `GET /v1/jobs/{id}/stream` and `GET /v1/queues/{queue}/stream`: a job's log, or what changes in a queue, as server-sent
+//! events. What is sent and when it ends is the engine's; here it gets its form, its keepalives, and its bounds: a seat per
+//! stream, a life of one hour, and no longer than its key or token.
 
 pub(crate) mod seats;
 
@@ -16,12 +17,15 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName};
 use http::{HeaderValue, StatusCode};
 use outlast_core::Event;
 use outlast_engine::Engine;
+use outlast_engine::boards::{QueueFollower, Sight};
+use outlast_engine::scope::Principal;
 use outlast_engine::stream::{Follower, Frame, Opened};
+use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 
 use crate::call::Call;
 use crate::error::{Code, Problem};
-use crate::wire;
+use crate::{queues, wire};
 use seats::Seat;
 
 /// After so much silence a comment is sent: proxies close what is silent for long, and a dead reader is found out.
@@ -46,15 +50,17 @@ pub(crate) async fn job(mut call: Call) -> Result<Response, Problem> {
         Opened::Finished => return Ok(empty()),
         Opened::Beyond { last } => return Err(Problem::beyond(given_as, last)),
     };
-    let engine = call.engine.clone();
-    let frames = Frames {
-        first: Some(retry(&engine)),
-        follower,
-        key_ended: Box::pin(async move { engine.key_ended(&caller).await }),
-        ends_at: life(&call),
-        _seat: seat,
-    };
-    Ok(answer(frames))
+    Ok(answer(Frames::new(&call, Source::Job(follower), caller, seat)))
+}
+
+pub(crate) async fn queue(call: Call) -> Result<Response, Problem> {
+    let name = call.tended_queue()?;
+    no_stream_while_draining(&call.engine)?;
+    let caller = call.caller()?.clone();
+    let seat = call.seats.take(caller.key, &call.limits)?;
+    let follower = call.engine.follow_queue(caller.namespace, name).await?;
+    let follower = follower.ok_or_else(|| Problem::queue_not_found(name))?;
+    Ok(answer(Frames::new(&call, Source::Queue(follower, caller.clone()), caller, seat)))
 }
 
 pub(crate) fn no_stream_while_draining(engine: &Engine) -> Result<(), Problem> {
@@ -106,16 +112,39 @@ fn retry(engine: &Engine) -> Bytes {
     format!("retry: {}\n\n", engine.between(RETRY.0, RETRY.1).as_millis()).into()
 }
 
+/// Where the events of a stream come from.
+enum Source {
+    Job(Follower),
+    /// For this caller.
+    Queue(QueueFollower, Principal),
+}
+
+impl Source {
+    /// Cancel-safe, as what it follows is.
+    async fn next(&mut self) -> Option<Bytes> {
+        match self {
+            Source::Job(follower) => follower.next().await.map(|frame| frame_bytes(&frame)),
+            Source::Queue(follower, caller) => follower.next().await.map(|sight| show(&sight, caller)),
+        }
+    }
+}
+
 /// An open stream. Its seat is free when it is dropped.
 struct Frames {
     first: Option<Bytes>,
-    follower: Follower,
+    source: Source,
     key_ended: Pin<Box<dyn Future<Output = ()> + Send>>,
     ends_at: Instant,
     _seat: Seat,
 }
 
 impl Frames {
+    fn new(call: &Call, source: Source, caller: Principal, seat: Seat) -> Frames {
+        let (first, ends_at, engine) = (Some(retry(&call.engine)), life(call), call.engine.clone());
+        let key_ended = Box::pin(async move { engine.key_ended(&caller).await });
+        Frames { first, source, key_ended, ends_at, _seat: seat }
+    }
+
     /// What is sent next; `None` when the stream is over.
     async fn next(&mut self) -> Option<Bytes> {
         if let Some(first) = self.first.take() {
@@ -126,7 +155,7 @@ impl Frames {
             biased;
             () = &mut self.key_ended => None,
             () = sleep_until(self.ends_at) => None,
-            frame = self.follower.next() => frame.map(|frame| frame_bytes(&frame)),
+            frame = self.source.next() => frame,
             () = sleep_until(keepalive_at) => Some(Bytes::from_static(b": keepalive\n\n")),
         }
     }
@@ -152,4 +181,15 @@ fn page(events: &[Event]) -> Bytes {
             write!(text, "id: {}\nevent: {}\ndata: {}\n\n", event.seq, event.kind.as_str(), wire::event_json(event));
     }
     text.into()
+}
+
+/// Without an id: nothing of it can be asked for again.
+fn show(sight: &Sight, caller: &Principal) -> Bytes {
+    let (event, data) = match sight {
+        Sight::Queue(queue, counts) => ("queue", queues::view_for(Some(caller), queue, counts)),
+        Sight::Job(job) => ("job", wire::job_sight(job)),
+        Sight::Counts(counts) => ("counts", wire::counts(counts)),
+        Sight::Resync => ("resync", json!({})),
+    };
+    format!("event: {event}\ndata: {data}\n\n").into()
 }

@@ -16,6 +16,7 @@ use outlast_core::gate::Hold;
 use outlast_core::liveness::liveness;
 use outlast_core::state::{Phase, Running};
 use outlast_core::{Event, EventKind, Job, Progress, Queue, State, Status, Timestamp};
+use outlast_engine::boards::JobSight;
 use outlast_engine::queues::Rotated;
 use outlast_store::jobs::Found;
 use outlast_store::kept::Kept;
@@ -272,8 +273,6 @@ fn attempt_json(attempt: &Attempt) -> Value {
 
 pub(crate) fn queue(queue: &Queue, counts: &Counts) -> Value {
     let mut value = serde_json::to_value(&queue.settings).unwrap_or_default();
-    let by_status: Map<String, Value> =
-        Status::ALL.iter().map(|status| (status.as_str().to_owned(), json!(counts.get(*status)))).collect();
     if let Value::Object(map) = &mut value {
         map.insert("name".to_owned(), json!(queue.name));
         map.insert("paused".to_owned(), json!(queue.paused));
@@ -281,9 +280,26 @@ pub(crate) fn queue(queue: &Queue, counts: &Counts) -> Value {
         map.insert("version".to_owned(), json!(queue.version));
         map.insert("createdAt".to_owned(), at(Some(queue.created_at)));
         map.insert("updatedAt".to_owned(), at(Some(queue.updated_at)));
-        map.insert("counts".to_owned(), Value::Object(by_status));
+        map.insert("counts".to_owned(), self::counts(counts));
     }
     value
+}
+
+/// Jobs by status.
+pub(crate) fn counts(counts: &Counts) -> Value {
+    Status::ALL.iter().map(|status| (status.as_str().to_owned(), json!(counts.get(*status)))).collect()
+}
+
+/// A job as a line of a dashboard.
+pub(crate) fn job_sight(job: &JobSight) -> Value {
+    json!({
+        "id": job.id.to_string(),
+        "status": job.status.as_str(),
+        "version": job.version,
+        "attempt": job.attempt,
+        "at": job.at.to_string(),
+        "progress": job.progress.as_deref().map(progress_json),
+    })
 }
 
 /// The names of the headers stay; what they say goes.

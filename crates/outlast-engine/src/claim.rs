@@ -68,7 +68,7 @@ impl Engine {
             }
             for id in claimed.jobs.iter().map(|job| job.id).chain(claimed.ended.iter().copied()) {
                 self.shared.reports.forget(id);
-                self.shared.wakes.job_changed(id);
+                self.shared.wakes.job_changed(want.namespace, &want.queue, id);
             }
         }
         Ok(claimed)

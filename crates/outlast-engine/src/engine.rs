@@ -105,6 +105,7 @@ impl Engine {
             tokio::spawn(self.clone().run_operations()),
             tokio::spawn(self.clone().run_push()),
             tokio::spawn(self.clone().run_collect()),
+            tokio::spawn(self.clone().run_boards()),
         ];
         if self.is_shared() {
             loops.push(tokio::spawn(self.clone().run_hearing()));
@@ -118,6 +119,7 @@ impl Engine {
     pub fn drain(&self) {
         self.shared.draining.store(true, Ordering::SeqCst);
         self.shared.wakes.wake_everyone();
+        self.shared.wakes.boards().close();
     }
 
     /// Ends the loops after their present step.

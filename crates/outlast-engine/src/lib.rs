@@ -7,6 +7,7 @@ pub mod engine;
 pub mod wakes;
 mod tail;
 mod said;
+pub mod boards;
 mod unheard;
 mod others;
 pub mod publish;

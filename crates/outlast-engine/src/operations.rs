@@ -84,6 +84,7 @@ impl Engine {
             self.shared.sweep.look_now();
             self.shared.wakes.queue_changed(after.namespace, &after.queue_name);
             self.shared.wakes.jobs_changed();
+            self.shared.wakes.boards().jobs_changed(after.namespace, &after.queue_name);
             if after.kind == OperationKind::Purge {
                 self.callbacks_wait(after.namespace);
             }

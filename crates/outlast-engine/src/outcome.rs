@@ -39,7 +39,7 @@ impl Engine {
         if applied.deleted || applied.status == Status::Expired {
             self.shared.doomed.notify_one();
         }
-        self.shared.wakes.job_changed(applied.id);
+        self.shared.wakes.job_changed(applied.queue.namespace, &applied.queue.name, applied.id);
         if applied.callback {
             self.callbacks_wait(applied.queue.namespace);
         }

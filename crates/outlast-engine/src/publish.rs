@@ -18,6 +18,8 @@ impl Engine {
                 Published::Created { job, wake_at } => {
                     self.shared.meters.published.add(1);
                     self.note_alarm(*wake_at);
+                    // Only here: elsewhere nobody can watch what is new, and the counts tell of it.
+                    self.shared.wakes.boards().job_changed(*namespace, queue, job.id);
                     if job.status() == Status::Queued {
                         self.shared.wakes.queue_has(*namespace, queue, 1);
                     }

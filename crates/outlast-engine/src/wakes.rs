@@ -13,6 +13,7 @@ use outlast_core::{JobId, NamespaceId, Progress};
 use outlast_store::live::{Live, News, Signal};
 use tokio::sync::Notify;
 
+use crate::boards::Boards;
 use crate::said::Said;
 use crate::tail::Tail;
 
@@ -23,11 +24,12 @@ pub(crate) struct Wakes {
     live: Arc<dyn Live>,
     queues: Arc<Bells<(NamespaceId, Arc<str>)>>,
     jobs: Arc<Bells<JobId>>,
+    boards: Boards,
 }
 
 impl Wakes {
     pub(crate) fn new(live: Arc<dyn Live>) -> Wakes {
-        Wakes { live, queues: Arc::default(), jobs: Arc::default() }
+        Wakes { live, queues: Arc::default(), jobs: Arc::default(), boards: Boards::default() }
     }
 
     /// Rings for those who wait for work of this queue.
@@ -39,6 +41,11 @@ impl Wakes {
         self.jobs.listen(id)
     }
 
+    /// For those who follow whole queues.
+    pub(crate) fn boards(&self) -> &Boards {
+        &self.boards
+    }
+
     /// `count` jobs have become eligible: as many waiters look.
     pub(crate) fn queue_has(&self, namespace: NamespaceId, queue: &str, count: u32) {
         self.live.tell(Signal::QueueHas { namespace, queue, count });
@@ -48,6 +55,7 @@ impl Wakes {
     /// Something about the queue changed: all its waiters look.
     pub(crate) fn queue_changed(&self, namespace: NamespaceId, queue: &str) {
         self.live.tell(Signal::QueueChanged { namespace, queue });
+        self.boards.queue_changed(namespace, queue);
         if let Some(chime) = self.queues.get(&(namespace, queue.into())) {
             chime.notify.notify_waiters();
         }
@@ -65,10 +73,12 @@ impl Wakes {
                 chime.notify.notify_waiters();
             }
         });
+        self.boards.all_changed(concerned);
     }
 
-    pub(crate) fn job_changed(&self, id: JobId) {
+    pub(crate) fn job_changed(&self, namespace: NamespaceId, queue: &str, id: JobId) {
         self.live.tell(Signal::JobChanged(id));
+        self.boards.job_changed(namespace, queue, id);
         self.ring_job(id);
     }
 
@@ -95,6 +105,7 @@ impl Wakes {
 
     /// Rings for what other nodes told. Changes of queues ring blind: nobody here knows how much there is.
     pub(crate) fn ring_for(&self, news: &News) {
+        self.boards.hear(news);
         if news.everything || !news.namespaces.is_empty() {
             self.queues.each(|(namespace, _), chime| {
                 if news.everything || news.namespaces.contains(namespace) {

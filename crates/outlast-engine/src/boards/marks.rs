@@ -1,0 +1,56 @@
+//! What is to be looked at for one board. Bounded: too many jobs become "begin again".
+
+use std::collections::BTreeSet;
+
+use outlast_core::JobId;
+
+/// Jobs looked at in one round: more than a dashboard can show, and little for a store.
+const JOBS_MAX: usize = 256;
+
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Marks {
+    pub(super) jobs: BTreeSet<JobId>,
+    /// Changes were missed, or were too many.
+    pub(super) is_lost: bool,
+    /// The queue itself may be another.
+    pub(super) is_stale: bool,
+    /// The counts may be others.
+    pub(super) is_counted: bool,
+}
+
+impl Marks {
+    pub(super) fn add_job(&mut self, id: JobId) {
+        self.is_counted = true;
+        if self.is_lost {
+            return;
+        }
+        self.jobs.insert(id);
+        if self.jobs.len() > JOBS_MAX {
+            self.lose();
+        }
+    }
+
+    pub(super) fn lose(&mut self) {
+        self.is_lost = true;
+        self.jobs.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outlast_core::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn many_jobs_become_a_new_beginning_and_take_no_more_room() {
+        let mut marks = Marks::default();
+
+        for number in 0..10_000u128 {
+            marks.add_job(JobId::new(Timestamp::from_millis(1), number));
+            assert!(marks.jobs.len() <= JOBS_MAX);
+        }
+
+        assert!(marks.is_lost && marks.is_counted && marks.jobs.is_empty());
+    }
+}
