@@ -54,7 +54,7 @@ async fn sockets_cut_again_and_again_bring_every_event_once_and_in_order() {
     let places = Places::of(&[server.base.clone()], &server.launch().key);
     let readers = read_all(&ids, volume(100, 1000), &places, (Way::Socket, &mut chance));
 
-    lead_through_restarts(&mut server, |server| places.move_to(&[server.base.clone()])).await;
+    lead_through_restarts(&mut server, |server| places.move_to(std::slice::from_ref(&server.base))).await;
 
     judge(&server.client(), &ids, readers).await;
 }

@@ -59,7 +59,7 @@ async fn readers_cut_again_and_again_see_every_event_once_and_in_order() {
     let places = Places::of(&[server.base.clone()], &server.launch().key);
     let readers = read_all(&ids, volume(READERS, 1000), &places, (Way::Stream, &mut chance));
 
-    lead_through_restarts(&mut server, |server| places.move_to(&[server.base.clone()])).await;
+    lead_through_restarts(&mut server, |server| places.move_to(std::slice::from_ref(&server.base))).await;
 
     judge(&server.client(), &ids, readers).await;
 }
