@@ -92,6 +92,12 @@ pub(crate) fn counts(body: &[u8]) -> Result<Counts> {
     Ok(queue.counts)
 }
 
+/// Does the job say that it runs? Its JSON is not parsed: that would cost the generator more than the server.
+pub(crate) fn is_running(body: &[u8]) -> bool {
+    const RUNNING: &[u8] = b"\"status\":\"running\"";
+    body.windows(RUNNING.len()).any(|window| window == RUNNING)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

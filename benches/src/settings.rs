@@ -66,6 +66,7 @@ pub(crate) enum Scenario {
     Publish,
     Lifecycle,
     LifecycleBatch,
+    Polls,
     Latency,
     Memory,
     Disk,
@@ -84,7 +85,7 @@ pub(crate) enum Scenario {
 }
 
 impl Scenario {
-    pub(crate) const THROUGHPUT: [Self; 3] = [Self::Publish, Self::Lifecycle, Self::LifecycleBatch];
+    pub(crate) const THROUGHPUT: [Self; 4] = [Self::Publish, Self::Lifecycle, Self::LifecycleBatch, Self::Polls];
     pub(crate) const BACKLOG: [Self; 5] = [Self::Memory, Self::Disk, Self::Idle, Self::Restart, Self::Claim];
     pub(crate) const PUSH: [Self; 4] = [Self::Push, Self::PushLatency, Self::PushAwaiting, Self::PushFair];
     pub(crate) const POSTGRES: [Self; 5] =

@@ -1,5 +1,5 @@
-//! Scenarios that load the server as hard as 64 connections can: publish, and the lifecycle of a job one by one and in
-//! batches. Each is a ratio to the ceiling, measured right before and right after it.
+//! Scenarios that load the server as hard as 64 connections can: publish, the lifecycle of a job one by one and in batches,
+//! and polls of the status of one job. Each is a ratio to the ceiling, measured right before and right after it.
 
 use anyhow::Result;
 
@@ -20,6 +20,7 @@ pub(crate) async fn run(settings: &Settings, report: &mut Report) -> Result<()> 
         (Scenario::Publish, Work::Publish, "publish / ceiling", 0.55),
         (Scenario::Lifecycle, Work::Lifecycle, "lifecycle / ceiling", 0.18),
         (Scenario::LifecycleBatch, Work::MixedLifecycle, "lifecycle in batches / ceiling", 0.35),
+        (Scenario::Polls, Work::Polls, "status polls of one job / ceiling", 0.5),
     ];
     let ceiling = Ceiling::start()?;
     note_answer_sizes(&ceiling, settings, report).await?;

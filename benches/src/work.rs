@@ -1,13 +1,13 @@
-//! What the connections of a throughput phase do, without end: publish, or the lifecycle of a job one by one and in
-//! batches. They neither know nor care how many servers there are and what they store in.
+//! What the connections of a throughput phase do, without end: publish, the lifecycle of a job one by one and in batches,
+//! or polls of one job. They neither know nor care how many servers there are and what they store in.
 
 use std::sync::Arc;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use tokio::sync::Semaphore;
 
 use crate::answer::{self, Job};
-use crate::connection::Connection;
+use crate::connection::{self, Connection};
 use crate::load::{Meter, Workers};
 use crate::request::{self, Publish, Target};
 
@@ -26,6 +26,8 @@ pub(crate) enum Work {
     MixedLifecycle,
     /// Batches in every call.
     BatchLifecycle,
+    /// All ask for the status of one running job.
+    Polls,
 }
 
 impl Work {
@@ -33,6 +35,10 @@ impl Work {
     pub(crate) async fn start(self, targets: &[Target], connections: usize, meter: &Meter) -> Result<Workers> {
         let mut workers = Workers::default();
         let flow = Arc::new(Flow::new());
+        let polled = match (self, targets.first()) {
+            (Self::Polls, Some(target)) => running_job(target).await?,
+            _ => String::new(),
+        };
         for (index, target) in targets.iter().cycle().take(connections).enumerate() {
             let connection = Connection::open(target).await?;
             let (target, meter) = (target.clone(), meter.clone());
@@ -40,6 +46,7 @@ impl Work {
                 Self::Publish => workers.start(publish(connection, target, meter)),
                 Self::Lifecycle => workers.start(live(connection, target, meter)),
                 Self::BatchLifecycle => workers.start(live_in_batches(connection, target, meter)),
+                Self::Polls => workers.start(poll(connection, target.get(&format!("/v1/jobs/{polled}")), meter)),
                 Self::MixedLifecycle if index < BATCH_CONSUMERS => {
                     workers.start(consume_batches(connection, target, meter, flow.clone()));
                 }
@@ -101,6 +108,25 @@ async fn live_in_batches(mut connection: Connection, target: Target, meter: Mete
         }
     }
     Ok(())
+}
+
+/// Publishes a job and takes it. Gives its id.
+async fn running_job(target: &Target) -> Result<String> {
+    let mut publish = Publish::new(target);
+    connection::call_once(target, publish.numbered(0), &[202]).await?;
+    let answer = connection::call_once(target, &target.receive(1), &[200]).await?;
+    let jobs = answer::received(&answer.body)?;
+    let job = jobs.first().context("the job that was published is not handed out")?;
+    Ok(job.id.to_owned())
+}
+
+/// The status of one job, without end. It runs all the time.
+async fn poll(mut connection: Connection, request: Vec<u8>, meter: Meter) -> Result<()> {
+    loop {
+        let body = connection.call(&request).await?.expect(200)?;
+        ensure!(answer::is_running(body), "the polled job is not running: {}", String::from_utf8_lossy(body));
+        meter.add(1);
+    }
 }
 
 /// One batch of outcomes, with leases.

@@ -21,6 +21,7 @@ mod leases;
 mod cancel;
 mod races;
 mod time_limits;
+mod polls;
 mod replay;
 mod simple;
 mod streams;

@@ -17,11 +17,13 @@ use crate::error::Problem;
 use crate::limits::Limits;
 use crate::schema::{Object, Values, read};
 use crate::stream::seats::Seats;
+use crate::view::Views;
 
 pub(crate) struct Call {
     pub(crate) engine: Engine,
     pub(crate) limits: Arc<Limits>,
     pub(crate) seats: Arc<Seats>,
+    pub(crate) views: Arc<Views>,
     /// `None` only on routes that need no key. For a token: its key.
     pub(crate) principal: Option<Principal>,
     /// What the caller's scope for this route covers.

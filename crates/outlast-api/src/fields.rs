@@ -596,6 +596,8 @@ pub const STREAM_HEADERS: &[Field] = &[field(
     "the id of the last event that was seen: the stream goes on after it; wins over after",
 )];
 pub const LEASE_HEADERS: &[Field] = &[field("x-outlast-lease", lease(), "as the field lease")];
+pub const SEEN_HEADERS: &[Field] =
+    &[field("If-None-Match", etag(), "the ETag of the job as it was read; 304 when it is the same")];
 pub const MATCH_HEADERS: &[Field] = &[
     field("If-Match", etag(), "the ETag of the queue as it was read; 412 when it has changed since"),
     field("If-None-Match", Kind::Word(&["*"]), "* makes it an error if the queue exists"),

@@ -1,11 +1,10 @@
 //! Reading jobs, and the commands that are not outcomes: cancel and replay.
 
 use axum::response::Response;
-use http::header::{ETAG, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use outlast_core::queue::{CALLBACKS, Mode};
 use outlast_core::state::CancelReason;
-use outlast_core::{Command, Event, Job, JobId, State, Status};
+use outlast_core::{Command, Event, Job, State, Status};
 use outlast_engine::Engine;
 use outlast_engine::watch::Until;
 use outlast_store::callback::JOB_TAG;
@@ -15,64 +14,39 @@ use serde_json::{Value, json};
 use crate::call::Call;
 use crate::error::{Code, Problem};
 use crate::wire::Beside;
-use crate::{fields, results, wire};
+use crate::{fields, results, view, wire};
 
 const EVENTS_SHOWN: u64 = 50;
 const LIMIT_DEFAULT: usize = 50;
 
 pub(crate) async fn show(mut call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
-    let (wait, version) = (call.query.duration("wait"), call.query.int("version"));
-    let found = match wait {
-        None => call.engine.store().job(&call.reach, id).await?,
-        Some(wait) => {
-            let version = u64::try_from(version.unwrap_or(0)).unwrap_or(0);
-            call.engine.watch(&call.reach, id, Until::VersionPasses(version), wait).await?
-        }
-    };
-    let found = found.ok_or_else(Problem::job_not_found)?;
-    whole(&call, &found).await
-}
-
-/// The job with its last events; 410 once its result has expired.
-async fn whole(call: &Call, found: &Found) -> Result<Response, Problem> {
-    let events = last_events(call, &call.reach, &found.job).await?;
-    let status = if found.job.status() == Status::Expired { StatusCode::GONE } else { StatusCode::OK };
-    let mut body = shown(call, found, &events).await?;
-    if status == StatusCode::GONE {
-        body.pop();
-        body.push_str(",\"code\":\"job_expired\",\"detail\":\"the result has expired and was deleted; submit the job again if you need it\"}");
+    if let Some(wait) = call.query.duration("wait") {
+        let version = call.query.int("version").and_then(|version| u64::try_from(version).ok()).unwrap_or(0);
+        call.engine.watch(&call.reach, id, Until::VersionPasses(version), wait).await?;
     }
-    let mut response = wire::ok(status, body);
-    let headers = response.headers_mut();
-    if let Ok(etag) = HeaderValue::try_from(format!("\"{}\"", found.job.version)) {
-        headers.insert(ETAG, etag);
-    }
-    if !found.job.status().is_terminal() {
-        headers.insert(RETRY_AFTER, retry_after(call, found));
-    }
-    Ok(response)
+    Ok(view::look(&call, id).await?.answer(&call.headers))
 }
 
 /// How soon it is worth asking again: when the work will be done, if that can be said, and within a minute.
-fn retry_after(call: &Call, found: &Found) -> HeaderValue {
+pub(crate) fn retry_after(engine: &Engine, found: &Found) -> HeaderValue {
     let State::Running(running) = &found.job.state else {
         return HeaderValue::from_static("2");
     };
-    let eta = call.engine.known_progress(found.job.id, running).and_then(|progress| progress.eta);
-    let seconds = eta.map_or(2, |eta| eta.since(call.engine.now()).as_secs().clamp(1, 60));
+    let eta = engine.known_progress(found.job.id, running).and_then(|progress| progress.eta);
+    let seconds = eta.map_or(2, |eta| eta.since(engine.now()).as_secs().clamp(1, 60));
     HeaderValue::from(seconds)
 }
 
-pub(crate) async fn shown(call: &Call, found: &Found, events: &[Event]) -> Result<String, Problem> {
-    let callback = callback(call, found).await?;
-    let beside = beside(call, found).await?;
-    Ok(wire::job(found, events, callback, &beside, call.engine.now()))
+/// The same for whoever looks: it may be shown to several callers.
+pub(crate) async fn shown(engine: &Engine, found: &Found, events: &[Event]) -> Result<String, Problem> {
+    let callback = callback(engine, found).await?;
+    let beside = beside(engine, found).await?;
+    Ok(wire::job(found, events, callback, &beside, engine.now()))
 }
 
 /// What is kept elsewhere and shown with a single job.
-async fn beside(call: &Call, found: &Found) -> Result<Beside, Problem> {
-    let engine = &call.engine;
+async fn beside(engine: &Engine, found: &Found) -> Result<Beside, Problem> {
     let moved_at = match &found.job.state {
         State::Running(running) => engine.moved_at(found.job.id, running),
         _ => None,
@@ -81,7 +55,7 @@ async fn beside(call: &Call, found: &Found) -> Result<Beside, Problem> {
         progress: engine.progress(found).await,
         moved_at,
         kept: engine.kept(&found.job).await?,
-        result_meta: results::meta(call, found).await?,
+        result_meta: results::meta(engine, found).await?,
     })
 }
 
@@ -96,7 +70,7 @@ fn at_hand(engine: &Engine, found: &Found) -> Beside {
 }
 
 /// How the telling of the job's end goes, if somebody is to be told. It is a job of its own, in our queue of callbacks.
-async fn callback(call: &Call, found: &Found) -> Result<Option<Value>, Problem> {
+async fn callback(engine: &Engine, found: &Found) -> Result<Option<Value>, Problem> {
     let Some(url) = found.job.spec.callback_url.as_deref().filter(|_| found.queue.settings.mode != Mode::Callback)
     else {
         return Ok(None);
@@ -113,15 +87,15 @@ async fn callback(call: &Call, found: &Found) -> Result<Option<Value>, Problem> 
         before: None,
         limit: 1,
     };
-    let page = call.engine.store().jobs(list).await?;
+    let page = engine.store().jobs(list).await?;
     Ok(Some(wire::callback(url, page.jobs.first())))
 }
 
 /// The newest events of a job, oldest first.
-pub(crate) async fn last_events(call: &Call, reach: &Reach, job: &Job) -> Result<Vec<Event>, Problem> {
+pub(crate) async fn last_events(engine: &Engine, reach: &Reach, job: &Job) -> Result<Vec<Event>, Problem> {
     let after = job.events.saturating_sub(EVENTS_SHOWN);
     let limit = usize::try_from(EVENTS_SHOWN).unwrap_or(LIMIT_DEFAULT);
-    Ok(call.engine.store().events(reach, job.id, after, limit).await?.unwrap_or_default())
+    Ok(engine.store().events(reach, job.id, after, limit).await?.unwrap_or_default())
 }
 
 pub(crate) async fn events(mut call: Call) -> Result<Response, Problem> {
@@ -198,12 +172,8 @@ pub(crate) async fn replay(call: Call) -> Result<Response, Problem> {
 async fn act(call: &Call, command: Command) -> Result<Response, Problem> {
     let id = call.job()?;
     call.engine.apply_one(Order { id, reach: call.reach.clone(), command }).await??;
-    let mut response = show_again(call, id).await.map_err(Problem::after_commit)?;
+    let view = view::look(call, id).await.map_err(Problem::after_commit)?;
+    let mut response = view.whole();
     *response.status_mut() = StatusCode::OK;
     Ok(response)
-}
-
-async fn show_again(call: &Call, id: JobId) -> Result<Response, Problem> {
-    let found = call.engine.store().job(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
-    whole(call, &found).await
 }

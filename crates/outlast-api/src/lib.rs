@@ -24,6 +24,7 @@ mod checkpoint;
 mod results;
 mod objects;
 mod jobs;
+mod view;
 mod stream;
 mod ws;
 mod queues;

@@ -242,8 +242,8 @@ async fn finished(call: &Call, namespace: NamespaceId, job: &Job, wait: Duration
 }
 
 async fn whole(call: &Call, reach: &Reach, found: &Found) -> Result<Response, Problem> {
-    let events = crate::jobs::last_events(call, reach, &found.job).await?;
-    let mut response = wire::ok(StatusCode::OK, crate::jobs::shown(call, found, &events).await?);
+    let events = crate::jobs::last_events(&call.engine, reach, &found.job).await?;
+    let mut response = wire::ok(StatusCode::OK, crate::jobs::shown(&call.engine, found, &events).await?);
     let headers = response.headers_mut();
     headers.insert(PREFERENCE_APPLIED, HeaderValue::from_static("wait"));
     if let Ok(etag) = HeaderValue::try_from(format!("\"{}\"", found.job.version)) {

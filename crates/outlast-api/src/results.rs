@@ -6,10 +6,11 @@ use http::header::{CONTENT_TYPE, LOCATION};
 use http::{HeaderValue, StatusCode};
 use outlast_core::filename::Filename;
 use outlast_core::{Object, Role, State, Status};
+use outlast_engine::Engine;
 use outlast_engine::result::{Claim, Finalised, LINK_LIFE, Label, Refused};
 use outlast_engine::token::Act;
 use outlast_store::blobs::Part;
-use outlast_store::jobs::Found;
+use outlast_store::jobs::{Found, Reach};
 use outlast_store::kept::Stored;
 use serde_json::{Value as Json, json};
 
@@ -30,7 +31,8 @@ pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
         Some(inline) => wire::ok(StatusCode::OK, inline.body.to_string()),
         None => {
             let none = || format!("the job is {} and has no result", found.job.status());
-            let stored = stored(&call, &found).await?.ok_or_else(|| Problem::new(Code::ResultNotFound, none()))?;
+            let stored =
+                stored(&call.engine, &found).await?.ok_or_else(|| Problem::new(Code::ResultNotFound, none()))?;
             redirect(&call, &stored.object).await?
         }
     };
@@ -61,23 +63,23 @@ async fn redirect(call: &Call, object: &Object) -> Result<Response, Problem> {
 }
 
 /// The uploaded result: of a job that succeeded, or what a cancelled or failed one had got to.
-async fn stored(call: &Call, found: &Found) -> Result<Option<Stored>, Problem> {
+async fn stored(engine: &Engine, found: &Found) -> Result<Option<Stored>, Problem> {
     let succeeded = matches!(&found.job.state, State::Succeeded { result: Some(result), .. } if !result.inline);
     let is_partial = found.job.headway.has_upload && found.job.status().is_terminal();
     if !succeeded && !is_partial {
         return Ok(None);
     }
-    let objects = call.engine.store().objects(&call.reach, found.job.id).await?.unwrap_or_default();
+    let objects = engine.store().objects(&Reach::Everything, found.job.id).await?.unwrap_or_default();
     let is_result = |stored: &Stored| stored.kept && stored.doomed_at.is_none() && stored.object.role == Role::Result;
     Ok(objects.into_iter().find(is_result))
 }
 
 /// What is shown of a result with its job.
-pub(crate) async fn meta(call: &Call, found: &Found) -> Result<Option<Json>, Problem> {
+pub(crate) async fn meta(engine: &Engine, found: &Found) -> Result<Option<Json>, Problem> {
     if let State::Succeeded { result: Some(result), .. } = &found.job.state
         && result.inline
     {
-        let inline = call.engine.store().result(&call.reach, found.job.id).await?;
+        let inline = engine.store().result(&Reach::Everything, found.job.id).await?;
         return Ok(inline.map(|inline| {
             json!({
                 "length": result.length, "contentType": "application/json", "filename": null, "sha256": null,
@@ -85,7 +87,7 @@ pub(crate) async fn meta(call: &Call, found: &Found) -> Result<Option<Json>, Pro
             })
         }));
     }
-    Ok(stored(call, found).await?.map(|stored| {
+    Ok(stored(engine, found).await?.map(|stored| {
         let mut meta = described(&stored.object);
         if let Json::Object(map) = &mut meta {
             map.insert("downloadCount".to_owned(), json!(stored.downloads));

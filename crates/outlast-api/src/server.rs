@@ -27,6 +27,7 @@ use crate::metrics::Requests;
 use crate::routes::{Need, ROUTES, Raw, Route, Size};
 use crate::schema::{Values, read, read_query};
 use crate::stream::seats::Seats;
+use crate::view::Views;
 use crate::{body, cors, fields};
 
 /// What all requests share.
@@ -42,6 +43,7 @@ struct Shared {
     in_flight_bytes: AtomicUsize,
     requests: Requests,
     seats: Arc<Seats>,
+    views: Arc<Views>,
 }
 
 impl Api {
@@ -53,6 +55,7 @@ impl Api {
             in_flight_bytes: AtomicUsize::new(0),
             requests: Requests::default(),
             seats: Arc::default(),
+            views: Arc::default(),
         };
         Api { shared: Arc::new(shared) }
     }
@@ -226,6 +229,7 @@ impl Api {
             engine: shared.engine.clone(),
             limits: Arc::clone(&shared.limits),
             seats: Arc::clone(&shared.seats),
+            views: Arc::clone(&shared.views),
             principal: admitted.principal,
             reach: admitted.reach,
             token: admitted.token,

@@ -29,8 +29,8 @@ use serde_json::{Map, Value, json};
 
 pub(crate) use kept::{accepted_progress, checkpoint, checkpoint_meta, hex, progress, section};
 
-pub(crate) fn ok(status: StatusCode, body: String) -> Response {
-    let mut response = Response::new(Body::from(body));
+pub(crate) fn ok(status: StatusCode, body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use outlast_core::{Clock, Entropy, Timestamp};
-use outlast_store::JobStore;
+use outlast_core::{Clock, Entropy, JobId, Timestamp};
 use outlast_store::blobs::Blobs;
+use outlast_store::jobs::Found;
 use outlast_store::live::{Link, Live};
+use outlast_store::{Error, JobStore};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
@@ -15,6 +16,7 @@ use crate::keys::Keys;
 use crate::meters::Meters;
 use crate::push::{Push, PushSettings};
 use crate::reports::Reports;
+use crate::rounds::Rounds;
 use crate::seal::Seal;
 use crate::sweep::Sweep;
 use crate::wakes::Wakes;
@@ -41,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) push: Push,
     /// Rung when objects may have been doomed.
     pub(crate) doomed: Notify,
+    /// Single jobs that are being read.
+    pub(crate) looks: Rounds<JobId, Result<Option<Found>, Error>>,
     /// Rung when an operation was started.
     pub(crate) operation_started: Notify,
     draining: AtomicBool,
@@ -91,6 +95,7 @@ impl Engine {
             meters: Meters::default(),
             reports: Reports::default(),
             doomed: Notify::new(),
+            looks: Rounds::default(),
             operation_started: Notify::new(),
             draining: AtomicBool::new(false),
             stop: watch::channel(false).0,

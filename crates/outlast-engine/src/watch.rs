@@ -1,4 +1,5 @@
-//! Waiting for a job to change: long poll on its version, and `Prefer: wait`.
+//! Looking at a job, and waiting for it to change: long poll on its version, and `Prefer: wait`. Those who look at the
+//! same job at the same time share a read.
 
 use std::time::Duration;
 
@@ -19,6 +20,14 @@ pub enum Until {
 }
 
 impl Engine {
+    /// The job as it is. `None` when there is no such job within reach. Cancel-safe.
+    pub async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<Found>, Error> {
+        let shared = &self.shared;
+        // Read for all who ask, whatever their reach; what each of them may see is decided afterwards.
+        let found = shared.looks.share(id, || shared.store.job(&Reach::Everything, id)).await?;
+        Ok(found.filter(|found| reach.covers(&found.queue)))
+    }
+
     /// The job, as soon as the condition holds or `wait` is over. `None` when there is no such job. Cancel-safe.
     pub async fn watch(&self, reach: &Reach, id: JobId, until: Until, wait: Duration) -> Result<Option<Found>, Error> {
         let end = Instant::now() + wait;
@@ -26,7 +35,7 @@ impl Engine {
         loop {
             let mut rung = std::pin::pin!(bell.notify().notified());
             rung.as_mut().enable();
-            let Some(found) = self.shared.store.job(reach, id).await? else {
+            let Some(found) = self.job(reach, id).await? else {
                 return Ok(None);
             };
             let holds = match until {

@@ -1,0 +1,113 @@
+//! A job as everybody sees it who looks at it: read and written out once for all who ask at the same time, so that a job
+//! that many poll costs little more than one that nobody does. Whether a caller may see it is decided for each of them.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use outlast_core::{JobId, State, Status};
+use outlast_engine::Engine;
+use outlast_engine::rounds::Rounds;
+use outlast_store::jobs::{Found, Reach};
+
+use crate::call::Call;
+use crate::error::Problem;
+use crate::{jobs, wire};
+
+/// Jobs that are being looked at.
+pub(crate) type Views = Rounds<JobId, Result<Option<View>, Problem>>;
+
+/// A job, written out.
+#[derive(Clone)]
+pub(crate) struct View {
+    found: Arc<Found>,
+    body: Bytes,
+    /// `None` once it has ended.
+    retry_after: Option<HeaderValue>,
+}
+
+/// The job as it is, within the caller's reach.
+pub(crate) async fn look(call: &Call, id: JobId) -> Result<View, Problem> {
+    let view = call.views.share(id, || read(&call.engine, id)).await?;
+    view.filter(|view| call.reach.covers(&view.found.queue)).ok_or_else(Problem::job_not_found)
+}
+
+/// Reads for all who ask, whatever their reach.
+async fn read(engine: &Engine, id: JobId) -> Result<Option<View>, Problem> {
+    let Some(found) = engine.store().job(&Reach::Everything, id).await? else {
+        return Ok(None);
+    };
+    let events = jobs::last_events(engine, &Reach::Everything, &found.job).await?;
+    let mut body = jobs::shown(engine, &found, &events).await?;
+    if found.job.status() == Status::Expired {
+        body.pop();
+        body.push_str(",\"code\":\"job_expired\",\"detail\":\"the result has expired and was deleted; submit the job again if you need it\"}");
+    }
+    let retry_after = (!found.job.status().is_terminal()).then(|| jobs::retry_after(engine, &found));
+    Ok(Some(View { found: Arc::new(found), body: body.into(), retry_after }))
+}
+
+impl View {
+    /// The whole job, or only that it has not changed; 410 once its result has expired.
+    pub(crate) fn answer(self, headers: &HeaderMap) -> Response {
+        if self.changes_only_with_version() && headers.get_all(IF_NONE_MATCH).iter().any(|seen| self.is_named_by(seen))
+        {
+            return self.unchanged();
+        }
+        self.whole()
+    }
+
+    pub(crate) fn whole(self) -> Response {
+        let status = if self.status() == Status::Expired { StatusCode::GONE } else { StatusCode::OK };
+        let mut response = wire::ok(status, self.body.clone());
+        self.add_headers(&mut response);
+        response
+    }
+
+    fn unchanged(self) -> Response {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
+        self.add_headers(&mut response);
+        response
+    }
+
+    fn add_headers(&self, response: &mut Response) {
+        let headers = response.headers_mut();
+        if let Ok(etag) = HeaderValue::try_from(format!("\"{}\"", self.found.job.version)) {
+            headers.insert(ETAG, etag);
+        }
+        if let Some(retry_after) = &self.retry_after {
+            headers.insert(RETRY_AFTER, retry_after.clone());
+        }
+    }
+
+    fn status(&self) -> Status {
+        self.found.job.status()
+    }
+
+    /// A running job is alive: how it does and how far it is changes without a new version. So do the telling of its end,
+    /// which is another job, and how often a result was collected. An expired one is no success, which alone can be "not
+    /// modified".
+    fn changes_only_with_version(&self) -> bool {
+        let tells = self.found.job.spec.callback_url.is_some();
+        match &self.found.job.state {
+            State::Running(_) | State::Expired { .. } => false,
+            State::Succeeded { result: Some(_), .. } => false,
+            state => !(tells && state.status().is_terminal()),
+        }
+    }
+
+    /// Stands the present version in this `If-None-Match`? A weak ETag is as good as a strong one.
+    fn is_named_by(&self, seen: &HeaderValue) -> bool {
+        let version = self.found.job.version.to_string();
+        seen.to_str().unwrap_or_default().split(',').map(str::trim).any(|etag| {
+            let number =
+                etag.strip_prefix("W/").unwrap_or(etag).strip_prefix('"').and_then(|etag| etag.strip_suffix('"'));
+            etag == "*" || number == Some(version.as_str())
+        })
+    }
+}
