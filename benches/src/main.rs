@@ -21,6 +21,7 @@ mod request;
 mod settings;
 mod throughput;
 mod unit;
+mod viewers;
 mod work;
 
 use std::fs;
@@ -81,6 +82,9 @@ async fn run(args: &RunArgs) -> Result<ExitCode> {
     }
     if settings.wants_any(&Scenario::PUSH) {
         push::run(&settings, &mut report).await?;
+    }
+    if settings.wants(Scenario::Viewers) {
+        viewers::run(&settings, &mut report).await?;
     }
     let mut ended = Ok(());
     if settings.wants_any(&Scenario::POSTGRES) {

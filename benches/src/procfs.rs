@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The unit of processor times in /proc. The kernel shows 100 to user space on every platform the project is built for.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -114,6 +115,22 @@ pub(crate) fn file_system(path: &Path) -> String {
         }
     }
     kind.to_owned()
+}
+
+/// Lets this process open as many files as it may; a viewer each takes more than most begin with.
+pub(crate) fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    // Where that is not allowed the run says itself what it could not open.
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).ok();
+}
+
+/// What the kernel holds in the buffers of all TCP sockets of this machine, both ends of loopback connections included.
+pub(crate) fn tcp_buffer_bytes() -> Result<u64> {
+    const PAGE_BYTES: u64 = 4096;
+    let text = read("/proc/net/sockstat")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("TCP: ")).context("no TCP in /proc/net/sockstat")?;
+    let pages = line.split_once("mem ").and_then(|(_, pages)| pages.trim().parse::<u64>().ok());
+    Ok(pages.context("no mem in /proc/net/sockstat")? * PAGE_BYTES)
 }
 
 struct Stat {

@@ -77,6 +77,7 @@ pub(crate) enum Scenario {
     PushLatency,
     PushAwaiting,
     PushFair,
+    Viewers,
     PgPublish,
     PgLifecycle,
     PgLifecycleBatch,

@@ -50,7 +50,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            connections_max: 10_000,
+            connections_max: 15_000,
             connections_per_address_max: 1000,
             head_bytes_max: 16 << 10,
             first_byte: Duration::from_secs(5),

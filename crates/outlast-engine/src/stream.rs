@@ -83,7 +83,7 @@ impl Deref for Events {
 impl Engine {
     /// Follows a job from after the event `after` on. `None` when there is no such job.
     pub async fn follow(&self, reach: Reach, id: JobId, after: u64) -> Result<Option<Opened>, Error> {
-        let Some(found) = self.shared.store.job(&reach, id).await? else {
+        let Some(found) = self.job(&reach, id).await? else {
             return Ok(None);
         };
         let last = found.job.events;

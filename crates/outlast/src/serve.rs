@@ -2,6 +2,7 @@
 
 mod backing;
 mod database;
+mod descriptors;
 mod egress;
 mod files;
 mod sealing;
@@ -45,6 +46,7 @@ fn open_blobs(config: &Config) -> anyhow::Result<Blobs> {
 
 /// Runs until a signal asks it to stop, or until the store fails.
 pub(crate) async fn run(config: Config, mode: Mode) -> anyhow::Result<()> {
+    descriptors::raise(config.limits.connections);
     let listener = bind(&config.listen.to_string()).await?;
     let private_listener = match &config.metrics_listen {
         Some(address) => Some(bind(&address.to_string()).await?),
