@@ -3,6 +3,7 @@
 
 mod answer;
 mod backlog;
+mod beats;
 mod ceiling;
 mod claim;
 mod clock;
@@ -85,6 +86,9 @@ async fn run(args: &RunArgs) -> Result<ExitCode> {
     }
     if settings.wants(Scenario::Viewers) {
         viewers::run(&settings, &mut report).await?;
+    }
+    if settings.wants(Scenario::Beats) {
+        beats::run(&settings, &mut report).await?;
     }
     let mut ended = Ok(());
     if settings.wants_any(&Scenario::POSTGRES) {

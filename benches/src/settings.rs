@@ -78,6 +78,7 @@ pub(crate) enum Scenario {
     PushAwaiting,
     PushFair,
     Viewers,
+    Beats,
     PgPublish,
     PgLifecycle,
     PgLifecycleBatch,
