@@ -13,10 +13,10 @@ use tokio::task::JoinHandle;
 
 use crate::egress::{Egress, RefusedUrl};
 use crate::keys::Keys;
+use crate::looks::Looks;
 use crate::meters::Meters;
 use crate::push::{Push, PushSettings};
 use crate::reports::Reports;
-use crate::rounds::Rounds;
 use crate::seal::Seal;
 use crate::sweep::Sweep;
 use crate::wakes::Wakes;
@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     /// Rung when objects may have been doomed.
     pub(crate) doomed: Notify,
     /// Single jobs that are being read.
-    pub(crate) looks: Rounds<JobId, Result<Option<Found>, Error>>,
+    pub(crate) looks: Looks<JobId, Result<Option<Found>, Error>>,
     /// Rung when an operation was started.
     pub(crate) operation_started: Notify,
     draining: AtomicBool,
@@ -95,7 +95,7 @@ impl Engine {
             meters: Meters::default(),
             reports: Reports::default(),
             doomed: Notify::new(),
-            looks: Rounds::default(),
+            looks: Looks::default(),
             operation_started: Notify::new(),
             draining: AtomicBool::new(false),
             stop: watch::channel(false).0,

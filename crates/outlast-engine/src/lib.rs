@@ -17,7 +17,7 @@ mod reports;
 pub mod work;
 pub mod result;
 pub mod collect;
-pub mod rounds;
+pub mod looks;
 pub mod watch;
 pub mod stream;
 pub mod sweep;

@@ -9,26 +9,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Mutex as Turn, OnceCell};
 
 /// Bounded by those who ask: a thing that nobody asks for takes no room.
-pub struct Rounds<K, V> {
+pub struct Looks<K, V> {
     things: Mutex<HashMap<K, Thing<V>>>,
 }
 
 struct Thing<V> {
     /// Those who wait for an answer.
     askers: usize,
-    /// Held by the round that reads; the others gather meanwhile.
+    /// Held by the look that reads; the others gather meanwhile.
     turn: Arc<Turn<()>>,
-    /// The round that still takes in who asks.
+    /// The look that still takes in who asks.
     open: Option<Arc<OnceCell<V>>>,
 }
 
-impl<K, V> Default for Rounds<K, V> {
-    fn default() -> Rounds<K, V> {
-        Rounds { things: Mutex::new(HashMap::new()) }
+impl<K, V> Default for Looks<K, V> {
+    fn default() -> Looks<K, V> {
+        Looks { things: Mutex::new(HashMap::new()) }
     }
 }
 
-impl<K: Eq + Hash + Clone, V: Clone> Rounds<K, V> {
+impl<K: Eq + Hash + Clone, V: Clone> Looks<K, V> {
     /// What `read` gives, or what the same read gave to somebody who asked for the same thing. It runs in the task of one
     /// of them; if he goes away, another one reads. Cancel-safe.
     pub async fn share<F: Future<Output = V>>(&self, key: K, read: impl FnOnce() -> F) -> V {
@@ -38,26 +38,26 @@ impl<K: Eq + Hash + Clone, V: Clone> Rounds<K, V> {
             self.close(&place);
             read().await
         };
-        place.round.get_or_init(reading).await.clone()
+        place.look.get_or_init(reading).await.clone()
     }
 
     fn join(&self, key: K) -> Place<'_, K, V> {
         let mut things = self.lock();
         let thing = things.entry(key.clone()).or_insert_with(|| Thing { askers: 0, turn: Arc::default(), open: None });
         thing.askers += 1;
-        let round = Arc::clone(thing.open.get_or_insert_with(Arc::default));
-        Place { rounds: self, key, turn: Arc::clone(&thing.turn), round }
+        let look = Arc::clone(thing.open.get_or_insert_with(Arc::default));
+        Place { looks: self, key, turn: Arc::clone(&thing.turn), look }
     }
 
     /// From here on nobody joins: who asks later must not get what is read now.
     fn close(&self, place: &Place<'_, K, V>) {
         if let Some(thing) = self.lock().get_mut(&place.key) {
-            thing.open.take_if(|open| Arc::ptr_eq(open, &place.round));
+            thing.open.take_if(|open| Arc::ptr_eq(open, &place.look));
         }
     }
 }
 
-impl<K, V> Rounds<K, V> {
+impl<K, V> Looks<K, V> {
     fn lock(&self) -> MutexGuard<'_, HashMap<K, Thing<V>>> {
         self.things.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -65,15 +65,15 @@ impl<K, V> Rounds<K, V> {
 
 /// One who waits. Dropping it leaves.
 struct Place<'a, K: Eq + Hash, V> {
-    rounds: &'a Rounds<K, V>,
+    looks: &'a Looks<K, V>,
     key: K,
     turn: Arc<Turn<()>>,
-    round: Arc<OnceCell<V>>,
+    look: Arc<OnceCell<V>>,
 }
 
 impl<K: Eq + Hash, V> Drop for Place<'_, K, V> {
     fn drop(&mut self) {
-        let mut things = self.rounds.lock();
+        let mut things = self.looks.lock();
         if let Some(thing) = things.get_mut(&self.key) {
             thing.askers -= 1;
             if thing.askers == 0 {
@@ -125,8 +125,8 @@ mod tests {
 
     #[tokio::test]
     async fn those_who_ask_during_a_read_share_the_next_one() {
-        let (rounds, source) = (Rounds::default(), Source::new());
-        let ask = || rounds.share("job", || source.read());
+        let (looks, source) = (Looks::default(), Source::new());
+        let ask = || looks.share("job", || source.read());
         let mut first = Box::pin(ask());
         assert!(step(&mut first).await.is_pending());
         let mut later: Vec<_> = (0..100).map(|_| Box::pin(ask())).collect();
@@ -146,8 +146,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_question_is_not_answered_by_a_read_that_began_before_it() {
-        let (rounds, source) = (Rounds::default(), Source::new());
-        let ask = || rounds.share("job", || source.read());
+        let (looks, source) = (Looks::default(), Source::new());
+        let ask = || looks.share("job", || source.read());
         let mut first = Box::pin(ask());
         assert!(step(&mut first).await.is_pending());
 
@@ -161,8 +161,8 @@ mod tests {
 
     #[tokio::test]
     async fn when_the_one_who_reads_goes_away_another_one_reads() {
-        let (rounds, source) = (Rounds::default(), Source::new());
-        let ask = || rounds.share("job", || source.read());
+        let (looks, source) = (Looks::default(), Source::new());
+        let ask = || looks.share("job", || source.read());
         let mut first = Box::pin(ask());
         assert!(step(&mut first).await.is_pending());
         let (mut reader, mut other) = (Box::pin(ask()), Box::pin(ask()));
@@ -182,14 +182,14 @@ mod tests {
 
     #[tokio::test]
     async fn different_things_do_not_wait_for_each_other_and_leave_nothing_behind() {
-        let (rounds, source) = (Rounds::default(), Source::new());
-        let mut stuck = Box::pin(rounds.share("stuck", || source.read()));
+        let (looks, source) = (Looks::default(), Source::new());
+        let mut stuck = Box::pin(looks.share("stuck", || source.read()));
         assert!(step(&mut stuck).await.is_pending());
 
-        let mut other = Box::pin(rounds.share("other", || async { 7 }));
+        let mut other = Box::pin(looks.share("other", || async { 7 }));
 
         assert_eq!(step(&mut other).await, Poll::Ready(7));
         drop((stuck, other));
-        assert!(rounds.lock().is_empty());
+        assert!(looks.lock().is_empty());
     }
 }
