@@ -9,8 +9,10 @@ mod claim;
 mod clock;
 mod connection;
 mod disk;
+mod download;
 mod latency;
 mod load;
+mod nginx;
 mod open_loop;
 mod postgres;
 mod process;
@@ -91,9 +93,12 @@ async fn run(args: &RunArgs) -> Result<ExitCode> {
         beats::run(&settings, &mut report).await?;
     }
     let mut ended = Ok(());
+    if settings.wants(Scenario::Download) {
+        // An nginx or PostgreSQL that is missing or fails does not take away the figures that are there already.
+        ended = download::run(&settings, &mut report).await;
+    }
     if settings.wants_any(&Scenario::POSTGRES) {
-        // A PostgreSQL that is missing or fails does not take away the figures that are there already.
-        ended = postgres::run(&settings, &mut report).await;
+        ended = ended.and(postgres::run(&settings, &mut report).await);
     }
 
     println!("\n{}", report.table());

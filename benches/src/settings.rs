@@ -79,6 +79,7 @@ pub(crate) enum Scenario {
     PushFair,
     Viewers,
     Beats,
+    Download,
     PgPublish,
     PgLifecycle,
     PgLifecycleBatch,
