@@ -2,6 +2,7 @@
 //! call within a time and a size, and turns refusals into failures with an exit code.
 
 pub(crate) mod page;
+pub(crate) mod transfer;
 mod refusal;
 mod stream;
 
@@ -10,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use outlast_core::time::parse_duration;
-use reqwest::{Method, RequestBuilder, StatusCode, Url, redirect};
+use reqwest::{Method, RequestBuilder, Response, StatusCode, Url, redirect};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -179,7 +180,21 @@ impl Client {
     pub(crate) async fn exchange(&self, call: Call<'_>) -> Result<Answer, Failure> {
         let timeout = self.timeout.saturating_add(call.wait);
         let request = self.request(call)?.timeout(timeout);
-        let mut response = request.send().await.map_err(|error| self.unreachable(&error, timeout))?;
+        let response = request.send().await.map_err(|error| self.unreachable(&error, timeout))?;
+        self.read(response, timeout).await
+    }
+
+    /// A refusing answer about a job, as a failure.
+    pub(crate) fn refusal(&self, answer: &Answer, id: &str) -> Failure {
+        refusal::failure(answer, &["v1", "jobs", id].map(str::to_owned), &self.key_source)
+    }
+
+    /// The key, for a program that is trusted with it.
+    pub(crate) fn key(&self) -> Option<&Secret> {
+        self.key.as_ref()
+    }
+
+    async fn read(&self, mut response: Response, timeout: Duration) -> Result<Answer, Failure> {
         let status = response.status();
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| self.unreachable(&error, timeout))? {
@@ -231,13 +246,14 @@ impl Client {
             return Failure::usage(format!("cannot make the request: {}", cause(error)))
                 .with_hint("does the key hold line breaks or other control characters?");
         }
-        let message = if error.is_timeout() {
-            format!("no answer from {} within {timeout:?}", self.base())
-        } else {
-            format!("cannot reach {}: {}", self.base(), cause(error))
-        };
-        let hint = "start a server with `outlast serve`, or give its address with --url or OUTLAST_URL";
-        Failure { is_temporary: true, ..Failure::new(Exit::Unreachable, message).with_hint(hint) }
+        if error.is_timeout() {
+            return self.silent(timeout);
+        }
+        away(format!("cannot reach {}: {}", self.base(), cause(error)))
+    }
+
+    fn silent(&self, timeout: Duration) -> Failure {
+        away(format!("no answer from {} within {timeout:?}", self.base()))
     }
 }
 
@@ -279,6 +295,11 @@ fn find_key(remote: &Remote, environment: &Environment) -> (Option<Secret>, KeyS
         Err(error) if error.kind() == ErrorKind::NotFound => (None, KeySource::Missing(path)),
         Err(error) => (None, KeySource::Unreadable(path, error.to_string())),
     }
+}
+
+fn away(message: String) -> Failure {
+    let hint = "start a server with `outlast serve`, or give its address with --url or OUTLAST_URL";
+    Failure { is_temporary: true, ..Failure::new(Exit::Unreachable, message).with_hint(hint) }
 }
 
 /// The innermost cause: "connection refused" says more than the layers around it.

@@ -9,6 +9,7 @@ pub(crate) mod listen;
 pub(crate) mod queues;
 pub(crate) mod start;
 pub(crate) mod validate;
+pub(crate) mod worker;
 
 mod argument;
 mod operation;

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::commands::{completions, defaults, doctor, jobs, keys, listen, queues, start, validate};
+use crate::commands::{completions, defaults, doctor, jobs, keys, listen, queues, start, validate, worker};
 use crate::config::Environment;
 use crate::failure::{EXIT_CODES, Exit, Failure};
 use crate::serve::Mode;
@@ -52,6 +52,8 @@ enum Command {
     Keys(keys::Args),
     /// Receive deliveries on this machine, show them, and answer as told
     Listen(listen::Args),
+    /// Do the jobs of a pull queue with any program
+    Worker(worker::Args),
 }
 
 fn main() -> ExitCode {
@@ -88,6 +90,7 @@ async fn run(command: Command, environment: &Environment) -> Result<(), Failure>
         Command::Jobs(args) => jobs::run(args, environment).await,
         Command::Keys(args) => keys::run(args, environment).await,
         Command::Listen(args) => listen::run(args, environment).await,
+        Command::Worker(args) => worker::run(args, environment).await,
     }
 }
 

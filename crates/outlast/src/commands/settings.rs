@@ -10,7 +10,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::failure::{Exit, Failure};
 
 /// Fields of a request body by name.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Fields(BTreeMap<String, Box<RawValue>>);
 
 impl Fields {
@@ -25,6 +25,13 @@ impl Fields {
             to_raw_value(value).map_err(|error| Failure::new(Exit::Refused, format!("cannot write JSON: {error}")))?;
         self.0.insert(name.to_owned(), raw);
         Ok(())
+    }
+
+    /// The same for what can always be written.
+    pub(crate) fn put(&mut self, name: &str, value: impl Into<serde_json::Value>) {
+        let value = value.into();
+        let raw = to_raw_value(&value).expect("a JSON value can be written as JSON");
+        self.0.insert(name.to_owned(), raw);
     }
 
     pub(crate) fn set_some(&mut self, name: &str, value: Option<&impl Serialize>) -> Result<(), Failure> {

@@ -1,0 +1,191 @@
+//! Receives jobs while there are free hands and sees each of them to its end. One long poll at a time; a server that is
+//! away is waited for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::attempt::{self, Told};
+use super::backoff::Backoff;
+use super::received::{self, Received};
+use super::{Stop, Work};
+use crate::client::Call;
+use crate::commands::settings::Fields;
+use crate::failure::{Exit, Failure};
+use crate::output;
+
+/// How long the server holds an empty answer; its own maximum.
+const WAIT: Duration = Duration::from_secs(30);
+/// The most jobs the server hands out at once.
+const BATCH_MAX: usize = 100;
+
+/// When the worker is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    Told,
+    OneJob,
+    /// Nothing is due any more.
+    Empty,
+}
+
+pub(crate) struct Pool {
+    pub work: Arc<Work>,
+    pub hands: usize,
+    pub until: Until,
+    /// Told by signals, and by a refusal that will not go away.
+    pub stop: Arc<watch::Sender<Stop>>,
+}
+
+/// A job that is over.
+struct Ended {
+    id: String,
+    attempt: String,
+    told: Told,
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    reported: usize,
+    unreported: usize,
+}
+
+enum Step {
+    Received(Vec<Received>),
+    Ended(Ended),
+    /// The server is away; a pause was made.
+    Waited,
+}
+
+impl Pool {
+    pub(crate) async fn run(&self) -> Result<(), Failure> {
+        let mut jobs = JoinSet::new();
+        let mut tally = Tally::default();
+        let ended = self.hand_out(&mut jobs, &mut tally).await;
+        if ended.is_err() {
+            // Without a key or a queue nothing of what the programs do can be reported.
+            self.stop.send_modify(|stop| *stop = Stop::Draining.max(*stop));
+        }
+        while let Some(job) = join(&mut jobs).await? {
+            self.count(&job, &mut tally)?;
+        }
+        let jobs = if tally.reported == 1 { "job" } else { "jobs" };
+        output::note(&format!("{} {jobs} reported, {} not", tally.reported, tally.unreported));
+        ended
+    }
+
+    /// Starts jobs until it is told to stop, or until the work that was asked for is done.
+    async fn hand_out(&self, jobs: &mut JoinSet<Ended>, tally: &mut Tally) -> Result<(), Failure> {
+        let mut stop = self.stop.subscribe();
+        let mut backoff = Backoff::new(&std::process::id().to_string());
+        loop {
+            let step = tokio::select! {
+                // A receive that is dropped while it waits leases nothing.
+                _ = stop.wait_for(|stop| *stop != Stop::Working) => return Ok(()),
+                step = self.step(jobs, &mut backoff) => step?,
+            };
+            match step {
+                Step::Ended(job) => self.count(&job, tally)?,
+                Step::Waited => {}
+                Step::Received(received) => {
+                    let is_last = match self.until {
+                        Until::Told => false,
+                        Until::OneJob => !received.is_empty(),
+                        Until::Empty => received.is_empty(),
+                    };
+                    received.into_iter().for_each(|job| self.start(jobs, job));
+                    if is_last {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next thing that happens: a job is over where all hands are busy, or jobs have come. Fails when the server
+    /// refuses for good. Cancel-safe, but for jobs whose answer is on its way: their leases run out.
+    async fn step(&self, jobs: &mut JoinSet<Ended>, backoff: &mut Backoff) -> Result<Step, Failure> {
+        let free = self.hands.saturating_sub(jobs.len());
+        if free == 0
+            && let Some(job) = join(jobs).await?
+        {
+            return Ok(Step::Ended(job));
+        }
+        match self.receive(free).await {
+            Ok(received) => {
+                backoff.reset();
+                // What is under way may come back to the queue: it is empty when nothing is left of either.
+                if received.is_empty()
+                    && self.until == Until::Empty
+                    && let Some(job) = join(jobs).await?
+                {
+                    return Ok(Step::Ended(job));
+                }
+                Ok(Step::Received(received))
+            }
+            Err(failure) if failure.is_temporary => {
+                if backoff.is_first() {
+                    output::note(&format!("{}; trying again", failure.message));
+                }
+                tokio::time::sleep(backoff.next()).await;
+                Ok(Step::Waited)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn receive(&self, free: usize) -> Result<Vec<Received>, Failure> {
+        let work = &self.work;
+        let wait = if self.until == Until::Empty { Duration::ZERO } else { WAIT };
+        let batch = if self.until == Until::OneJob { 1 } else { free.min(BATCH_MAX) };
+        let mut fields = Fields::default();
+        fields.put("batch", batch);
+        fields.set_duration("wait", Some(wait))?;
+        fields.set_duration("visibilityTimeout", Some(work.pace.lease))?;
+        fields.set_some("worker", work.name.as_ref())?;
+        if !work.accepts_schema.is_empty() {
+            fields.put("acceptsSchema", work.accepts_schema.clone());
+        }
+        let path = ["v1", "queues", &work.queue, "receive"];
+        let answer = work.session.client.send(Call::post(&path).body(fields.to_json()?).wait(wait)).await?;
+        received::read(&answer).map_err(|why| Failure::new(Exit::Refused, format!("what was received is odd: {why}")))
+    }
+
+    fn start(&self, jobs: &mut JoinSet<Ended>, received: Received) {
+        let (id, attempt) = (received.id.clone(), received.attempt.clone());
+        let run = attempt::run(Arc::clone(&self.work), received, self.stop.subscribe());
+        jobs.spawn(async move { Ended { id, attempt, told: run.await } });
+    }
+
+    fn count(&self, job: &Ended, tally: &mut Tally) -> Result<(), Failure> {
+        let (Ended { id, attempt, told }, is_json) = (job, self.work.session.is_json);
+        match told {
+            Ok(_) => tally.reported += 1,
+            Err(_) => tally.unreported += 1,
+        }
+        let line = match told {
+            Ok((verb, status)) if is_json => json!({"id": id, "attempt": attempt, "outcome": verb, "status": status}),
+            Err(why) if is_json => json!({"id": id, "attempt": attempt, "outcome": null, "reason": why}),
+            Ok((verb, status)) => {
+                output::note(&format!("job {id} attempt {attempt}: {verb}, the job is {status}"));
+                return Ok(());
+            }
+            Err(why) => {
+                output::note(&format!("job {id} attempt {attempt}: no outcome was reported: {why}"));
+                return Ok(());
+            }
+        };
+        output::print_json_line(&line.to_string())
+    }
+}
+
+/// The next job that is over; `None` when there are none under way.
+async fn join(jobs: &mut JoinSet<Ended>) -> Result<Option<Ended>, Failure> {
+    match jobs.join_next().await {
+        Some(Ok(job)) => Ok(Some(job)),
+        Some(Err(error)) => Err(Failure::new(Exit::Refused, format!("a job was left alone: {error}"))),
+        None => Ok(None),
+    }
+}

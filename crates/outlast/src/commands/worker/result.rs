@@ -1,0 +1,59 @@
+//! The result of a program that has ended well: JSON goes along with the ack, everything else is uploaded before it.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use serde_json::value::RawValue;
+
+use super::desk::{Desk, Trouble};
+use crate::client::transfer::Content;
+use crate::commands::settings::Fields;
+
+/// The bound of the API for a result that comes with the ack.
+const INLINE_BYTES_MAX: u64 = 256 * 1024;
+const JSON: &str = "application/json";
+const BYTES: &str = "application/octet-stream";
+
+/// What the user has said about results.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Results")]
+pub(crate) struct Wishes {
+    /// What the program prints to stdout is the result, in place of $OUTLAST_RESULT_FILE
+    #[arg(long)]
+    pub stdout_result: bool,
+    /// File name of a result that is uploaded
+    #[arg(long, value_name = "NAME")]
+    pub result_filename: Option<String>,
+    /// Media type of a result that is uploaded [default: application/json or application/octet-stream]
+    #[arg(long, value_name = "TYPE")]
+    pub result_type: Option<String>,
+}
+
+/// Uploads the file where it has to be; gives the fields of the ack.
+pub(crate) async fn hand_in(desk: &Desk, path: &Path, wishes: &Wishes) -> Result<Fields, Trouble> {
+    let refuse = |error: std::io::Error| Trouble::Refused(format!("cannot read the result: {error}"));
+    let length = match tokio::fs::metadata(path).await {
+        Ok(metadata) => metadata.len(),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Fields::default()),
+        Err(error) => return Err(refuse(error)),
+    };
+    if length == 0 {
+        return Ok(Fields::default());
+    }
+    let is_named = wishes.result_filename.is_some() || wishes.result_type.is_some();
+    let mut kind = BYTES;
+    if length <= INLINE_BYTES_MAX {
+        let bytes = tokio::fs::read(path).await.map_err(refuse)?;
+        if let Ok(json) = serde_json::from_slice::<Box<RawValue>>(&bytes) {
+            if !is_named {
+                let mut fields = Fields::default();
+                fields.set("result", &json).map_err(|failure| Trouble::Refused(failure.message))?;
+                return Ok(fields);
+            }
+            kind = JSON;
+        }
+    }
+    let kind = wishes.result_type.clone().unwrap_or_else(|| kind.to_owned());
+    desk.upload(path, &Content { filename: wishes.result_filename.clone(), kind }).await?;
+    Ok(Fields::default())
+}
