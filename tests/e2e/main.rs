@@ -33,6 +33,7 @@ mod push;
 mod signatures;
 mod signed_traffic;
 mod listen;
+mod worker;
 mod examples;
 
 mod authority;

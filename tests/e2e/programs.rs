@@ -87,12 +87,26 @@ impl Running {
         self.lines().iter().filter(|line| line.contains(part)).count()
     }
 
-    /// Ctrl-C, and what is left when it has ended.
-    pub(crate) async fn interrupt(mut self) -> (ExitStatus, Vec<String>) {
-        let sent = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal by its name, such as `TERM`.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status();
         assert!(sent.is_ok_and(|status| status.success()), "the program has ended already: {:?}", self.lines());
+    }
+
+    /// Ctrl-C, and what is left when it has ended.
+    pub(crate) async fn interrupt(self) -> (ExitStatus, Vec<String>) {
+        self.signal("INT");
+        self.end().await
+    }
+
+    /// Waits for the end, and gives what is left then.
+    pub(crate) async fn end(mut self) -> (ExitStatus, Vec<String>) {
         let ended = || self.child.try_wait().unwrap();
-        let status = wait::until_now("the end of an interrupted program", DEADLINE, ended).await;
+        let status = wait::until_now("the end of a program", DEADLINE, ended).await;
         for reader in self.readers.drain(..) {
             reader.join().unwrap();
         }
