@@ -3,8 +3,8 @@
 
 pub(crate) mod page;
 pub(crate) mod transfer;
+pub(crate) mod stream;
 mod refusal;
-mod stream;
 
 use std::io::ErrorKind;
 use std::path::PathBuf;

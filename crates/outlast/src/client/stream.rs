@@ -21,6 +21,14 @@ pub(crate) struct Stream {
     pub retry: Duration,
 }
 
+/// One frame of the stream.
+pub(crate) enum Frame {
+    /// An event of the log.
+    Event(Value),
+    /// How far the work has come; only the latest counts.
+    Progress(Value),
+}
+
 impl Client {
     /// The events after `after`. `None` when there is no such stream: refused, out of reach, or nothing more will come.
     pub(crate) async fn stream(&self, id: &str, after: u64) -> Option<Stream> {
@@ -33,13 +41,13 @@ impl Client {
 }
 
 impl Stream {
-    /// The next event; `None` when the stream has ended or broken off.
-    pub(crate) async fn next(&mut self) -> Option<Value> {
+    /// The next frame; `None` when the stream has ended or broken off.
+    pub(crate) async fn next(&mut self) -> Option<Frame> {
         loop {
             while let Some(end) = self.unread.windows(2).position(|pair| pair == b"\n\n") {
                 let frame: Vec<u8> = self.unread.drain(..end + 2).collect();
-                if let Some(event) = self.read(&String::from_utf8_lossy(&frame)) {
-                    return Some(event);
+                if let Some(frame) = self.read(&String::from_utf8_lossy(&frame)) {
+                    return Some(frame);
                 }
             }
             let chunk = timeout(SILENCE_MAX, self.response.chunk()).await.ok()?.ok()??;
@@ -51,16 +59,19 @@ impl Stream {
     }
 
     /// What a frame carries; `None` for comments and settings.
-    fn read(&mut self, frame: &str) -> Option<Value> {
-        let mut event = None;
+    fn read(&mut self, frame: &str) -> Option<Frame> {
+        let (mut data, mut is_progress) = (None, false);
         for line in frame.lines() {
-            if let Some(data) = line.strip_prefix("data: ") {
-                event = serde_json::from_str(data).ok();
+            if let Some(text) = line.strip_prefix("data: ") {
+                data = serde_json::from_str(text).ok();
+            }
+            if let Some(name) = line.strip_prefix("event: ") {
+                is_progress = name == "progress";
             }
             if let Some(Ok(millis)) = line.strip_prefix("retry: ").map(str::parse) {
                 self.retry = Duration::from_millis(millis);
             }
         }
-        event
+        data.map(|data| if is_progress { Frame::Progress(data) } else { Frame::Event(data) })
     }
 }

@@ -36,7 +36,7 @@ impl Client {
         let segments: Vec<String> = call.path.iter().map(|segment| (*segment).to_owned()).collect();
         let mut response = self.open(call).await?;
         if !response.status().is_success() {
-            let answer = self.read(response, self.timeout).await?;
+            let answer = self.whole(response).await?;
             return Err(refusal::failure(&answer, &segments, &self.key_source));
         }
         let mut file = tokio::fs::File::create(path).await.map_err(|error| unusable(path, &error))?;
@@ -51,6 +51,27 @@ impl Client {
         let sent = timeout(self.timeout, self.request(call)?.send()).await;
         let answered = sent.map_err(|_| self.silent(self.timeout))?;
         answered.map_err(|error| self.unreachable(&error, self.timeout))
+    }
+
+    /// The whole of an answer.
+    pub(crate) async fn whole(&self, response: Response) -> Result<Answer, Failure> {
+        let read = timeout(self.timeout, self.read(response, self.timeout)).await;
+        read.map_err(|_| self.silent(self.timeout))?
+    }
+
+    /// Goes where a redirecting answer points, without the key: the link is all that it takes. Asks for the bytes from
+    /// `from` on.
+    pub(crate) async fn follow(&self, redirect: &Response, from: u64) -> Result<Response, Failure> {
+        let location = redirect.headers().get("location").and_then(|location| location.to_str().ok());
+        let link = location.and_then(|location| redirect.url().join(location).ok());
+        let link = link.filter(|link| matches!(link.scheme(), "http" | "https"));
+        let link = link.ok_or_else(|| Failure::new(Exit::Refused, "the server points to nowhere"))?;
+        let mut request = self.http.get(link);
+        if from > 0 {
+            request = request.header("range", format!("bytes={from}-"));
+        }
+        let answered = timeout(self.timeout, request.send()).await.map_err(|_| self.silent(self.timeout))?;
+        answered.map_err(|error| self.unreachable(&error.without_url(), self.timeout))
     }
 
     /// The next part of a body; `None` at its end.

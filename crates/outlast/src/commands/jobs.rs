@@ -4,6 +4,11 @@ mod publish;
 mod attempts;
 mod show;
 mod watch;
+mod result;
+mod saved;
+mod token;
+
+use std::path::PathBuf;
 
 use clap::Subcommand;
 use serde_json::Value;
@@ -43,6 +48,28 @@ enum Action {
     /// Follow a job until it is finished; fails when the job does
     #[command(after_help = EXIT_CODES)]
     Watch { id: String },
+    /// Fetch the result of a job, checked against its length and hash
+    #[command(after_help = EXIT_CODES)]
+    Result(result::Args),
+    /// Show the checkpoint of a job, or write it to a file
+    #[command(after_help = EXIT_CODES)]
+    Checkpoint {
+        id: String,
+        /// Write what was saved to this file
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// List the sections of a job that are done, or show one
+    #[command(after_help = EXIT_CODES)]
+    Sections {
+        id: String,
+        /// Print the value of this section
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Make a token with which a browser can follow this one job
+    #[command(after_help = EXIT_CODES)]
+    Token(token::Args),
     /// Cancel a job
     #[command(after_help = EXIT_CODES)]
     Cancel { id: String },
@@ -89,6 +116,12 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<(), Fai
         Action::Show { id, full: true } => show::run_full(&session, &id).await,
         Action::List(filter) => list(&session, filter).await,
         Action::Watch { id } => watch::run(&session, &id).await,
+        Action::Result(args) => result::run(&session, &args).await,
+        Action::Checkpoint { id, output: None } => saved::show_checkpoint(&session, &id).await,
+        Action::Checkpoint { id, output: Some(file) } => saved::write_checkpoint(&session, &id, &file).await,
+        Action::Sections { id, name: None } => saved::list_sections(&session, &id).await,
+        Action::Sections { id, name: Some(name) } => saved::show_section(&session, &id, &name).await,
+        Action::Token(args) => token::run(&session, &args).await,
         Action::Cancel { id } => cancel(&session, &id).await,
         Action::Replay { id, fresh, payload } => {
             let mut fields = Fields::default();

@@ -1,6 +1,6 @@
-//! `outlast jobs watch`: follows one job until it is finished and prints each change, by its stream, and by long polling
-//! where there is none or where whole jobs are printed. A server that goes away for a moment, for a restart say, is waited
-//! for; that is the only retry of the command line.
+//! `outlast jobs watch`: follows one job until it is finished, prints each change and shows how far the work has come, by
+//! its stream, and by long polling where there is none or where whole jobs are printed. A server that goes away for a
+//! moment, for a restart say, is waited for.
 
 use std::time::Duration;
 
@@ -8,10 +8,12 @@ use serde_json::{Value, json};
 
 use super::show::describe;
 use super::{attempts, is_terminal, verdict};
+use crate::bar::Screen;
 use crate::client::Answer;
+use crate::client::stream::Frame;
 use crate::commands::Session;
 use crate::failure::Failure;
-use crate::output::{self, cell, escape};
+use crate::output::{self, cell};
 
 /// How long the server holds an answer; its own maximum.
 const WAIT: Duration = Duration::from_secs(30);
@@ -21,9 +23,16 @@ const PAUSE: Duration = Duration::from_secs(1);
 const TRIES_MAX: u32 = 60;
 
 pub(crate) async fn run(session: &Session, id: &str) -> Result<(), Failure> {
-    let streamed = if session.is_json { 0 } else { follow(session, id).await? };
+    let mut screen = Screen::open();
+    let watched = watch(session, id, &mut screen).await;
+    screen.clear()?;
+    watched
+}
+
+async fn watch(session: &Session, id: &str, screen: &mut Screen) -> Result<(), Failure> {
+    let streamed = if session.is_json { 0 } else { follow(session, id, screen).await? };
     let mut job = session.client.job(id, &[], Duration::ZERO).await?;
-    let mut last_seq = print_change(session, &job, streamed)?;
+    let mut last_seq = print_change(session, &job, streamed, screen)?;
     while !is_terminal(&job.json) {
         let version = version(&job.json);
         let next = next_answer(session, id, version).await?;
@@ -31,18 +40,25 @@ pub(crate) async fn run(session: &Session, id: &str) -> Result<(), Failure> {
             tokio::time::sleep(PAUSE).await;
             continue;
         }
-        last_seq = print_change(session, &next, last_seq)?;
+        last_seq = print_change(session, &next, last_seq, screen)?;
         job = next;
     }
     verdict(&job.json)
 }
 
 /// Prints events as they come, up to the end of the run or as long as there is a stream; the number of the last one.
-async fn follow(session: &Session, id: &str) -> Result<u64, Failure> {
+async fn follow(session: &Session, id: &str, screen: &mut Screen) -> Result<u64, Failure> {
     let mut last_seq = 0;
     while let Some(mut stream) = session.client.stream(id, last_seq).await {
-        while let Some(event) = stream.next().await {
-            print_event(&event)?;
+        while let Some(frame) = stream.next().await {
+            let event = match frame {
+                Frame::Progress(progress) => {
+                    screen.progress(&progress)?;
+                    continue;
+                }
+                Frame::Event(event) => event,
+            };
+            print_event(&event, screen)?;
             last_seq = seq(&event).max(last_seq);
             if ends_run(&event) {
                 return Ok(last_seq);
@@ -72,7 +88,7 @@ async fn next_answer(session: &Session, id: &str, version: u64) -> Result<Answer
 }
 
 /// Prints what happened after event `last_seq` and returns the number of the last event seen.
-fn print_change(session: &Session, job: &Answer, last_seq: u64) -> Result<u64, Failure> {
+fn print_change(session: &Session, job: &Answer, last_seq: u64, screen: &mut Screen) -> Result<u64, Failure> {
     if session.is_json {
         output::print_json_line(&job.text)?;
         return Ok(last_seq);
@@ -80,18 +96,20 @@ fn print_change(session: &Session, job: &Answer, last_seq: u64) -> Result<u64, F
     let mut seen = last_seq;
     for event in job.json.get("events").and_then(Value::as_array).into_iter().flatten() {
         if seq(event) > last_seq {
-            print_event(event)?;
+            print_event(event, screen)?;
             seen = seen.max(seq(event));
         }
     }
-    let line = format!("{}  attempt {}", cell(&job.json, "status"), attempts(&job.json));
-    output::print(&format!("{}\n", escape(&line)))?;
+    screen.line(&format!("{}  attempt {}", cell(&job.json, "status"), attempts(&job.json)))?;
+    if let Some(progress) = job.json.get("progress").filter(|progress| progress.is_object() && !is_terminal(&job.json))
+    {
+        screen.progress(progress)?;
+    }
     Ok(seen)
 }
 
-fn print_event(event: &Value) -> Result<(), Failure> {
-    let line = format!("{}  {}  {}", cell(event, "at"), cell(event, "type"), describe(event));
-    output::print(&format!("{}\n", escape(&line)))
+fn print_event(event: &Value, screen: &mut Screen) -> Result<(), Failure> {
+    screen.line(&format!("{}  {}  {}", cell(event, "at"), cell(event, "type"), describe(event)))
 }
 
 fn ends_run(event: &Value) -> bool {

@@ -104,6 +104,8 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt;
+
     use super::*;
     use crate::commands::worker::line::{Kept, Report};
 
@@ -118,13 +120,13 @@ mod tests {
     #[tokio::test]
     async fn lines_are_put_together_from_parts_and_read_to_the_end() {
         let outbox = Arc::new(Outbox::default());
-        let (sender, receiver) = pipe::pipe().unwrap();
-        let (_writer, own) = (sender, pipe::pipe().unwrap().0);
+        let (mut program, receiver) = pipe::pipe().unwrap();
+        let (own, _) = pipe::pipe().unwrap();
         let (end, ended) = oneshot::channel();
-        _writer.try_write(b"output one\nout").unwrap();
         let reading = tokio::spawn(Lines::new("j", Arc::clone(&outbox)).carry((receiver, own), ended));
+        program.write_all(b"output one\nout").await.unwrap();
         let first = outbox.take().await;
-        _writer.try_write(b"put two\nnonsense\noutput three").unwrap();
+        program.write_all(b"put two\nnonsense\noutput three").await.unwrap();
 
         end.send(()).unwrap();
         reading.await.unwrap();
