@@ -223,7 +223,7 @@ mod tests {
                 120,
                 "[####################--------------------] 50.0%  render (1 of 3 stages)  12 of 40 items  2m 05s left  page\\u{1b}[2J 3",
             ),
-            (whole, 40, "[######-------] 50.0%  render (1 of 3 s…"),
+            (whole, 40, "[######-------] 50.0%  render (1 of 3 …"),
         ] {
             let line = bar(&progress, now, width);
             assert_eq!(line, shown);

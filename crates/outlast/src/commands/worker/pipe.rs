@@ -1,6 +1,8 @@
 //! Reads the progress pipe of one program, line by line, into the outbox. Ends when it is told that the program has
 //! ended, with what is in the pipe by then: somebody outside the program's group may hold it open for ever.
 
+use std::fs::File;
+use std::io::Read;
 use std::sync::Arc;
 
 use tokio::net::unix::pipe;
@@ -51,15 +53,23 @@ impl Lines {
             }
         }
         drop(sender);
-        let mut rest = 0;
-        while let Ok(length @ 1..) = receiver.try_read(&mut buffer)
-            && rest < REST_BYTES_MAX
-        {
-            rest += length;
-            self.take(buffer.get(..length).unwrap_or_default()).await;
+        // Read past the runtime, which knows only of what it has been told: it must not miss the program's last words.
+        if let Ok(rest) = receiver.into_nonblocking_fd() {
+            self.take_rest(File::from(rest), &mut buffer).await;
         }
         self.take(b"\n").await;
         self.outbox.close();
+    }
+
+    /// What is in the pipe.
+    async fn take_rest(&mut self, mut rest: File, buffer: &mut [u8]) {
+        let mut total = 0;
+        while let Ok(length @ 1..) = rest.read(buffer)
+            && total < REST_BYTES_MAX
+        {
+            total += length;
+            self.take(buffer.get(..length).unwrap_or_default()).await;
+        }
     }
 
     async fn take(&mut self, bytes: &[u8]) {
