@@ -21,6 +21,7 @@ pgbouncer pgbouncer
 nginx nginx-light
 faketime faketime
 openssl openssl
+chromium chromium
 LIST
   # Debian keeps the server's programs off the path, by version.
   compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use outlast_tests::wait;
 use serde_json::{Value, json};
 
 use crate::api::{make_queue, publish, receive_one, settle, text};
+use crate::programs::{Running, clean_command};
 
 /// On one node a revoked key is refused at once; this is what other nodes may take to hear of it.
 const REVOKED_MAX: Duration = Duration::from_secs(5);
@@ -227,6 +228,68 @@ async fn watching_and_waiting_end_with_the_job() {
     assert!(printed.ends_with("succeeded  attempt 1/5\n"), "{printed}");
     assert_eq!(waited.code, 1, "{}{}", waited.out, waited.err);
     assert!(waited.err.contains("is failed: not_retryable: no such address"), "{}", waited.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn progress_is_shown_while_a_job_is_watched() {
+    let server = Server::fresh().await;
+    let cli = Cli::of(&server);
+    let client = server.client();
+    make_queue(&client, "mail", json!({})).await;
+    let id = publish(&client, "mail", json!(1)).await;
+    let held = receive_one(&client, "mail").await;
+    let plain = Running::start(&mut cli.command(&["jobs", "watch", &id]));
+    // `script` gives the command a terminal.
+    let watch = format!("{} jobs watch {id} --url {} --key {}", cli.program.display(), cli.url, cli.key);
+    let mut terminal = clean_command(Path::new("script"));
+    let drawn = Running::start(terminal.args(["-qec", &watch, "/dev/null"]).env("SHELL", "/bin/sh"));
+
+    let progress = json!({
+        "pct": 50, "stage": "render", "itemsDone": 20, "itemsTotal": 40, "message": "page\u{1b}[2J", "lease": held["lease"],
+    });
+    // Both follow the job from here on; the last frame before the end always comes.
+    for watcher in [&plain, &drawn] {
+        watcher.line("queued → running").await;
+    }
+    client.put(&format!("/v1/jobs/{id}/progress"), progress).await.unwrap().expect(200);
+    settle(&client, &id, "ack", json!({"lease": held["lease"]})).await;
+    let ((plain_ended, lines), (drawn_ended, screen)) = (plain.end().await, drawn.end().await);
+
+    let line = lines.iter().find(|line| line.contains("  progress  ")).unwrap();
+    assert!(line.ends_with("  progress  50.0%  render  20 of 40 items  page\\u{1b}[2J"), "{line}");
+    assert_eq!((plain_ended.code(), drawn_ended.code()), (Some(0), Some(0)), "{screen:#?}");
+    let screen = screen.join("\n");
+    assert!(screen.contains("\r[#############-------------] 50.0%  render  20 of 40 items"), "{screen:?}");
+    assert!(screen.trim_end().ends_with("succeeded  attempt 1/5") && !screen.contains('\u{1b}'), "{screen:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_worker_has_saved_is_shown_and_written_to_files() {
+    let server = Server::fresh().await;
+    let cli = Cli::of(&server);
+    let client = server.client();
+    make_queue(&client, "mail", json!({})).await;
+    let id = publish(&client, "mail", json!(1)).await;
+    let held = receive_one(&client, "mail").await;
+    assert!(cli.fails(5, &["jobs", "checkpoint", &id]).contains("(checkpoint_not_found)"));
+    assert_eq!(cli.out(&["jobs", "sections", &id]), "no sections\n");
+
+    let saved = json!({"schemaVersion": 3, "data": {"page": 7}, "lease": held["lease"]});
+    client.put(&format!("/v1/jobs/{id}/checkpoint"), saved).await.unwrap().expect(200);
+    for name in ["intro", "body"] {
+        client.put(&format!("/v1/jobs/{id}/sections/{name}"), json!({"words": 3})).await.unwrap().expect(200);
+    }
+
+    let shown = cli.out(&["jobs", "checkpoint", &id]);
+    assert!(shown.contains("schemaVersion  3\n") && shown.ends_with("\n{\"page\":7}\n"), "{shown}");
+    assert_eq!(cli.json(&["jobs", "checkpoint", &id])["data"], json!({"page": 7}));
+    cli.out(&["jobs", "checkpoint", &id, "-o", "saved.json"]);
+    assert_eq!(fs::read_to_string(cli.directory.join("saved.json")).unwrap(), "{\"page\":7}");
+    let listed = cli.out(&["jobs", "sections", &id]);
+    assert!(listed.starts_with("NAME ") && listed.lines().count() == 3, "{listed}");
+    assert!(listed.lines().nth(1).unwrap().starts_with("body "), "{listed}");
+    assert_eq!(cli.out(&["jobs", "sections", &id, "--name", "intro"]), "{\"words\":3}\n");
+    assert_eq!(cli.json(&["jobs", "sections", &id])["items"].as_array().unwrap().len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,7 @@
 //! The programs under examples/, run as a user would run them, against a real server.
 
-use std::path::PathBuf;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use outlast_tests::wait;
 use serde_json::{Value, json};
 
 use crate::api::{dead, job, make_queue, publish, text};
-use crate::programs::{Running, clean_command, example, python};
+use crate::programs::{Running, browser, clean_command, example, python, script};
 
 /// The longest of the scenes below takes some seconds; this is many times as much.
 const FINISHED: Duration = Duration::from_secs(60);
@@ -132,6 +133,85 @@ async fn check_forgeries(url: &str, worker: &Running) {
         assert_eq!(http.send(request).await.unwrap().status, 401, "{signature:?}");
     }
     assert_eq!(worker.count("did forged"), 0);
+}
+
+// A worker killed at section 140 of 161: the next one gets 140 sections and does 21.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_goes_on_where_its_worker_was_killed() {
+    check_report(async |_| {}).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_goes_on_after_a_crash_of_worker_and_server() {
+    check_report(async |server: &mut Server| server.crash_and_restart().await).await;
+}
+
+async fn check_report(meanwhile: impl AsyncFn(&mut Server)) {
+    let mut server = Server::fresh().await;
+    make_queue(&server.client(), "reports", json!({})).await;
+    let id = publish(&server.client(), "reports", json!({"title": "Tides", "sections": 161})).await;
+
+    let (killed, first) = reporter(&server, &["--once", "--crash-after", "140"]).end().await;
+    meanwhile(&mut server).await;
+    let (ended, second) = reporter(&server, &["--once"]).end().await;
+
+    let client = server.client();
+    let did = |lines: &[String]| lines.iter().filter(|line| line.starts_with("did ")).count();
+    assert_eq!((killed.signal(), did(&first)), (Some(9), 140), "{first:#?}");
+    assert_eq!((ended.code(), did(&second)), (Some(0), 21), "{second:#?}");
+    assert!(second.contains(&format!("job {id}: 140 of 161 sections are there")), "{second:#?}");
+    let job = job(&client, &id).await;
+    assert_eq!((&job["status"], &job["attempt"]), (&json!("succeeded"), &json!(2)), "{job}");
+    let report = client.get(&format!("/v1/jobs/{id}/result")).await.unwrap().expect(200);
+    let headings = report["sections"].as_array().unwrap().iter().map(|section| text(&section["heading"]));
+    assert!(headings.eq((1..=161).map(|number| format!("Section {number}"))), "{report}");
+}
+
+/// The report writer, with a lease that a killed one does not hold for long.
+fn reporter(server: &Server, words: &[&str]) -> Running {
+    let mut command = clean_command(&python());
+    command.arg(example("report-161/report.py")).args(["reports", "--lease", "3"]).args(words);
+    Running::start(command.env("OUTLAST_URL", &server.base).env("OUTLAST_KEY", &server.launch().key))
+}
+
+/// What a user would do and see, put together in the page: what it has shown, and every address it has asked for.
+const USE_THE_PAGE: &str = r#"(async () => {
+    const find = (id) => document.getElementById(id);
+    const shown = [];
+    new MutationObserver(() => shown.push([find("bar").value, find("detail").textContent]))
+        .observe(find("detail"), { childList: true });
+    find("start").click();
+    const isOver = () => ["succeeded", "failed", "cancelled"].includes(find("status").textContent);
+    while (!isOver()) await new Promise((resolve) => setTimeout(resolve, 20));
+    const asked = performance.getEntriesByType("resource").map((entry) => entry.name);
+    return { status: find("status").textContent, bar: find("bar").value, shown, asked };
+})()"#;
+
+// The page in a real browser, with nothing but a token for its job.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_shows_progress_in_a_browser_without_a_key() {
+    let Some(browser) = browser() else { return };
+    let server = Server::fresh().await;
+    make_queue(&server.client(), "reports", json!({})).await;
+    let _reporter = reporter(&server, &[]);
+    let mut command = clean_command(Path::new("node"));
+    command.arg(example("progress-page/server.mjs")).args(["reports", "0"]);
+    let application = Running::start(command.env("OUTLAST_URL", &server.base).env("OUTLAST_KEY", &server.launch().key));
+    let address = application.address().await;
+    let mut command = clean_command(Path::new("node"));
+    command.arg(script("browser.mjs")).arg(&browser).args([&address, USE_THE_PAGE]);
+
+    let (status, lines) = Running::start(&mut command).end().await;
+
+    assert!(status.success(), "{lines:#?} {:#?}", application.lines());
+    let seen: Value = serde_json::from_str(lines.last().unwrap()).unwrap();
+    assert_eq!((&seen["status"], &seen["bar"]), (&json!("succeeded"), &json!(100)), "{seen}");
+    let shown = seen["shown"].as_array().unwrap();
+    assert!(shown.iter().any(|both| text(&both[1]).contains(" of 20")), "no progress was shown: {seen}");
+    let moments: Vec<f64> = shown.iter().map(|both| both[0].as_f64().unwrap()).collect();
+    assert!(moments.is_sorted(), "the bar went back: {seen}");
+    assert!(seen.to_string().contains("/stream?"), "{seen}");
+    assert!(!seen.to_string().contains(&server.launch().key), "the page has the key: {seen}");
 }
 
 async fn finished(client: &Client, id: &str) -> Value {

@@ -32,6 +32,25 @@ pub(crate) fn python() -> PathBuf {
     PathBuf::from(std::env::var("OUTLAST_PYTHON").unwrap_or_else(|_| "python3".to_owned()))
 }
 
+/// A browser that can be run headless. In CI it must be there.
+pub(crate) fn browser() -> Option<PathBuf> {
+    let named = std::env::var("OUTLAST_BROWSER").ok();
+    let is_needed = named.is_some() || std::env::var("CI").is_ok_and(|value| value == "true");
+    let browser = PathBuf::from(named.unwrap_or_else(|| "chromium".to_owned()));
+    let found = Command::new(&browser).arg("--version").output();
+    if found.as_ref().is_ok_and(|output| output.status.success()) {
+        return Some(browser);
+    }
+    assert!(!is_needed, "{} cannot be run ({found:?})", browser.display());
+    println!("not run: there is no {}", browser.display());
+    None
+}
+
+/// A program under tests/scripts/.
+pub(crate) fn script(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("scripts").join(name)
+}
+
 /// A file under examples/.
 pub(crate) fn example(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../examples").join(path)

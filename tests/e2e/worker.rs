@@ -366,6 +366,64 @@ async fn a_program_works_on_while_the_server_is_away() {
     assert_eq!((&job["status"], &job["attempt"]), (&json!("succeeded"), &json!(1)), "{lines:#?}");
 }
 
+// Over the descriptor and over the named pipe, in words and as JSON; the next attempt finds what was saved.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_program_reports_is_there_for_viewers_and_for_the_next_attempt() {
+    let place = Place::fresh().await;
+    let client = place.client();
+    let settings = json!({"backoff": {"type": "fixed", "delay": 0.1}, "keepCheckpoints": true});
+    make_queue(&client, "work", settings).await;
+    let id = publish(&client, "work", json!(1)).await;
+    let script = r#"
+        if [ "$OUTLAST_ATTEMPT" = 1 ]; then
+            echo 'output some tokens' >&3
+            echo 'section intro {"words": 3}' >&3
+            echo '{"section": "end", "value": [1]}' > "$OUTLAST_PROGRESS"
+            echo '{"checkpoint": {"page": 7}, "schemaVersion": 2, "pct": 20}' > "$OUTLAST_PROGRESS"
+            exit 1
+        fi
+        { cat "$OUTLAST_CHECKPOINT_FILE"; echo; echo "$OUTLAST_CHECKPOINT_SCHEMA"; cat "$OUTLAST_SECTIONS_FILE"; } > saw
+        echo 'progress 40 write page 8' > "$OUTLAST_PROGRESS"
+        until [ -e go ]; do sleep 0.1; done"#;
+    let worker = place.worker(&[], script);
+
+    let progress = wait::until("the progress of the second attempt", DEADLINE, async || {
+        let progress = job(&client, &id).await["progress"].clone();
+        (progress["pct"] == json!(40.0)).then_some(progress)
+    })
+    .await;
+    fs::write(place.directory.join("go"), "").unwrap();
+    reaches(&client, &id, "succeeded").await;
+
+    assert_eq!((&progress["stage"], &progress["message"]), (&json!("write"), &json!("page 8")), "{progress}");
+    assert_eq!(place.read("saw").unwrap(), "{\"page\": 7}\n2\nend\nintro\n", "{:#?}", worker.lines());
+    let log = events(&client, &id).await;
+    let outputs: Vec<&Value> =
+        log.iter().filter(|event| event["type"] == "output").map(|event| &event["text"]).collect();
+    assert_eq!(outputs, [&json!("some tokens\n")], "{log:#?}");
+    let section = client.get(&format!("/v1/jobs/{id}/sections/intro")).await.unwrap().expect(200);
+    assert_eq!(section, json!({"words": 3}));
+    assert_eq!(worker.count("refused"), 0, "{:#?}", worker.lines());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_checkpoint_of_another_schema_is_not_given_to_a_program() {
+    let place = Place::fresh().await;
+    let client = place.client();
+    make_queue(&client, "work", json!({})).await;
+    let id = publish(&client, "work", json!(1)).await;
+    let held = receive_one(&client, "work").await;
+    let saved = json!({"schemaVersion": 1, "data": {"page": 7}, "lease": held["lease"]});
+    client.put(&format!("/v1/jobs/{id}/checkpoint"), saved).await.unwrap().expect(200);
+    settle(&client, &id, "release", json!({"lease": held["lease"]})).await;
+
+    let script = "echo \"file ${OUTLAST_CHECKPOINT_FILE-none} ${OUTLAST_CHECKPOINT_INCOMPATIBLE-0}\" > saw";
+    let (status, lines) = place.worker(&["--once", "--accepts-schema", "2"], script).end().await;
+
+    assert_eq!(status.code(), Some(0), "{lines:#?}");
+    assert_eq!(place.read("saw").unwrap(), "file none 1\n");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_without_a_queue_or_a_key_says_so_and_ends() {
     let place = Place::fresh().await;
