@@ -389,7 +389,7 @@ async fn what_a_program_reports_is_there_for_viewers_and_for_the_next_attempt() 
 
     let progress = wait::until("the progress of the second attempt", DEADLINE, async || {
         let progress = job(&client, &id).await["progress"].clone();
-        (progress["pct"] == json!(40.0)).then_some(progress)
+        (progress["pct"].as_f64() == Some(40.0)).then_some(progress)
     })
     .await;
     fs::write(place.directory.join("go"), "").unwrap();
