@@ -55,7 +55,9 @@ try {
   const { result, exceptionDetails } = await call("Runtime.evaluate", wish, sessionId);
   if (exceptionDetails) throw new Error(JSON.stringify(exceptionDetails));
   console.log(JSON.stringify(result.value));
-  await call("Browser.close").catch(() => {});
+  // It ends its own processes in order; what takes too long is killed below.
+  call("Browser.close").catch(() => {});
+  await Promise.race([ended, new Promise((resolve) => setTimeout(resolve, 5000).unref())]);
 } catch (error) {
   console.error(error.message);
   process.exitCode = 1;
