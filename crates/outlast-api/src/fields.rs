@@ -228,7 +228,8 @@ const SETTINGS: [Field; 35] = [
 const SETTINGS_AND_NAME: [Field; 35] = {
     let mut fields = SETTINGS;
     // The name stands last.
-    fields[fields.len() - 1].required = true;
+    let [.., name] = &mut fields;
+    name.required = true;
     fields
 };
 
