@@ -116,9 +116,9 @@ impl Boards {
         news.jobs.iter().for_each(|id| state.strays.add_job(*id));
     }
 
-    /// Something may have been missed: whoever is shown anything else than what is there gets it afresh.
+    /// Something may have been missed: whoever was shown anything else than what is there gets it afresh.
     fn patrol(&self) {
-        self.mark_each(|_, marks| marks.is_stale = true);
+        self.mark_each(|_, marks| marks.is_unsure = true);
     }
 
     /// The server stops: all followers see the end.

@@ -18,10 +18,12 @@ use crate::engine::Engine;
 use crate::tail::{Page, Reading};
 use crate::wakes::Bell;
 
-/// Events read, and held for a slow reader, at once. With the longest errors and excerpts that is a quarter of a MiB.
+/// Events read at once, for all who follow a job.
 pub const PAGE_MAX: usize = 48;
 /// Progress is shown no more often than this.
 const PROGRESS_GAP: Duration = Duration::from_secs(1);
+/// Text given out at once, and so held for one slow reader; a single event may have more.
+const GIVEN_BYTES_MAX: usize = 64 << 10;
 /// The pause after a store error that will pass, before looking again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
@@ -70,13 +72,14 @@ pub enum Frame {
 pub struct Events {
     page: Arc<[Event]>,
     skipped: usize,
+    count: usize,
 }
 
 impl Deref for Events {
     type Target = [Event];
 
     fn deref(&self) -> &[Event] {
-        self.page.get(self.skipped..).unwrap_or_default()
+        self.page.get(self.skipped..self.skipped.saturating_add(self.count)).unwrap_or_default()
     }
 }
 
@@ -200,16 +203,18 @@ impl Follower {
 
     /// Moves on by what a page holds for this reader, perhaps nothing.
     fn take(&mut self, reading: &Reading, page: Arc<[Event]>, look: u64) -> Events {
+        let skipped = usize::try_from(self.after.saturating_sub(reading.from)).unwrap_or(usize::MAX);
+        let unseen = page.get(skipped..).unwrap_or_default();
+        let count = fitting(unseen);
         // A full page may end with the end of a run that was replayed since: only a short one is the last. One that was
         // read before this look began may be out of date.
-        let is_last = page.len() < PAGE_MAX && reading.look >= look;
+        let is_last = count == unseen.len() && page.len() < PAGE_MAX && reading.look >= look;
         self.looked = is_last.then_some(reading.look);
         if is_last && self.settled != self.looked {
             self.settled = self.looked;
             self.bell.tail().settle(reading.look);
         }
-        let skipped = usize::try_from(self.after.saturating_sub(reading.from)).unwrap_or(usize::MAX);
-        let events = Events { page, skipped };
+        let events = Events { page, skipped, count };
         if let Some(last) = events.last() {
             self.after = last.seq;
             self.has_ended = ends_run(last);
@@ -224,6 +229,50 @@ impl Drop for Follower {
     }
 }
 
+/// How many of the events, but at least one, are given out together.
+fn fitting(events: &[Event]) -> usize {
+    let mut bytes = 0;
+    let is_beyond = |event: &Event| {
+        let is_beyond = bytes >= GIVEN_BYTES_MAX;
+        bytes += text_length(event);
+        is_beyond
+    };
+    events.iter().position(is_beyond).unwrap_or(events.len())
+}
+
+fn text_length(event: &Event) -> usize {
+    match &event.kind {
+        EventKind::Output { text, .. } => text.len(),
+        EventKind::Note { text } => text.len(),
+        EventKind::Attempt(attempt) => {
+            attempt.error.as_ref().map_or(0, |text| text.len()) + attempt.excerpt.as_ref().map_or(0, |text| text.len())
+        }
+        EventKind::State { .. } | EventKind::Result { .. } | EventKind::Checkpoint { .. } | EventKind::Callback => 0,
+    }
+}
+
 fn ends_run(event: &Event) -> bool {
     matches!(&event.kind, EventKind::State { to, .. } if to.is_terminal())
+}
+
+#[cfg(test)]
+mod tests {
+    use outlast_core::Timestamp;
+
+    use super::*;
+
+    fn output(bytes: usize) -> Event {
+        let kind = EventKind::Output { attempt: 1, text: "x".repeat(bytes).into() };
+        Event { seq: 1, at: Timestamp::EPOCH, kind }
+    }
+
+    #[test]
+    fn what_is_given_out_at_once_is_bounded_and_never_nothing() {
+        let long = vec![output(16 << 10); PAGE_MAX];
+
+        assert_eq!(fitting(&[]), 0);
+        assert_eq!(fitting(&[output(GIVEN_BYTES_MAX * 2), output(1)]), 1);
+        assert_eq!(fitting(&long), GIVEN_BYTES_MAX / (16 << 10));
+        assert_eq!(fitting(&vec![output(10); PAGE_MAX]), PAGE_MAX);
+    }
 }

@@ -164,7 +164,7 @@ async fn read(id: &str, places: &Places, number: usize, (way, mut chance): (Way,
             tokio::time::sleep(AWAY).await;
             continue;
         };
-        let budget = chance.between(2, EVENTS_PER_CONNECTION);
+        let budget = chance.between(3, EVENTS_PER_CONNECTION);
         loop {
             match stream.next().await {
                 Next::Frame(frame) => story.frames.push(frame),

@@ -14,6 +14,8 @@ pub(super) struct Marks {
     pub(super) is_lost: bool,
     /// The queue itself may be another.
     pub(super) is_stale: bool,
+    /// Something may have happened that nobody told of.
+    pub(super) is_unsure: bool,
     /// The counts may be others.
     pub(super) is_counted: bool,
 }

@@ -103,6 +103,7 @@ impl Engine {
             let left = &mut memory.entry(place.clone()).or_default().left;
             left.is_lost |= marks.is_lost;
             left.is_stale |= marks.is_stale;
+            left.is_unsure |= marks.is_unsure;
             left.is_counted |= marks.is_counted;
             marks.jobs.into_iter().for_each(|id| left.add_job(id));
         }
@@ -151,10 +152,12 @@ impl Engine {
         let left = std::mem::take(&mut shown.left);
         let before = shown.queue.replace((Arc::clone(&queue), counts));
         let has_other_counts = before.as_ref().is_none_or(|(_, before)| *before != counts);
-        let is_other = has_other_counts || before.is_some_and(|(before, _)| before != queue);
+        // Before the first look its followers may have seen anything.
+        let is_other = left.is_stale && before.is_none_or(|(before, _)| before != queue);
+        let was_missed = has_other_counts && left.is_unsure && !left.is_counted;
         if left.is_lost {
             self.tell(place, Sight::Resync);
-        } else if left.is_stale && is_other {
+        } else if is_other || was_missed {
             self.tell(place, Sight::Queue(queue, counts));
         } else if has_other_counts {
             self.tell(place, Sight::Counts(counts));
@@ -182,7 +185,7 @@ impl Shown {
     /// When the queue is to be looked at, if it is.
     fn due(&self) -> Option<Instant> {
         let left = &self.left;
-        let is_wanted = left.is_lost || left.is_stale || left.is_counted || self.queue.is_none();
+        let is_wanted = left.is_lost || left.is_stale || left.is_unsure || left.is_counted || self.queue.is_none();
         is_wanted.then(|| self.looked_at.map_or_else(Instant::now, |looked_at| looked_at + COUNT_PAUSE))
     }
 }
