@@ -73,7 +73,8 @@ async fn every_query_parameter_refuses_what_it_cannot_hold_and_names_itself() {
 async fn every_field_takes_the_values_at_its_limits() {
     let scene = Scene::set().await;
     let mut cases = Vec::new();
-    for route in ROUTES {
+    // A socket takes nothing before its handshake.
+    for route in ROUTES.iter().filter(|route| route.answer.0 != 101) {
         let fields = route.body.map(|object| object.fields).unwrap_or_default();
         for field in fields {
             for value in accepted(&field.kind) {

@@ -21,7 +21,6 @@ const KEY_LENGTH: usize = 24;
 
 pub(crate) async fn job(mut call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
-    let accept = handshake(&call)?;
     let after = call.query.int("after").and_then(|after| u64::try_from(after).ok()).unwrap_or(0);
     no_stream_while_draining(&call.engine)?;
     let caller = call.caller()?.clone();
@@ -33,6 +32,8 @@ pub(crate) async fn job(mut call: Call) -> Result<Response, Problem> {
         Opened::Finished => None,
         Opened::Beyond { last } => return Err(Problem::beyond("after", last)),
     };
+    // After the look at the job: to one who may not see it, it is not there, however he asks.
+    let accept = handshake(&call)?;
     let (engine, token, ends_at) = (call.engine.clone(), call.token.clone(), life(&call));
     let session = Session { engine, caller, token, id, ends_at, _seat: seat };
     Ok(switch(accept, Takeover::new(move |upgraded| session.run(follower, upgraded))))
