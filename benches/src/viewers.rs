@@ -39,7 +39,8 @@ const PER_ADDRESS: usize = 900;
 const OPENING: usize = 100;
 /// Timed events; each reaches every viewer.
 const ROUNDS: usize = 20;
-const REST: Duration = Duration::from_secs(10);
+/// Two keepalives of each viewer fall into it.
+const REST: Duration = Duration::from_secs(30);
 const KIB: f64 = 1024.0;
 
 /// Whatever takes longer is stuck.
