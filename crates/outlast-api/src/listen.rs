@@ -16,6 +16,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -133,12 +134,13 @@ async fn connection(stream: TcpStream, router: Router, settings: Arc<Settings>, 
         async move {
             let answer = answer.await?;
             next.note(answer.extensions());
-            // Answers are whole and have a length; what has none is a stream.
+            // Most answers are whole. What is not is a download, if it says how long it will be, or else a stream.
             if answer.body().size_hint().exact().is_some() {
                 pulse.set(Doing::Idle);
                 return Ok::<_, Infallible>(answer);
             }
-            pulse.set(Doing::Streaming);
+            let has_end = answer.headers().contains_key(CONTENT_LENGTH);
+            pulse.set(if has_end { Doing::Sending } else { Doing::Streaming });
             Ok(answer.map(|body| Body::new(Streamed { body, pulse })))
         }
     });

@@ -20,6 +20,8 @@ pub(super) enum Doing {
     Answering,
     /// An answer without end is being written: as long as it takes, if only its reader takes it.
     Streaming,
+    /// The same of a large answer whose length is known.
+    Sending,
 }
 
 pub(super) struct Pulse {
@@ -74,7 +76,7 @@ impl Pulse {
 
     fn doing(&self) -> Doing {
         let code = self.doing.load(Ordering::Relaxed);
-        let others = [Doing::Idle, Doing::Head, Doing::Streaming];
+        let others = [Doing::Idle, Doing::Head, Doing::Streaming, Doing::Sending];
         others.into_iter().find(|doing| *doing as u8 == code).unwrap_or(Doing::Answering)
     }
 
@@ -84,7 +86,7 @@ impl Pulse {
         let (since, allowed) = match self.doing() {
             Doing::Head => (since, settings.head),
             Doing::Idle => (since, settings.keep_alive),
-            Doing::Streaming => (self.blocked_millis.load(Ordering::Relaxed), settings.write_idle),
+            Doing::Streaming | Doing::Sending => (self.blocked_millis.load(Ordering::Relaxed), settings.write_idle),
             Doing::Answering => return None,
         };
         (since != NEVER).then(|| self.started + Duration::from_millis(since) + allowed)
