@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use outlast_tests::chance::Chance;
 use outlast_tests::http::Client;
+use outlast_tests::proxy::Proxy;
 use outlast_tests::server::Server;
 use outlast_tests::wait;
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::api::{make_queue, publish, receive_one, settle, text};
@@ -290,6 +293,69 @@ async fn what_a_worker_has_saved_is_shown_and_written_to_files() {
     assert!(listed.lines().nth(1).unwrap().starts_with("body "), "{listed}");
     assert_eq!(cli.out(&["jobs", "sections", &id, "--name", "intro"]), "{\"words\":3}\n");
     assert_eq!(cli.json(&["jobs", "sections", &id])["items"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_is_fetched_checked_and_gone_on_with_where_it_broke_off() {
+    let server = Server::fresh().await;
+    let cli = Cli::of(&server);
+    let client = server.client();
+    make_queue(&client, "mail", json!({})).await;
+    let (id, bytes) = uploaded(&client).await;
+    let inline = publish(&client, "mail", json!(1)).await;
+    let held = receive_one(&client, "mail").await;
+    settle(&client, &inline, "ack", json!({"lease": held["lease"], "result": {"n": 1}})).await;
+    let read = |name: &str| fs::read(cli.directory.join(name)).unwrap();
+    let proxy = Proxy::before(&server.base).await;
+    let proxied = Cli { url: proxy.base.clone(), ..Cli::of(&server) };
+
+    let fetched = cli.run(&["jobs", "result", &id, "-o", "whole"]);
+    assert!(fetched.code == 0 && fetched.err.starts_with("whole: 2.8 MiB, sha256 "), "{}", fetched.err);
+    assert_eq!(read("whole"), bytes);
+    assert_eq!(ran_bytes(cli.command(&["jobs", "result", &id])), bytes);
+    assert_eq!(cli.out(&["jobs", "result", &inline]), "{\"n\":1}");
+    cli.out(&["jobs", "result", &inline, "-o", "inline"]);
+    assert_eq!(read("inline"), b"{\"n\":1}");
+
+    // Two thirds are there: only the rest is sent.
+    fs::write(cli.directory.join("rest.part"), &bytes[..2_000_000]).unwrap();
+    proxied.out(&["jobs", "result", &id, "-o", "rest"]);
+    let (_, sent) = proxy.bytes_seen();
+    assert_eq!(read("rest"), bytes);
+    assert!((1_000_000..1_500_000).contains(&sent), "{sent} bytes were sent");
+    assert!(!cli.directory.join("rest.part").exists());
+
+    // No connection lives long enough for all of it.
+    proxy.cut_reply_after(1_200_000);
+    proxied.out(&["jobs", "result", &id, "-o", "cut"]);
+    assert_eq!(read("cut"), bytes);
+
+    // The beginning is that of something else.
+    fs::write(cli.directory.join("other.part"), [0; 1_000]).unwrap();
+    let refused = cli.fails(1, &["jobs", "result", &id, "-o", "other"]);
+    assert!(refused.contains("what came is not the result"), "{refused}");
+    assert!(!cli.directory.join("other").exists() && !cli.directory.join("other.part").exists());
+    let none = publish(&client, "mail", json!(1)).await;
+    assert!(cli.fails(5, &["jobs", "result", &none]).contains("(result_not_found)"));
+}
+
+/// A job whose result was uploaded, and its bytes.
+async fn uploaded(client: &Client) -> (String, Vec<u8>) {
+    let id = publish(client, "mail", json!(1)).await;
+    let held = receive_one(client, "mail").await;
+    let mut chance = Chance::seeded(7);
+    let bytes = chance.text(3_000_000).into_bytes();
+    let request = client.request(Method::PUT, &format!("/v1/jobs/{id}/result?filename=report.bin"));
+    let request = request.header("x-outlast-lease", text(&held["lease"])).body(bytes.clone());
+    client.send(request.header("content-type", "application/octet-stream")).await.unwrap().expect(201);
+    settle(client, &id, "ack", json!({"lease": held["lease"]})).await;
+    (id, bytes)
+}
+
+fn ran_bytes(mut command: Command) -> Vec<u8> {
+    let output = command.output().expect("the program can be started");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -407,6 +407,30 @@ async fn what_a_program_reports_is_there_for_viewers_and_for_the_next_attempt() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_result_that_is_a_file_is_uploaded_before_the_ack() {
+    let place = Place::fresh().await;
+    let client = place.client();
+    make_queue(&client, "work", json!({})).await;
+    let id = publish(&client, "work", json!(1)).await;
+
+    let script = "head -c 3000000 /dev/zero > \"$OUTLAST_RESULT_FILE\"";
+    let flags = ["--once", "--result-filename", "report.bin", "--result-type", "application/x-report"];
+    let (status, lines) = place.worker(&flags, script).end().await;
+
+    assert_eq!(status.code(), Some(0), "{lines:#?}");
+    let job = job(&client, &id).await;
+    let meta = &job["resultMeta"];
+    assert_eq!((&job["status"], &meta["length"]), (&json!("succeeded"), &json!(3_000_000)), "{job}");
+    assert_eq!((&meta["filename"], &meta["contentType"]), (&json!("report.bin"), &json!("application/x-report")));
+    let file = place.directory.join("fetched");
+    let mut fetch = clean_command(&place.server.launch().program);
+    fetch.args(["jobs", "result", &id, "-o"]).arg(&file).env("OUTLAST_URL", &place.server.base);
+    let fetched = fetch.env("OUTLAST_KEY", &place.server.launch().key).output().unwrap();
+    assert!(fetched.status.success(), "{}", String::from_utf8_lossy(&fetched.stderr));
+    assert_eq!(fs::read(file).unwrap(), vec![0; 3_000_000]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_checkpoint_of_another_schema_is_not_given_to_a_program() {
     let place = Place::fresh().await;
     let client = place.client();
