@@ -149,7 +149,10 @@ async fn work(run: Run, session: Arc<Session>, environment: &Environment) -> Res
     loop {
         tokio::select! {
             ended = &mut working => return ended,
-            () = signals.next() => stop.send_modify(|stop| *stop = stop.next()),
+            () = signals.next() => {
+                stop.send_modify(|stop| *stop = stop.next());
+                output::note("no new jobs; programs are told to end, and are killed by the next signal");
+            }
         }
     }
 }
@@ -157,10 +160,7 @@ async fn work(run: Run, session: Arc<Session>, environment: &Environment) -> Res
 impl Stop {
     fn next(self) -> Stop {
         match self {
-            Stop::Working => {
-                output::note("no new jobs; programs are told to end, and are killed by the next signal");
-                Stop::Draining
-            }
+            Stop::Working => Stop::Draining,
             Stop::Draining | Stop::Aborting => Stop::Aborting,
         }
     }
