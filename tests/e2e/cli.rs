@@ -339,6 +339,26 @@ async fn a_result_is_fetched_checked_and_gone_on_with_where_it_broke_off() {
     assert!(cli.fails(5, &["jobs", "result", &none]).contains("(result_not_found)"));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_is_made_for_one_job() {
+    let server = Server::fresh().await;
+    let cli = Cli::of(&server);
+    make_queue(&server.client(), "mail", json!({})).await;
+    let (id, other) =
+        (publish(&server.client(), "mail", json!(1)).await, publish(&server.client(), "mail", json!(2)).await);
+
+    let made = cli.run(&["jobs", "token", &id, "--can", "read,cancel", "--expires", "10m"]);
+    let theirs = Cli { key: made.out.trim().to_owned(), ..Cli::of(&server) };
+
+    assert!(made.code == 0 && made.err.starts_with(&format!("for job {id} until ")), "{}{}", made.out, made.err);
+    assert!(cli.json(&["jobs", "token", &id])["streamUrl"].as_str().unwrap().contains("?token="));
+    assert_eq!(theirs.json(&["jobs", "show", &id])["id"], json!(id));
+    theirs.fails(4, &["jobs", "list"]);
+    assert_ne!(theirs.run(&["jobs", "show", &other]).code, 0, "the token opens another job");
+    assert_eq!(theirs.out(&["jobs", "cancel", &id]), format!("job {id} is cancelled\n"));
+    assert!(cli.fails(1, &["jobs", "token", &id, "--can", "destroy"]).contains("can"));
+}
+
 /// A job whose result was uploaded, and its bytes.
 async fn uploaded(client: &Client) -> (String, Vec<u8>) {
     let id = publish(client, "mail", json!(1)).await;
