@@ -15,10 +15,12 @@ pub struct Outage {
 
 impl Outage {
     /// Until when a lease lasts whose deadline has passed: as much longer as the outage was, and never more than one
-    /// `extension` beyond its end, by which a living holder has been heard. `None` when it has nothing to do with it.
+    /// `extension` beyond its end, by which a living holder has been heard. `None` when it has nothing to do with it, or
+    /// has had its grace.
     pub(crate) fn grace(&self, running: &Running, deadline: Timestamp, extension: Duration) -> Option<Timestamp> {
         let heard_at = running.heartbeat_at.unwrap_or(running.began_at);
-        if heard_at > self.to || deadline < self.from {
+        let had_grace = running.work.grace_until.is_some_and(|until| until >= self.to);
+        if heard_at > self.to || deadline < self.from || had_grace {
             return None;
         }
         let longer = deadline.plus(self.to.since(self.from));

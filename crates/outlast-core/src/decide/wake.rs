@@ -89,23 +89,16 @@ fn loss(draft: &Draft<'_>, running: &Running, now: Timestamp) -> Option<Ending> 
 /// The hand-out as it goes on, if its holder could not be heard during an outage. Limits of the work itself stay.
 fn spare(draft: &Draft<'_>, running: &Running, how: Ending, outage: Outage) -> Option<Running> {
     let (job, queue, mut spared) = (&draft.job, draft.queue, running.clone());
-    match how {
-        Ending::Revoked => {
-            let drain = queue.settings.drain_timeout;
-            spared.revoke_at = Some(outage.grace(running, running.revoke_at?, drain)?);
-        }
-        Ending::LeaseExpired | Ending::HeartbeatLost | Ending::Unknown => {
-            let extension = match how {
-                Ending::HeartbeatLost => job.heartbeat_timeout(queue)?,
-                _ => running.extension,
-            };
-            let deadline = holding_deadline(job, queue, running);
-            spared.work.grace_until = Some(outage.grace(running, deadline, extension)?);
-        }
+    let (deadline, extension) = match how {
+        Ending::Revoked => (running.revoke_at?, queue.settings.drain_timeout),
+        Ending::HeartbeatLost => (holding_deadline(job, queue, running), job.heartbeat_timeout(queue)?),
+        Ending::LeaseExpired | Ending::Unknown => (holding_deadline(job, queue, running), running.extension),
         _ => return None,
-    }
-    let spared_until = spared.revoke_at.filter(|_| how == Ending::Revoked).or(spared.work.grace_until);
-    spared_until.is_some_and(|until| until > draft.now).then_some(spared)
+    };
+    let until = outage.grace(running, deadline, extension).filter(|until| *until > draft.now)?;
+    spared.work.grace_until = Some(until);
+    spared.revoke_at = running.revoke_at.map(|revoke_at| if how == Ending::Revoked { until } else { revoke_at });
+    Some(spared)
 }
 
 /// Heartbeats come and work does not move: said once, until it moves again.

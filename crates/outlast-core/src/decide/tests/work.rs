@@ -270,14 +270,53 @@ fn who_could_not_be_heard_gets_the_outage_as_grace_and_no_more() {
     assert_eq!(alarm(&stage.job, &stage.queue), Some(deadline.plus(60 * SECOND)));
 
     stage.now = alarm(&stage.job, &stage.queue).unwrap();
-    let again = stage.act(Command::Wake { outage: Some(outage) });
-    assert!(matches!(again, Ok(Change::Update(_))));
-    while stage.job.status() == Status::Running {
-        stage.now = alarm(&stage.job, &stage.queue).unwrap();
-        stage.run(Command::Wake { outage: Some(outage) });
-        assert!(stage.now <= outage.to.plus(30 * SECOND), "one extension after the outage at the latest");
-    }
+    stage.run(Command::Wake { outage: Some(outage) });
+    assert_eq!(stage.last_reason(), Some(Reason::LeaseExpired), "one outage is one grace");
+}
+
+#[test]
+fn a_grace_ends_one_extension_after_the_outage_at_the_latest() {
+    let mut stage = Stage::leased(settings());
+    stage.pass(5 * SECOND);
+    stage.run(Command::beat(None, Some(60 * SECOND)));
+    let outage = Outage { from: stage.now.plus(10 * SECOND), to: stage.now.plus(3600 * SECOND) };
+
+    stage.now = outage.to;
+    stage.run(Command::Wake { outage: Some(outage) });
+    assert_eq!(alarm(&stage.job, &stage.queue), Some(outage.to.plus(30 * SECOND)));
+
+    stage.now = outage.to.plus(30 * SECOND);
+    stage.run(Command::Wake { outage: Some(outage) });
     assert_eq!(stage.last_reason(), Some(Reason::LeaseExpired));
+}
+
+#[test]
+fn a_second_outage_is_a_second_grace() {
+    let mut stage = Stage::leased(settings());
+    for _ in 0..3 {
+        let deadline = alarm(&stage.job, &stage.queue).unwrap();
+        let from = Timestamp::from_millis(deadline.as_millis() - 1000);
+        let outage = Outage { from, to: deadline.plus(5 * SECOND) };
+        stage.now = outage.to;
+        stage.run(Command::Wake { outage: Some(outage) });
+        assert_eq!(alarm(&stage.job, &stage.queue), Some(deadline.plus(6 * SECOND)));
+    }
+}
+
+#[test]
+fn the_drain_time_gets_the_outage_as_grace_once() {
+    let mut stage = Stage::leased(QueueSettings { drain_timeout: 20 * SECOND, ..settings() });
+    stage.run(Command::Cancel { reason: CancelReason::User });
+    let revoke_at = stage.now.plus(20 * SECOND);
+    let outage = Outage { from: stage.now.plus(15 * SECOND), to: stage.now.plus(25 * SECOND) };
+
+    stage.now = outage.to;
+    stage.run(Command::Wake { outage: Some(outage) });
+    assert_eq!(alarm(&stage.job, &stage.queue), Some(revoke_at.plus(10 * SECOND)));
+
+    stage.now = revoke_at.plus(10 * SECOND);
+    stage.run(Command::Wake { outage: Some(outage) });
+    assert_eq!(stage.job.status(), Status::Cancelled);
 }
 
 #[test]
