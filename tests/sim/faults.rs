@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use outlast_core::checkpoint::Section;
-use outlast_core::{Command, Event, Evidence, JobId, Lease, NamespaceId, ObjectKey, Outcome, Queue, State};
+use outlast_core::{Command, Event, Evidence, JobId, Lease, NamespaceId, ObjectKey, Outage, Outcome, Queue, State};
 use outlast_store::jobs::{
     Applied, Claim, Claimed, Declined, Due, Found, JobPage, ListJobs, NewJob, Order, Published, Reach,
 };
@@ -347,6 +347,10 @@ impl JobStore for FaultyStore {
 
     async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
         self.call(self.inner.census()).await
+    }
+
+    async fn attend(&self) -> Result<Option<Outage>, Error> {
+        self.inner.attend().await
     }
 
     async fn interrupted(&self) -> Result<Vec<JobId>, Error> {

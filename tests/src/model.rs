@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use outlast_core::checkpoint::Section;
-use outlast_core::{Clock, Entropy, Event, JobId, NamespaceId, ObjectKey, Queue};
+use outlast_core::{Clock, Entropy, Event, JobId, NamespaceId, ObjectKey, Outage, Queue};
 use outlast_store::jobs::{
     Applied, Claim, Claimed, Declined, Due, Found, JobPage, ListJobs, NewJob, Order, Published, Reach,
 };
@@ -186,6 +186,10 @@ impl JobStore for ModelStore {
 
     async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
         Ok(self.transaction()?.census())
+    }
+
+    async fn attend(&self) -> Result<Option<Outage>, Error> {
+        Ok(None)
     }
 
     async fn interrupted(&self) -> Result<Vec<JobId>, Error> {

@@ -53,6 +53,7 @@ impl Engine {
     }
 
     pub(crate) async fn claim_now(&self, want: &Claim) -> Result<Option<Claimed>, Error> {
+        self.give_sign();
         if self.is_draining() {
             let queue = self.shared.store.queue(want.namespace, &want.queue).await?;
             return Ok(queue.map(|(queue, _)| Claimed::none(queue)));

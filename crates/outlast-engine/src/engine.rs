@@ -15,6 +15,7 @@ use crate::egress::{Egress, RefusedUrl};
 use crate::keys::Keys;
 use crate::looks::Looks;
 use crate::meters::Meters;
+use crate::outage::Signs;
 use crate::push::{Push, PushSettings};
 use crate::reports::Reports;
 use crate::seal::Seal;
@@ -37,6 +38,7 @@ pub(crate) struct Shared {
     pub(crate) entropy: std::sync::Mutex<Box<dyn Entropy + Send>>,
     pub(crate) wakes: Wakes,
     pub(crate) sweep: Sweep,
+    pub(crate) signs: Signs,
     pub(crate) keys: Keys,
     pub(crate) meters: Meters,
     pub(crate) reports: Reports,
@@ -91,6 +93,7 @@ impl Engine {
             entropy: std::sync::Mutex::new(entropy),
             push: Push::new(push),
             sweep: Sweep::default(),
+            signs: Signs::default(),
             keys: Keys::default(),
             meters: Meters::default(),
             reports: Reports::default(),

@@ -20,6 +20,7 @@ pub mod collect;
 pub mod looks;
 pub mod watch;
 pub mod stream;
+mod outage;
 pub mod sweep;
 pub mod operations;
 pub mod seal;

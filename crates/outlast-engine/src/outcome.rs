@@ -10,6 +10,7 @@ use crate::engine::Engine;
 impl Engine {
     /// Carries out each order on its own; durable when it returns. Answers in order.
     pub async fn apply(&self, orders: Vec<Order>) -> Result<Vec<Result<Applied, Declined>>, Error> {
+        self.give_sign();
         let kinds: Vec<Option<OutcomeKind>> = orders.iter().map(|order| kind(&order.command)).collect();
         let unheard = self.unheard(orders.iter().map(|order| order.reach.namespace()).collect());
         let answers = unheard.heard(self.shared.store.apply(orders).await)?;

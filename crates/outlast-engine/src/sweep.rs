@@ -8,9 +8,10 @@ use outlast_core::{Command, Timestamp};
 use outlast_store::Error;
 use outlast_store::jobs::{Order, Reach};
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::engine::Engine;
+use crate::outage::slice;
 
 /// Jobs woken in one transaction; also the bound of a purge.
 const BATCH_MAX: usize = 1000;
@@ -80,17 +81,33 @@ impl Engine {
                 biased;
                 _ = stopping.changed() => {}
                 () = self.shared.sweep.earlier.notified() => {}
-                () = sleep(pause) => {}
+                () = self.rest(pause) => {}
             }
         }
         tracing::debug!("the sweep has ended");
+    }
+
+    /// Sleeps, and keeps an eye on the clock meanwhile: whoever wakes up late was not heard, and could not hear.
+    async fn rest(&self, pause: Duration) {
+        let end = Instant::now() + pause;
+        loop {
+            let left = slice(end.saturating_duration_since(Instant::now()));
+            self.shared.signs.expect(self.now().plus(left));
+            sleep(left).await;
+            self.give_sign();
+            if Instant::now() >= end {
+                return;
+            }
+        }
     }
 
     /// Serves every alarm that has rung; returns how long nothing will.
     pub async fn sweep_once(&self) -> Result<Duration, Error> {
         // While awake, every new alarm rings: it may be one that `due` has just not seen.
         self.shared.sweep.sleeping_until.store(i64::MAX, Ordering::SeqCst);
+        self.give_sign();
         loop {
+            self.shared.signs.expect(self.now());
             let for_all = self.shared.sweep.for_all.swap(false, Ordering::SeqCst);
             let due = self.shared.store.due(BATCH_MAX).await.inspect_err(|_| {
                 self.shared.sweep.for_all.fetch_or(for_all, Ordering::SeqCst);
@@ -98,14 +115,15 @@ impl Engine {
             if for_all {
                 self.shared.wakes.jobs_changed();
             }
+            let outage = self.outage().await?;
             if due.jobs.is_empty() {
                 let until = due.next.map_or(i64::MAX, Timestamp::as_millis);
                 self.shared.sweep.sleeping_until.store(until, Ordering::SeqCst);
                 return Ok(due.next.map_or(SLEEP_MAX, |next| next.since(self.now()).min(SLEEP_MAX)));
             }
             let count = due.jobs.len();
-            let orders = due.jobs.into_iter().map(|id| Order { id, reach: Reach::Everything, command: Command::WAKE });
-            let answers = self.apply(orders.collect()).await?;
+            let order = |id| Order { id, reach: Reach::Everything, command: Command::Wake { outage } };
+            let answers = self.apply(due.jobs.into_iter().map(order).collect()).await?;
             self.shared.meters.woken.add(count);
             let moved = answers.iter().flatten().any(|applied| applied.changed);
             if self.is_shared() && !moved {

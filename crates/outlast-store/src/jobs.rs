@@ -7,7 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use outlast_core::checkpoint::Section;
 use outlast_core::state::Phase;
-use outlast_core::{Command, Event, Job, JobId, NamespaceId, ObjectKey, Queue, Refusal, Spec, Status, Timestamp};
+use outlast_core::{
+    Command, Event, Job, JobId, NamespaceId, ObjectKey, Outage, Queue, Refusal, Spec, Status, Timestamp,
+};
 
 use crate::error::Error;
 use crate::kept::{Doomed, Inline, Kept, Stored};
@@ -266,6 +268,9 @@ pub trait JobStore: Send + Sync {
     /// All queues of all namespaces with their counts, for the metrics.
     async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error>;
 
+    /// Somebody looks after the alarms. Tells when nobody did for a while, the last time: then workers could not be heard
+    /// either. Cheap; to be called with every look at the alarms.
+    async fn attend(&self) -> Result<Option<Outage>, Error>;
     /// Deliveries that were under way when this store's last process ended. None where other nodes may be making them.
     async fn interrupted(&self) -> Result<Vec<JobId>, Error>;
     /// The key that secrets are sealed with in this store, by its fingerprint; `key` from now on if there was none, or if

@@ -26,6 +26,7 @@ mod callback;
 mod line;
 mod claim;
 mod apply;
+mod attend;
 mod queues;
 mod keys;
 mod operations;

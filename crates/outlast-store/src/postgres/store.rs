@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use outlast_core::checkpoint::Section;
-use outlast_core::{Clock, Event, JobId, NamespaceId, ObjectKey, Queue};
+use outlast_core::{Clock, Event, JobId, NamespaceId, ObjectKey, Outage, Queue};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::apply::{Patience, due, release};
+use super::attend::Attendance;
 use super::claim::looks_wide;
 use super::clock::DatabaseClock;
 use super::connect::Target;
@@ -48,6 +49,7 @@ pub struct PostgresStore {
     identity: u64,
     writers: Lane<Writer>,
     waiters: Lane<Writer>,
+    attendance: Attendance,
 }
 
 impl PostgresStore {
@@ -87,6 +89,7 @@ impl PostgresStore {
             writers: Lane::start(&shared, WRITERS, waiting_max),
             waiters: Lane::start(&shared, WAITERS, waiting_max),
             identity: secret.cast_unsigned(),
+            attendance: Attendance::default(),
             findings,
             shared,
         })
@@ -296,6 +299,10 @@ impl JobStore for PostgresStore {
 
     async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
         queues::census(&self.shared).await
+    }
+
+    async fn attend(&self) -> Result<Option<Outage>, Error> {
+        self.attendance.attend(&self.shared).await
     }
 
     /// Other nodes may be making them; what nobody makes is found by its lease.

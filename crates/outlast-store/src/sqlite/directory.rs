@@ -4,6 +4,9 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use outlast_core::Timestamp;
 
 use super::options::OpenError;
 
@@ -33,6 +36,16 @@ pub(super) fn lock(directory: &Path) -> Result<Lock, OpenError> {
         Err(TryLockError::WouldBlock) => Err(OpenError::Locked(directory.to_owned())),
         Err(TryLockError::Error(source)) => Err(failed(source)),
     }
+}
+
+/// The last sign of life of whoever had the store before. `None` where there was nobody. To be asked before anything is
+/// written. A server that was idle wrote nothing, so this may be long before its end, never after it.
+pub(super) fn last_written(directory: &Path) -> Option<Timestamp> {
+    let database = database_path(directory);
+    let files = [database.with_extension("db-wal"), database];
+    let written = files.iter().filter_map(|path| fs::metadata(path).ok()?.modified().ok()).max()?;
+    let since_epoch = written.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Some(Timestamp::EPOCH.plus(since_epoch))
 }
 
 /// Creates the database file private before SQLite opens it; SQLite gives its side files the same mode.

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use outlast_core::checkpoint::Section;
-use outlast_core::{Entropy, Event, JobId, NamespaceId, ObjectKey, Queue};
+use outlast_core::{Entropy, Event, JobId, NamespaceId, ObjectKey, Outage, Queue};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use tokio::sync::{oneshot, watch};
 
-use super::directory::{database_path, lock, touch_database};
+use super::directory::{database_path, last_written, lock, touch_database};
 use super::migrate::migrate;
 use super::options::{Durability, OpenError, Options};
 use super::read::Readers;
@@ -40,12 +40,15 @@ pub struct SqliteStore {
     readers: Arc<Readers>,
     failed: watch::Receiver<Option<String>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Before this start.
+    away: Option<Outage>,
 }
 
 impl SqliteStore {
     /// Takes the directory's lock, migrates, reads the indexes into memory and starts the writer.
     pub fn open(options: Options) -> Result<SqliteStore, OpenError> {
         let lock = lock(&options.directory)?;
+        let last_written = last_written(&options.directory);
         touch_database(&options.directory)?;
         let mut connection = Connection::open(database_path(&options.directory))?;
         prepare(&connection, &options)?;
@@ -84,6 +87,7 @@ impl SqliteStore {
             readers: Arc::new(Readers::new(&options.directory, ids, shared)),
             failed,
             thread: Mutex::new(Some(thread)),
+            away: last_written.filter(|from| *from < now).map(|from| Outage { from, to: now }),
         })
     }
 
@@ -333,6 +337,11 @@ impl JobStore for SqliteStore {
 
     async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
         self.call(Kind::Read, |core| Ok(core.census())).await
+    }
+
+    /// Differs: nobody but this process looks, so only its start is told. What it was itself not awake for, it knows itself.
+    async fn attend(&self) -> Result<Option<Outage>, Error> {
+        Ok(self.away)
     }
 
     async fn interrupted(&self) -> Result<Vec<JobId>, Error> {
