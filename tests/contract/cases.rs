@@ -95,6 +95,7 @@ macro_rules! contract {
                 callbacks::racing_ends_are_all_told_through_one_queue,
                 callbacks::a_full_namespace_is_told_all_the_same,
                 alarms::an_idle_store_has_no_alarm,
+                alarms::a_store_that_nobody_attended_to_tells_of_it,
                 alarms::alarms_ring_in_order_and_not_before_their_time,
                 alarms::naming_due_jobs_changes_nothing_and_waking_early_neither,
                 alarms::a_lease_that_runs_out_charges_the_attempt_and_frees_the_job,

@@ -6,6 +6,7 @@ mod database;
 mod cut_off;
 mod lost_commits;
 mod paused;
+mod outage;
 mod clocks;
 mod redis;
 

@@ -22,6 +22,8 @@ mod cancel;
 mod races;
 mod time_limits;
 mod polls;
+mod outages;
+mod zombies;
 mod replay;
 mod simple;
 mod streams;

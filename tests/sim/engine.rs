@@ -22,7 +22,7 @@ use outlast_tests::model::{ModelDisk, Rules};
 use outlast_tests::ports::{RuntimeClock, SeededEntropy};
 use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, advance, sleep, timeout};
 
 use crate::faults::Faults;
 use crate::planted::Plant;
@@ -480,5 +480,50 @@ fn alarms_are_served_on_time_and_never_early() {
                 assert!(status != Status::Pending || now < due.plus(AT_ONCE), "too late");
             }
         }
+    });
+}
+
+// I-20: the process stands still for a minute, and time jumps under it. Who reports afterwards keeps the lease; who does not
+// loses it when the minute has been granted on top.
+#[test]
+fn a_pause_of_the_process_is_granted_to_those_who_hold_leases() {
+    case(QueueSettings::default(), async |rig| {
+        for _ in 0..2 {
+            rig.publish(Duration::ZERO).await;
+        }
+        let (alive, gone) = (rig.claim().await, rig.claim().await);
+        let deadline = rig.clock.now().plus(30 * SECOND);
+        sleep(5 * SECOND).await;
+
+        advance(60 * SECOND).await;
+        sleep(SECOND).await;
+        rig.engine.apply_one(rig.order(alive.id, Command::beat(Some(lease(&alive)), None))).await.unwrap().unwrap();
+
+        while rig.status(gone.id) == Some(Status::Running) {
+            sleep(100 * MILLISECOND).await;
+        }
+        let granted = deadline.plus(60 * SECOND);
+        let late = rig.clock.now().since(granted);
+        assert!(rig.clock.now().plus(SECOND) >= granted && late <= 2 * SECOND, "lost {late:?} after its grace");
+        assert_eq!(rig.status(alive.id), Some(Status::Running));
+        rig.report(&alive, Outcome::Ack { result: None }).await;
+    });
+}
+
+// I-20, control: a server with nothing to do is not paused, and a busy one neither.
+#[test]
+fn idle_time_is_granted_to_nobody() {
+    case(QueueSettings::default(), async |rig| {
+        rig.publish(Duration::ZERO).await;
+        sleep(600 * SECOND).await;
+        let job = rig.claim().await;
+        let deadline = rig.clock.now().plus(30 * SECOND);
+
+        while rig.status(job.id) == Some(Status::Running) {
+            sleep(100 * MILLISECOND).await;
+        }
+
+        let late = rig.clock.now().since(deadline);
+        assert!(late <= SECOND, "lost {late:?} after its deadline");
     });
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outlast_core::state::Ending;
-use outlast_core::{Command, Outcome, QueueSettings, Spec, Status};
+use outlast_core::{Command, Outage, Outcome, QueueSettings, Spec, Status};
 use outlast_store::jobs::Reach;
 
 use crate::fixture::{Fixture, SECOND, ack, created, keyed, payload};
@@ -130,4 +130,28 @@ pub async fn an_alarm_that_a_changed_setting_has_moved_is_set_again(fixture: &mu
     assert_eq!((due.jobs.len(), due.next), (0, woken.wake_at));
     fixture.reopen().await;
     assert_eq!(fixture.store.due(9).await.unwrap().next, woken.wake_at);
+}
+
+// I-20: where nodes share a store, it knows when none of them looked.
+pub async fn a_store_that_nobody_attended_to_tells_of_it(fixture: &mut Fixture) {
+    if !fixture.is_shared() {
+        return;
+    }
+    assert_eq!(fixture.store.attend().await.unwrap(), None);
+    let from = fixture.now();
+
+    fixture.pass(5 * SECOND);
+    fixture.reopen().await;
+    assert_eq!(fixture.store.attend().await.unwrap(), None, "somebody looked a moment ago");
+    let last_look = fixture.now();
+    assert!(last_look > from);
+
+    fixture.pass(60 * SECOND);
+    fixture.reopen().await;
+    let outage = Some(Outage { from: last_look, to: fixture.now() });
+    assert_eq!(fixture.store.attend().await.unwrap(), outage);
+
+    fixture.pass(5 * SECOND);
+    fixture.reopen().await;
+    assert_eq!(fixture.store.attend().await.unwrap(), outage, "the last one is remembered for all");
 }

@@ -1,0 +1,251 @@
+//! I-20: nobody loses a lease because the server could not hear him. The whole server stands still, or is killed and comes
+//! back later, with a thousand leases out (300 on a database in `make test`), all of which run out meanwhile: workers that go on reporting keep theirs, those
+//! who are gone lose theirs when the outage has been granted on top. `cluster::outage` has what only several nodes can do.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use outlast_tests::chance::volume;
+use outlast_tests::http::{Client, Lost};
+use outlast_tests::server::{Launch, Server};
+use outlast_tests::wait;
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use crate::api::{events, job, make_queue, publish_many, receive, settle, text};
+use crate::time_limits::{LATE_MAX, time};
+
+/// One lease in so many has no worker any more.
+const GONE_EVERY: usize = 10;
+/// Heartbeats under way at once, so that on a busy machine all workers are heard well within a lease.
+const LANES: usize = 64;
+/// Heartbeats that are sent while the server stands still.
+const CALLS_HELD_UP: usize = 16;
+const DEADLINE: Duration = Duration::from_secs(120);
+/// By how much the server's idea of an outage may differ from ours: it counts from its last sign of life.
+const SLACK: Duration = Duration::from_secs(2);
+
+/// How long the server is away, and how long leases are: all of them run out meanwhile.
+pub(crate) fn lengths() -> (Duration, Duration) {
+    let (lease, away) = (volume(15, 30), volume(17, 60));
+    (Duration::from_secs(lease as u64), Duration::from_secs(away as u64))
+}
+
+/// How many leases are out. A database on the same two cores as three nodes hears fewer workers in time.
+fn leases(server: &Server) -> usize {
+    if server.launch().database().is_some() { volume(300, 1000) } else { 1000 }
+}
+
+/// All who hold leases: those who go on, and those who are gone.
+pub(crate) struct Crew {
+    lease: Duration,
+    healthy: Vec<Held>,
+    gone: Vec<Held>,
+}
+
+#[derive(Clone, Debug)]
+struct Held {
+    id: String,
+    lease: String,
+    /// When the lease ends, as last told.
+    told: Timestamp,
+}
+
+// I-20, F14: the process stands still for longer than its leases are.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_stood_still_takes_no_lease_from_workers_that_go_on() {
+    let server = Server::fresh().await;
+    let (lease, away) = lengths();
+    let mut crew = Crew::hire(&server, lease).await;
+    crew.beat(&server).await;
+    let frozen_at = Timestamp::now();
+    server.freeze().await;
+    // Some calls are under way; they are answered when the server goes on.
+    let hanging = crew.call_some(&server.client());
+
+    // Not a wait for anything: the length of the outage is the input of the rig.
+    tokio::time::sleep(away).await;
+    crew.assert_all_ran_out();
+    for node in &server.nodes {
+        node.resume();
+    }
+    let back_at = Timestamp::now();
+    for answer in hanging.join_all().await {
+        answer.expect("an answer that was held up").expect(200);
+    }
+
+    crew.go_on_until_the_gone_are_lost(&server, frozen_at, back_at).await;
+    crew.finish(&server).await;
+}
+
+// I-20, F01: the process is killed, and started again after its leases have run out.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_was_killed_takes_no_lease_from_workers_that_go_on() {
+    let mut server = Server::fresh().await;
+    let (lease, away) = lengths();
+    let mut crew = Crew::hire(&server, lease).await;
+    crew.beat(&server).await;
+    let killed_at = Timestamp::now();
+    server.kill9().await;
+
+    tokio::time::sleep(away).await;
+    crew.assert_all_ran_out();
+    server = server.launch().clone().start().await;
+    let back_at = Timestamp::now();
+
+    crew.go_on_until_the_gone_are_lost(&server, killed_at, back_at).await;
+    crew.finish(&server).await;
+}
+
+// Negative control: where there was no outage there is no grace, also when the server has just been idle.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_server_takes_leases_at_their_deadline() {
+    let server = Launch::fresh().start().await;
+    let client = server.client();
+    make_queue(&client, "work", json!({"visibilityTimeout": 7})).await;
+    publish_many(&client, "work", 20).await;
+    let held = receive(&client, "work", json!({"batch": 20})).await;
+
+    for held in held {
+        let lost_at = lost_at(&client, &text(&held["id"])).await;
+        let late = lost_at.duration_since(time(&held["leaseExpiresAt"]));
+        assert!(!late.is_negative() && late.unsigned_abs() <= LATE_MAX, "lost {late:?} after its deadline");
+    }
+}
+
+impl Crew {
+    pub(crate) async fn hire(server: &Server, lease: Duration) -> Crew {
+        let (client, leases) = (server.client(), leases(server));
+        make_queue(&client, "work", json!({"visibilityTimeout": lease.as_secs()})).await;
+        publish_many(&client, "work", leases).await;
+        let (mut healthy, mut gone) = (Vec::new(), Vec::new());
+        while healthy.len() + gone.len() < leases {
+            for job in receive(&client, "work", json!({"batch": 100, "wait": 1})).await {
+                assert_eq!(job["attempt"], 1, "a lease ran out before the test began");
+                let held =
+                    Held { id: text(&job["id"]), lease: text(&job["lease"]), told: time(&job["leaseExpiresAt"]) };
+                let side = if (healthy.len() + gone.len()) % GONE_EVERY == 0 { &mut gone } else { &mut healthy };
+                side.push(held);
+            }
+        }
+        Crew { lease, healthy, gone }
+    }
+
+    /// Every worker that is there reports once, through any node. One whose call got no answer tries again; one who has
+    /// lost his lease fails the test.
+    pub(crate) async fn beat(&mut self, server: &Server) {
+        let clients: Vec<Client> = server.nodes.iter().map(|node| node.client()).collect();
+        let share = self.healthy.len().div_ceil(LANES);
+        let mut lanes = JoinSet::new();
+        for (number, part) in self.healthy.chunks(share).enumerate() {
+            let (client, mut part) = (clients[number % clients.len()].clone(), part.to_vec());
+            lanes.spawn(async move {
+                for held in &mut part {
+                    held.told = beat(&client, held).await;
+                }
+                part
+            });
+        }
+        self.healthy = lanes.join_all().await.into_iter().flatten().collect();
+    }
+
+    /// Heartbeats whose answers are not waited for.
+    fn call_some(&self, client: &Client) -> JoinSet<Result<outlast_tests::http::Reply, Lost>> {
+        let mut calls = JoinSet::new();
+        for held in self.healthy.iter().take(CALLS_HELD_UP).cloned() {
+            let client = Client::with_timeout(&client.base, &client.key, DEADLINE);
+            calls.spawn(async move {
+                client.post(&format!("/v1/jobs/{}/heartbeat", held.id), json!({"lease": held.lease})).await
+            });
+        }
+        calls
+    }
+
+    /// The outage has really outlasted every lease.
+    pub(crate) fn assert_all_ran_out(&self) {
+        let now = Timestamp::now();
+        let late = self.healthy.iter().chain(&self.gone).filter(|held| held.told >= now).count();
+        assert_eq!(late, 0, "leases that have not run out");
+    }
+
+    /// The healthy report on and on, until all who are gone have lost their leases: after the grace, not long after it.
+    pub(crate) async fn go_on_until_the_gone_are_lost(&mut self, server: &Server, from: Timestamp, to: Timestamp) {
+        let client = server.client();
+        let (away, started) = (to.duration_since(from).unsigned_abs(), Instant::now());
+        let mut left: BTreeSet<usize> = (0..self.gone.len()).collect();
+        while !left.is_empty() {
+            assert!(started.elapsed() < DEADLINE, "{} dead workers still hold their leases", left.len());
+            self.beat(server).await;
+            for number in left.clone() {
+                let held = &self.gone[number];
+                if job(&client, &held.id).await["attempt"] == 1 {
+                    continue;
+                }
+                left.remove(&number);
+                let lost_at = lost_at(&client, &held.id).await;
+                let (granted, most) = (held.told + away, to + self.lease);
+                let earliest = granted.min(most) - SLACK;
+                let latest = granted.max(most) + SLACK + LATE_MAX;
+                assert!(
+                    lost_at >= earliest && lost_at <= latest,
+                    "{held:?} was lost at {lost_at}, away {from} to {to}"
+                );
+            }
+        }
+        println!(
+            "away for {away:?}; {} dead workers lost their leases within {:?}",
+            self.gone.len(),
+            started.elapsed()
+        );
+    }
+
+    /// Every worker that was there is at its first attempt still, and its outcome is taken.
+    pub(crate) async fn finish(&self, server: &Server) {
+        let client = server.client();
+        let mut lanes = JoinSet::new();
+        for part in self.healthy.chunks(self.healthy.len().div_ceil(LANES)) {
+            let (client, part) = (client.clone(), part.to_vec());
+            lanes.spawn(async move {
+                for held in part {
+                    let answer = settle(&client, &held.id, "ack", json!({"lease": held.lease})).await;
+                    assert_eq!(answer["status"], "succeeded");
+                }
+            });
+        }
+        lanes.join_all().await;
+        for held in self.healthy.iter().step_by(50) {
+            assert_eq!(job(&client, &held.id).await["attempt"], 1);
+        }
+        println!("{} workers have kept their leases", self.healthy.len());
+    }
+}
+
+/// One heartbeat that must be taken, tried again while there is nobody to hear it. Gives the new end of the lease.
+async fn beat(client: &Client, held: &Held) -> Timestamp {
+    let started = Instant::now();
+    loop {
+        let sent = client.post(&format!("/v1/jobs/{}/heartbeat", held.id), json!({"lease": held.lease})).await;
+        match sent {
+            Ok(reply) if reply.status == 200 => return time(&reply.body["leaseExpiresAt"]),
+            Ok(reply) if reply.status < 500 => {
+                let log = events(client, &held.id).await;
+                panic!("at {} a living worker was refused: {} {held:?} {log:?}", Timestamp::now(), reply.body)
+            }
+            Ok(_) | Err(_) => assert!(started.elapsed() < DEADLINE, "nobody hears {held:?}"),
+        }
+        // Between two tries, as a worker does.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// When the job's first lease was taken away, once it was.
+async fn lost_at(client: &Client, id: &str) -> Timestamp {
+    wait::until("a lease to be lost", DEADLINE, async || {
+        let events = events(client, id).await;
+        let end = events.into_iter().find(|event| event["type"] == "attempt")?;
+        assert_eq!(end["outcome"], "lease_expired", "{end}");
+        Some(time(&end["at"]))
+    })
+    .await
+}
