@@ -92,7 +92,8 @@ fn answer(job: &Job, queue: &Queue, now: Timestamp) -> Json {
     let is_cancelled = running.revoke_at.is_some();
     let is_late = soft_limit_reached(job, queue, running, now);
     let asked = running.work.directives;
-    let is_held = queue.hold.is_some_and(|hold| hold.cause == Cause::Backpressure && hold.until > now);
+    // Somebody further on asked for it, be it through an answer or through a worker; an endpoint that is away did not.
+    let is_held = queue.hold.is_some_and(|hold| hold.cause != Cause::Circuit && hold.until > now);
     let directives = [
         ("cancel", is_cancelled),
         ("checkpoint_now", is_cancelled || is_late || asked.checkpoint_now),
