@@ -90,6 +90,7 @@ pub(crate) async fn render(
         ("outcomes_released", "Jobs handed back", &meters.released),
         ("reports_refused", "Reports that were refused", &meters.refused_reports),
         ("alarms_served", "Jobs moved by time", &meters.woken),
+        ("jobs_stalled", "Times that work on a job did not move for its stallTimeout", &meters.stalled),
         ("loop_failures", "Background steps that failed and were repeated", &meters.loop_failures),
     ] {
         register(&mut registry, name, help, value.get());

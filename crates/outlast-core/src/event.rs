@@ -14,6 +14,20 @@ pub struct Event {
     pub kind: EventKind,
 }
 
+/// How the note begins that says that work does not move.
+pub const STALL_NOTE: &str = "progress_stall";
+
+impl Event {
+    /// Work was found not to move: only noted, or the attempt ended by it.
+    pub fn is_stall(&self) -> bool {
+        match &self.kind {
+            EventKind::State { reason, .. } => *reason == Reason::Stalled,
+            EventKind::Note { text } => text.starts_with(STALL_NOTE),
+            _ => false,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum EventKind {
     /// The job moved; `from` is `None` for its creation. A request to cancel is a move from `running` to `running`.

@@ -31,5 +31,7 @@ pub struct Meters {
     pub woken: Meter,
     /// Objects that nobody wanted any more.
     pub objects_deleted: Meter,
+    /// Times that work on a job was found not to move.
+    pub stalled: Meter,
     pub loop_failures: Meter,
 }

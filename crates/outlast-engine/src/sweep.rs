@@ -125,6 +125,7 @@ impl Engine {
             let order = |id| Order { id, reach: Reach::Everything, command: Command::Wake { outage } };
             let answers = self.apply(due.jobs.into_iter().map(order).collect()).await?;
             self.shared.meters.woken.add(count);
+            self.shared.meters.stalled.add(answers.iter().flatten().filter(|applied| applied.stalled).count());
             let moved = answers.iter().flatten().any(|applied| applied.changed);
             if self.is_shared() && !moved {
                 // Another node is at it, or this node's idea of the time is ahead of the database's.

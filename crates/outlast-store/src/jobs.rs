@@ -146,6 +146,8 @@ pub struct Applied {
     pub deleted: bool,
     /// It became eligible, or its ending made room: somebody waiting for the queue may try again.
     pub frees: bool,
+    /// Work on it was found not to move.
+    pub stalled: bool,
     /// It ended, and its callback URL is to be told: the namespace's queue of callbacks has one more.
     pub callback: bool,
     pub wake_at: Option<Timestamp>,

@@ -28,6 +28,8 @@ pub enum Step {
         update: Box<Update>,
         wake_at: Option<Timestamp>,
         frees: bool,
+        /// Work on the job was found not to move.
+        stalled: bool,
         /// The job that tells how this one ended, for the namespace's queue of callbacks.
         callback: Option<Box<Spec>>,
     },
@@ -54,9 +56,9 @@ pub fn step(
         panic!("invariant broken before writing: {violation}");
     }
     let wake_at = alarm(&update.job, queue);
-    let frees = frees(job, &update);
+    let (frees, stalled) = (frees(job, &update), update.events.iter().any(Event::is_stall));
     let callback = callback_of(&update, queue);
-    Ok(Step::Update { update, wake_at, frees, callback })
+    Ok(Step::Update { update, wake_at, frees, stalled, callback })
 }
 
 fn callback_of(update: &Update, queue: &Queue) -> Option<Box<Spec>> {

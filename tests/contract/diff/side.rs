@@ -65,6 +65,7 @@ pub struct Effect {
     changed: bool,
     deleted: bool,
     frees: bool,
+    stalled: bool,
     callback: bool,
     wake_at: Option<Timestamp>,
 }
@@ -301,6 +302,7 @@ impl Side {
             changed: applied.changed,
             deleted: applied.deleted,
             frees: applied.frees,
+            stalled: applied.stalled,
             callback: applied.callback,
             wake_at: applied.wake_at,
         }

@@ -26,6 +26,7 @@ impl World {
             changed: !matches!(done, Done::Unchanged),
             deleted: matches!(done, Done::Deleted),
             frees: frees(&done, job.status()),
+            stalled: matches!(done, Done::Changed { stalled: true, .. }),
             callback: matches!(done, Done::Changed { callback: true, .. }),
             wake_at: row.and_then(|row| row.wake_at),
             running: (job.status() == Status::Running).then(|| Box::new(job.clone())),

@@ -52,7 +52,7 @@ pub struct World {
 /// What a command did.
 pub(super) enum Done {
     Unchanged,
-    Changed { before: Status, callback: bool },
+    Changed { before: Status, stalled: bool, callback: bool },
     Deleted,
 }
 
@@ -146,8 +146,9 @@ impl World {
             }
             Change::Update(update) => {
                 let callback = update.effects.contains(&Effect::Callback);
+                let stalled = update.events.iter().any(Event::is_stall);
                 self.write(position, &queue, *update);
-                Ok(Done::Changed { before, callback })
+                Ok(Done::Changed { before, stalled, callback })
             }
         }
     }

@@ -4,7 +4,7 @@
 use crate::alarm::{alarm, hard_deadline, holding_deadline, stall_deadline, waiting_deadline};
 use crate::change::{Change, Doom, Effect};
 use crate::entropy::Entropy;
-use crate::event::{EventKind, Reason};
+use crate::event::{EventKind, Reason, STALL_NOTE};
 use crate::object::Role;
 use crate::outage::Outage;
 use crate::queue::StallAction;
@@ -110,6 +110,6 @@ fn flag_stall(mut draft: Draft<'_>, mut running: Running) -> Change {
     running.work.is_stalled = true;
     draft.job.state = State::Running(running);
     let seconds = draft.queue.settings.stall_timeout.as_secs_f64();
-    draft.event(EventKind::Note { text: format!("progress_stall: no progress for {seconds} s").into() });
+    draft.event(EventKind::Note { text: format!("{STALL_NOTE}: no progress for {seconds} s").into() });
     draft.change()
 }

@@ -207,6 +207,7 @@ fn apply_one(order: &Order, tx: &mut Tx<'_>) -> Result<Result<Applied, Declined>
         changed: false,
         deleted: false,
         frees: false,
+        stalled: false,
         callback: false,
         wake_at: after.and_then(|record| record.wake_at),
         running: after
@@ -217,9 +218,10 @@ fn apply_one(order: &Order, tx: &mut Tx<'_>) -> Result<Result<Applied, Declined>
         None => return Ok(Err(Declined::NotFound)),
         Some(Transition::Refused(refusal)) => return Ok(Err(Declined::Refused(refusal))),
         Some(Transition::Unchanged) => {}
-        Some(Transition::Changed { frees, callback }) => {
+        Some(Transition::Changed { frees, stalled, callback }) => {
             applied.changed = true;
             applied.frees = frees;
+            applied.stalled = stalled;
             applied.callback = callback;
         }
         Some(Transition::Deleted) => {

@@ -96,7 +96,7 @@ pub(super) enum Fate {
 pub(super) enum Transition {
     Refused(Refusal),
     Unchanged,
-    Changed { frees: bool, callback: bool },
+    Changed { frees: bool, stalled: bool, callback: bool },
     Deleted,
 }
 
@@ -209,11 +209,11 @@ impl Writes {
                 self.delete(seq, around.ids);
                 Transition::Deleted
             }
-            Ok(Step::Update { update, wake_at, frees, callback }) => {
+            Ok(Step::Update { update, wake_at, frees, stalled, callback }) => {
                 self.update(seq, &queue, *update, wake_at)?;
                 let has_callback = callback.is_some();
                 self.callbacks.extend(callback.map(|spec| (queue.namespace, Arc::from(spec))));
-                Transition::Changed { frees, callback: has_callback }
+                Transition::Changed { frees, stalled, callback: has_callback }
             }
         }))
     }

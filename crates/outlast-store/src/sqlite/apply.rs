@@ -28,6 +28,7 @@ impl Core<'_> {
             changed: false,
             deleted: false,
             frees: false,
+            stalled: false,
             callback: false,
             wake_at: record.wake_at,
             running: (record.job.status() == Status::Running).then(|| Box::new(record.job.clone())),
@@ -38,9 +39,10 @@ impl Core<'_> {
                 return Ok(Err(Declined::Refused(refusal)));
             }
             Transition::Unchanged => self.keep(record),
-            Transition::Changed { frees, callback } => {
+            Transition::Changed { frees, stalled, callback } => {
                 applied.changed = true;
                 applied.frees = frees;
+                applied.stalled = stalled;
                 applied.callback = callback;
                 self.keep(record);
             }

@@ -80,13 +80,13 @@ impl Core<'_> {
                 self.delete(&record, queue)?;
                 Ok((record, Transition::Deleted))
             }
-            Ok(Step::Update { update, wake_at, frees, callback }) => {
+            Ok(Step::Update { update, wake_at, frees, stalled, callback }) => {
                 let record = self.update(record, queue, *update, wake_at)?;
                 let has_callback = callback.is_some();
                 if let Some(spec) = callback {
                     self.publish_callback(queue.namespace, *spec)?;
                 }
-                Ok((record, Transition::Changed { frees, callback: has_callback }))
+                Ok((record, Transition::Changed { frees, stalled, callback: has_callback }))
             }
         }
     }
@@ -385,7 +385,7 @@ pub(super) struct Scan {
 pub(super) enum Transition {
     Refused(outlast_core::Refusal),
     Unchanged,
-    Changed { frees: bool, callback: bool },
+    Changed { frees: bool, stalled: bool, callback: bool },
     Deleted,
 }
 
