@@ -1,6 +1,8 @@
 //! The link between nodes over a real Redis: what is told is heard, in few messages; a Redis that dies, stands still or is
 //! full of other people's messages costs nothing but time.
 
+mod progress;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -20,7 +20,8 @@ use outlast_store::JobStore;
 use outlast_store::jobs::{Claim, NewJob, Order, Published, Reach};
 use outlast_store::keys::KeyId;
 use outlast_store::live::mailbox::Mailbox;
-use outlast_store::live::{Alone, FLOOR_ALONE, FLOOR_LINKED, Link, Live, News, Signal};
+use outlast_store::live::news::Told;
+use outlast_store::live::{Alone, FLOOR_ALONE, FLOOR_LINKED, HandOut, Link, Live, News, Signal};
 use outlast_store::operations::{Filter, NewOperation, OperationKind};
 use outlast_store::queues::Expect;
 use outlast_tests::model::{ModelDisk, Rules};
@@ -78,12 +79,12 @@ impl Live for Wire {
     fn report(&self, id: JobId, lease: Lease, progress: &Arc<Progress>) {
         if let Some(other) = self.other.upgrade().filter(|_| !self.is_cut()) {
             let mut news = News::default();
-            news.add_progress(id, lease, progress);
+            news.add_progress(id, Told { hand_out: HandOut::of(lease), progress: Arc::clone(progress) });
             other.inbox.merge(news);
         }
     }
 
-    async fn progress(&self, _: JobId) -> Option<(Lease, Progress)> {
+    async fn progress(&self, _: JobId) -> Option<(HandOut, Progress)> {
         None
     }
 

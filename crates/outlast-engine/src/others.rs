@@ -33,8 +33,9 @@ impl Engine {
             };
             let shared = &self.shared;
             shared.wakes.ring_for(&news);
-            for (id, (_, progress)) in &news.progress {
-                shared.wakes.progressed(*id, progress);
+            for (id, told) in &news.progress {
+                shared.wakes.progressed(*id, told.hand_out, &told.progress);
+                shared.reports.hear(*id, told);
             }
             shared.reports.doubt(&news.jobs);
             if news.everything || news.all_jobs {

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use outlast_core::{JobId, Lease, Progress, Queue, Timestamp};
+use outlast_store::live::HandOut;
+use outlast_store::live::news::Told;
 
 /// Jobs whose reports are held; beyond it every report is checked against the store, and written down.
 const JOBS_MAX: usize = 200_000;
@@ -61,6 +63,19 @@ impl Reports {
         let mut shard = self.shard(id);
         if shard.len() < JOBS_MAX / SHARDS || shard.contains_key(&id) {
             shard.insert(id, Entry { is_certain, ..entry });
+        }
+    }
+
+    /// Another node was told how far a job is whose worker reports to this one as well.
+    pub(crate) fn hear(&self, id: JobId, told: &Told) {
+        if let Some(entry) = self.shard(id).get_mut(&id)
+            && told.hand_out == HandOut::of(entry.lease)
+        {
+            let joined = entry.progress.joined(&told.progress);
+            if joined.has_moved_since(&entry.progress) {
+                entry.moved_at = entry.moved_at.max(told.progress.at);
+            }
+            entry.progress = Arc::new(joined);
         }
     }
 

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outlast_core::Progress;
+use outlast_store::live::HandOut;
 use tokio::sync::Notify;
 
 #[derive(Default)]
@@ -16,14 +17,23 @@ pub(crate) struct Said {
 struct State {
     /// How often something was said.
     count: u64,
-    latest: Option<Arc<Progress>>,
+    latest: Option<(HandOut, Arc<Progress>)>,
 }
 
 impl Said {
-    pub(crate) fn say(&self, progress: &Arc<Progress>) {
+    /// What comes late, from a worker that speaks to several nodes or of a hand-out before, takes nothing back.
+    pub(crate) fn say(&self, hand_out: HandOut, progress: &Arc<Progress>) {
         let mut state = self.lock();
+        let furthest = match &state.latest {
+            Some((same, latest)) if *same == hand_out => Arc::new(latest.joined(progress)),
+            Some((_, latest)) if latest.at > progress.at => return,
+            _ => Arc::clone(progress),
+        };
+        if state.latest.as_ref().is_some_and(|(_, latest)| *latest == furthest) {
+            return;
+        }
         state.count += 1;
-        state.latest = Some(Arc::clone(progress));
+        state.latest = Some((hand_out, furthest));
         drop(state);
         self.notify.notify_waiters();
     }
@@ -34,7 +44,7 @@ impl Said {
         if state.count == heard {
             return None;
         }
-        state.latest.clone().map(|latest| (state.count, latest))
+        state.latest.as_ref().map(|(_, latest)| (state.count, Arc::clone(latest)))
     }
 
     /// Ends when there is something after `heard`. Cancel-safe.

@@ -196,8 +196,12 @@ impl Follower {
 
     fn read(&self) -> BoxFuture<'static, Page> {
         let (store, reach) = (Arc::clone(&self.engine.shared.store), self.reach.clone());
-        let (id, after) = (self.id, self.after);
-        let read = async move { store.events(&reach, id, after, PAGE_MAX).await };
+        let (engine, id, after) = (self.engine.clone(), self.id, self.after);
+        let read = async move {
+            let page = store.events(&reach, id, after, PAGE_MAX).await;
+            engine.say_written_progress(id).await;
+            page
+        };
         read.map(|page| page.map(|events| events.map(Arc::from))).boxed()
     }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outlast_core::{JobId, NamespaceId, Progress};
-use outlast_store::live::{Live, News, Signal};
+use outlast_store::live::{HandOut, Live, News, Signal};
 use tokio::sync::Notify;
 
 use crate::boards::Boards;
@@ -83,12 +83,12 @@ impl Wakes {
     }
 
     /// A worker has said how far it is: those who watch the job here hear of it.
-    pub(crate) fn progressed(&self, id: JobId, progress: &Arc<Progress>) {
+    pub(crate) fn progressed(&self, id: JobId, hand_out: HandOut, progress: &Arc<Progress>) {
         if self.jobs.is_silent() {
             return;
         }
         if let Some(chime) = self.jobs.get(&id) {
-            chime.said.say(progress);
+            chime.said.say(hand_out, progress);
         }
     }
 

@@ -13,6 +13,7 @@ use outlast_core::{
 use outlast_store::Error;
 use outlast_store::jobs::{Applied, Declined, Found, Order, Reach};
 use outlast_store::kept::Kept;
+use outlast_store::live::HandOut;
 
 use crate::engine::Engine;
 use crate::reports::Entry;
@@ -130,8 +131,12 @@ impl Engine {
         };
         let mut latest = self.known_progress(found.job.id, running);
         if self.is_shared()
-            && let Some((_, told)) =
-                self.shared.live.progress(found.job.id).await.filter(|(lease, _)| *lease == running.lease)
+            && let Some((_, told)) = self
+                .shared
+                .live
+                .progress(found.job.id)
+                .await
+                .filter(|(hand_out, _)| *hand_out == HandOut::of(running.lease))
         {
             latest = Some(Arc::new(latest.map_or_else(|| told.clone(), |known| known.joined(&told))));
         }
@@ -147,6 +152,21 @@ impl Engine {
             (Some(held), Some(written)) if written.at > held.at => Some(Arc::new(held.joined(&written))),
             (Some(held), _) => Some(held),
             (None, written) => written,
+        }
+    }
+
+    /// Those who watch a job here are shown what is written down of its progress, where no other node can tell more.
+    pub(crate) async fn say_written_progress(&self, id: JobId) {
+        let is_linked = self.shared.live.link().is_some_and(|link| link.is_connected);
+        if !self.is_shared() || is_linked {
+            return;
+        }
+        // If it cannot be read, the next look may.
+        if let Ok(Some(found)) = self.shared.store.job(&Reach::Everything, id).await
+            && let State::Running(running) = &found.job.state
+            && let Some(progress) = &running.work.progress
+        {
+            self.shared.wakes.progressed(id, HandOut::of(running.lease), progress);
         }
     }
 
@@ -265,7 +285,7 @@ impl Engine {
 
     /// Viewers here look, and the other nodes are told.
     fn tell_progress(&self, id: JobId, lease: Lease, progress: &Arc<Progress>) {
-        self.shared.wakes.progressed(id, progress);
+        self.shared.wakes.progressed(id, HandOut::of(lease), progress);
         self.shared.live.report(id, lease, progress);
     }
 }

@@ -1,7 +1,8 @@
-//! What nodes tell each other: wake-ups, changed keys, operations to carry on. Lossy by design: a node that hears nothing
+//! What nodes tell each other: wake-ups, changed keys, operations to carry on, how far work has come. Lossy by design: a node that hears nothing
 //! looks for itself within [`Live::floor`], so nothing here is needed for correctness, and nothing here may make a caller
 //! wait.
 
+pub mod hand_out;
 pub mod news;
 pub mod codec;
 pub mod mailbox;
@@ -15,6 +16,7 @@ use async_trait::async_trait;
 use outlast_core::{JobId, Lease, NamespaceId, Progress};
 
 pub use alone::Alone;
+pub use hand_out::HandOut;
 pub use news::News;
 pub use redis::RedisLive;
 
@@ -65,7 +67,7 @@ pub trait Live: Send + Sync {
 
     /// How far a job has come, as some node was told of late, and in which hand-out. `None` where nobody knows or nobody
     /// can be asked; never makes a caller wait for long.
-    async fn progress(&self, id: JobId) -> Option<(Lease, Progress)>;
+    async fn progress(&self, id: JobId) -> Option<(HandOut, Progress)>;
 
     /// What other nodes have told since the last call; waits for the first of it. Also says "everything" when signals may
     /// have been missed. For one listener; cancel-safe.

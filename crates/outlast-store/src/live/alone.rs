@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use outlast_core::{JobId, Lease, Progress};
 
-use super::{FLOOR_ALONE, Link, Live, News, Signal};
+use super::{FLOOR_ALONE, HandOut, Link, Live, News, Signal};
 
 /// A node without a link to others.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ impl Live for Alone {
 
     fn report(&self, _: JobId, _: Lease, _: &Arc<Progress>) {}
 
-    async fn progress(&self, _: JobId) -> Option<(Lease, Progress)> {
+    async fn progress(&self, _: JobId) -> Option<(HandOut, Progress)> {
         None
     }
 

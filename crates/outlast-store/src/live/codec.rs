@@ -2,7 +2,10 @@
 //! not exactly of this form is nothing, and reading never panics.
 //!
 //! `version u8 · node u64 · flags u8 · namespaces u16 × u32 · queues u16 × (namespace u32, changed u8, more u32, length u8,
-//! name) · jobs u16 × u128`, little-endian, and nothing after it.
+//! name) · jobs u16 × u128`, little-endian, and nothing after it. Progress has messages of another version, see `progress`:
+//! a node of before them drops those and misses no wake-up.
+
+pub mod progress;
 
 use outlast_core::queue::is_name;
 use outlast_core::{JobId, NamespaceId};
@@ -27,6 +30,7 @@ pub struct Message {
     pub news: News,
 }
 
+/// All of the news but progress.
 pub fn encode(node: u64, news: &News) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(16 + news.queue_count() * 32 + news.jobs.len() * 16);
     bytes.push(VERSION);
@@ -53,16 +57,24 @@ pub fn encode(node: u64, news: &News) -> Vec<u8> {
     bytes
 }
 
-/// `None` for anything that is not a message of this version.
+/// `None` for anything that is not a message of a known version.
 pub fn decode(bytes: &[u8]) -> Option<Message> {
     if bytes.len() > BYTES_MAX {
         return None;
     }
     let mut reader = Reader(bytes);
-    if reader.byte()? != VERSION {
-        return None;
-    }
+    let version = reader.byte()?;
     let node = u64::from_le_bytes(reader.array()?);
+    let news = match version {
+        VERSION => read(&mut reader)?,
+        progress::VERSION => progress::read(&mut reader)?,
+        _ => return None,
+    };
+    reader.0.is_empty().then_some(Message { node, news })
+}
+
+/// What comes after the node.
+fn read(reader: &mut Reader<'_>) -> Option<News> {
     let flags = reader.byte()?;
     if flags & !(EVERYTHING | ALL_JOBS | KEYS | OPERATIONS) != 0 {
         return None;
@@ -82,7 +94,7 @@ pub fn decode(bytes: &[u8]) -> Option<Message> {
     for _ in 0..reader.count(JOBS_MAX)? {
         news.jobs.insert(reader.job()?);
     }
-    reader.0.is_empty().then_some(Message { node, news })
+    Some(news)
 }
 
 fn flags(news: &News) -> u8 {

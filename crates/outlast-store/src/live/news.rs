@@ -2,19 +2,18 @@
 //! or "everything", which is always true enough, since a signal only makes somebody look.
 
 use std::collections::{BTreeMap, BTreeSet};
-
 use std::sync::Arc;
 
-use outlast_core::{JobId, Lease, NamespaceId, Progress};
+use outlast_core::{JobId, NamespaceId, Progress};
 
-use super::Signal;
+use super::{HandOut, Signal};
 
 /// Queues and namespaces named one by one; beyond it is "everything".
 pub const QUEUES_MAX: usize = 1024;
 /// Jobs named one by one: what forty milliseconds bring at 100,000 changes a second. Beyond it is "all jobs".
 pub const JOBS_MAX: usize = 4096;
-/// Jobs whose progress one message tells.
-pub const PROGRESS_MAX: usize = 1024;
+/// Jobs whose progress is held at once: what so many workers say in a second. Each takes less than half a KiB.
+pub const PROGRESS_MAX: usize = 65_536;
 
 /// What happened at a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +21,13 @@ pub struct QueueNews {
     /// Jobs that became eligible.
     pub more: u32,
     pub changed: bool,
+}
+
+/// How far a job has come, and in which hand-out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Told {
+    pub hand_out: HandOut,
+    pub progress: Arc<Progress>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,7 +42,7 @@ pub struct News {
     pub queues: BTreeMap<NamespaceId, BTreeMap<Box<str>, QueueNews>>,
     pub jobs: BTreeSet<JobId>,
     /// How far some jobs have come, and in which hand-out.
-    pub progress: BTreeMap<JobId, (Lease, Arc<Progress>)>,
+    pub progress: BTreeMap<JobId, Told>,
     /// Entries of `queues` over all namespaces.
     queue_count: usize,
 }
@@ -73,9 +79,11 @@ impl News {
     }
 
     /// How far a job has come; the latest counts. Bounded: what does not fit is left out, and told with the next report.
-    pub fn add_progress(&mut self, id: JobId, lease: Lease, progress: &Arc<Progress>) {
-        if self.progress.len() < PROGRESS_MAX || self.progress.contains_key(&id) {
-            self.progress.insert(id, (lease, Arc::clone(progress)));
+    pub fn add_progress(&mut self, id: JobId, told: Told) {
+        let known = self.progress.get(&id);
+        let is_room = known.is_some() || self.progress.len() < PROGRESS_MAX;
+        if is_room && known.is_none_or(|known| known.progress.at <= told.progress.at) {
+            self.progress.insert(id, told);
         }
     }
 
@@ -96,8 +104,8 @@ impl News {
                 self.at_job(id);
             }
         }
-        for (id, (lease, progress)) in other.progress {
-            self.add_progress(id, lease, &progress);
+        for (id, told) in other.progress {
+            self.add_progress(id, told);
         }
         self.keep_bounds();
     }

@@ -1,10 +1,13 @@
-//! Nodes tell each other through one pub/sub channel of a Redis server. Nothing is kept there and nothing is believed:
-//! messages are read as untrusted input, and a Redis that is down, slow or empty costs time, never a job.
+//! Nodes tell each other through one pub/sub channel of a Redis server. Nothing is kept there but the progress of running
+//! jobs, for minutes, and nothing is believed: what is read is untrusted input, and a Redis that is down, slow or empty
+//! costs time, never a job.
 //!
 //! Signals gather in a mailbox; a task of its own sends them in few messages and reconnects for ever. While it is not
 //! connected, everybody polls (`floor`), and after each change of that everybody looks once.
 
 mod session;
+mod telling;
+mod keeping;
 pub mod inspect;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,8 +21,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use self::keeping::Keeping;
+use self::telling::Telling;
 use super::mailbox::Mailbox;
-use super::{FLOOR_ALONE, FLOOR_LINKED, Link, Live, News, Signal};
+use super::{FLOOR_ALONE, FLOOR_LINKED, HandOut, Link, Live, News, Signal};
 
 /// The first wait before connecting again; doubles up to the longest.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
@@ -62,6 +67,8 @@ struct State {
     channel: String,
     outbox: Mailbox,
     inbox: Mailbox,
+    telling: Telling,
+    keeping: Keeping,
     is_connected: AtomicBool,
     sent: AtomicU64,
     received: AtomicU64,
@@ -77,6 +84,8 @@ impl RedisLive {
             channel: channel(options.store),
             outbox: Mailbox::default(),
             inbox: Mailbox::default(),
+            telling: Telling::default(),
+            keeping: Keeping::of(options.store),
             is_connected: AtomicBool::new(false),
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
@@ -94,10 +103,13 @@ impl Live for RedisLive {
         self.state.outbox.add(signal);
     }
 
-    fn report(&self, _: JobId, _: Lease, _: &Arc<Progress>) {}
+    fn report(&self, id: JobId, lease: Lease, progress: &Arc<Progress>) {
+        self.state.telling.add(id, lease, progress);
+    }
 
-    async fn progress(&self, _: JobId) -> Option<(Lease, Progress)> {
-        None
+    async fn progress(&self, id: JobId) -> Option<(HandOut, Progress)> {
+        let told = self.state.keeping.find(id).await?;
+        Some((told.hand_out, Arc::unwrap_or_clone(told.progress)))
     }
 
     async fn heard(&self) -> News {
@@ -180,6 +192,7 @@ impl State {
     }
 
     fn disconnected(&self) {
+        self.keeping.disconnect();
         // What is told from here on is lost, and what was told last may be: when it is back, all shall look.
         self.outbox.add(Signal::Everything);
         if self.is_connected.swap(false, Ordering::SeqCst) {

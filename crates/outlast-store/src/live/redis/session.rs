@@ -11,6 +11,7 @@ use redis::{AsyncConnectionConfig, Client, Msg, RedisResult};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{Error, State};
+use crate::live::codec::progress::encode_values;
 use crate::live::codec::{decode, encode};
 
 /// Connecting, greeting, subscribing: longer is as good as never.
@@ -32,6 +33,7 @@ impl State {
             Ok(ends) => ends,
             Err(error) => return error,
         };
+        self.keeping.connect(connection.clone());
         self.connected();
         tokio::select! {
             error = self.speak(connection) => error,
@@ -53,18 +55,43 @@ impl State {
         loop {
             let sent_at = Instant::now();
             let message = encode(self.node, &self.outbox.take());
-            let mut publish = redis::cmd("PUBLISH");
-            publish.arg(&self.channel).arg(message);
-            if let Err(error) = within(SEND_MAX, publish.query_async::<i64>(&mut connection)).await {
+            if let Err(error) = self.publish(&mut connection, message).await {
                 return error;
             }
-            self.sent.fetch_add(1, Ordering::Relaxed);
+            if let Err(error) = self.speak_of_progress(&mut connection).await {
+                return error;
+            }
             sleep_until(sent_at + GAP).await;
             tokio::select! {
                 () = self.outbox.wait() => {}
+                () = self.telling.wait() => {}
                 () = sleep_until(sent_at + BEAT) => {}
             }
         }
+    }
+
+    /// Progress has messages of its own, which nodes of an older version drop. Where nobody listens it is found all the same.
+    async fn speak_of_progress(&self, connection: &mut MultiplexedConnection) -> Result<(), Error> {
+        let batch = self.telling.batch(Instant::now());
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let message = encode_values(self.node, batch.iter().map(|(id, value)| (*id, value.as_slice())));
+        let mut keeper = connection.clone();
+        // Both are under way at once: one way to Redis and back, not two.
+        let (told, kept) =
+            tokio::join!(self.publish(connection, message), within(SEND_MAX, self.keeping.keep(&mut keeper, &batch)),);
+        told.and(kept)?;
+        self.telling.sent(&batch);
+        Ok(())
+    }
+
+    async fn publish(&self, connection: &mut MultiplexedConnection, message: Vec<u8>) -> Result<(), Error> {
+        let mut publish = redis::cmd("PUBLISH");
+        publish.arg(&self.channel).arg(message);
+        within(SEND_MAX, publish.query_async::<i64>(connection)).await?;
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     async fn hear(&self, mut stream: PubSubStream) -> Error {
@@ -88,6 +115,7 @@ impl State {
             Some(own) if own.node == self.node => true,
             Some(other) => {
                 self.received.fetch_add(1, Ordering::Relaxed);
+                self.telling.heard(&other.news);
                 if !other.news.is_empty() {
                     self.inbox.merge(other.news);
                 }
