@@ -24,6 +24,7 @@ mod time_limits;
 mod polls;
 mod outages;
 mod zombies;
+mod work;
 mod replay;
 mod simple;
 mod streams;
