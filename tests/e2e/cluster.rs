@@ -11,6 +11,7 @@ mod clocks;
 mod redis;
 
 mod streams;
+mod progress;
 
 mod push_limits;
 mod push_cut_off;

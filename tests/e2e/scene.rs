@@ -21,6 +21,9 @@ pub(crate) struct Scene {
     made: AtomicU64,
 }
 
+/// A section that the running jobs have; they have a checkpoint as well.
+const SECTION: &str = "part-1";
+
 /// What the variable parts of the routes can name.
 #[derive(Clone, Debug)]
 pub(crate) struct Things {
@@ -86,6 +89,9 @@ impl Scene {
             "Outcomes" => vec![member("outcomes", json!([]))],
             "NewKey" => vec![member("name", json!("spare")), member("scopes", json!(["read"]))],
             "NewToken" => vec![member("can", json!(["read"]))],
+            "NewCheckpoint" => vec![member("schemaVersion", json!(1)), member("data", json!(null))],
+            "Output" => vec![member("text", json!("a word"))],
+            "Directives" => vec![member("directives", json!([]))],
             "Ids" => vec![member("ids", json!([]))],
             _ => vec![],
         })
@@ -110,7 +116,7 @@ impl Things {
             "/v1/jobs/{id}" | "/v1/jobs/{id}/cancel" => &self.queued,
             _ => &self.running,
         };
-        route.path.replace("{queue}", &self.queue).replace("{id}", id)
+        route.path.replace("{queue}", &self.queue).replace("{id}", id).replace("{name}", SECTION)
     }
 }
 
@@ -126,8 +132,16 @@ pub(crate) async fn make_things(client: &Client, queue: &str) -> Things {
     Things { queue: queue.to_owned(), queued, running, lease, dead, operation, key }
 }
 
-/// A job that is handed out, and its lease.
+/// A job that is handed out and has saved something, and its lease.
 async fn running(client: &Client, queue: &str) -> (String, String) {
+    let (id, lease) = handed_out(client, queue).await;
+    let saved = json!({"schemaVersion": 1, "data": {"page": 7}, "lease": lease});
+    client.put(&format!("/v1/jobs/{id}/checkpoint"), saved).await.unwrap().expect(200);
+    client.put(&format!("/v1/jobs/{id}/sections/{SECTION}"), json!("done")).await.unwrap().expect(200);
+    (id, lease)
+}
+
+async fn handed_out(client: &Client, queue: &str) -> (String, String) {
     let id = publish(client, queue, json!(1)).await;
     let held = receive_one(client, queue).await;
     assert_eq!(held["id"], json!(id), "nothing else waits");
@@ -135,7 +149,7 @@ async fn running(client: &Client, queue: &str) -> (String, String) {
 }
 
 async fn dead(client: &Client, queue: &str) -> String {
-    let (id, lease) = running(client, queue).await;
+    let (id, lease) = handed_out(client, queue).await;
     settle(client, &id, "nack", json!({"retryable": false, "lease": lease})).await;
     id
 }

@@ -103,7 +103,7 @@ async fn ten_thousand_query_parameters_are_refused() {
 }
 
 fn fill(route: &Route, value: &str) -> String {
-    route.path.replace("{queue}", value).replace("{id}", value)
+    route.path.replace("{queue}", value).replace("{id}", value).replace("{name}", value)
 }
 
 fn request(scene: &Scene, route: &Route, path: &str) -> String {
