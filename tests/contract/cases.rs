@@ -6,6 +6,7 @@ pub mod claims;
 pub mod gate;
 pub mod rate;
 pub mod reports;
+pub mod kept;
 pub mod callbacks;
 pub mod together;
 pub mod alarms;
@@ -82,6 +83,16 @@ macro_rules! contract {
                 reports::a_delivery_that_died_with_its_server_is_charged,
                 reports::deliveries_under_way_are_named_to_the_next_process_unless_others_may_make_them,
                 reports::a_replay_opens_a_new_run,
+                kept::a_checkpoint_takes_the_place_of_the_one_before_byte_for_byte,
+                kept::sections_are_replaced_by_name_and_listed_in_order_of_bytes,
+                kept::what_is_saved_outlives_the_attempt_and_the_run_but_not_success,
+                kept::a_fresh_replay_drops_what_was_saved_and_a_keeping_queue_keeps_it_after_success,
+                kept::a_checkpoint_in_an_object_takes_the_one_before_with_it,
+                kept::objects_of_a_lost_lease_are_doomed_with_it_and_not_before_their_grace,
+                kept::only_what_is_doomed_can_be_forgotten,
+                kept::a_result_that_expires_dooms_its_object_and_downloads_are_counted_before,
+                kept::a_purged_job_leaves_only_objects_that_are_to_be_deleted,
+                kept::a_lost_lease_keeps_nothing,
                 together::a_claim_beside_a_deferral_finds_the_queue_held,
                 together::a_claim_beside_a_cancel_gets_the_job_behind_it,
                 together::a_job_handed_out_beside_a_refused_command_has_its_payload,

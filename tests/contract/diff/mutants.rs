@@ -42,10 +42,16 @@ enum Mutant {
     RateIgnored,
     RoundNotCounted,
     CauseForgotten,
+    CheckpointsNotDropped,
+    SectionForgotten,
+    DoomForgotten,
+    DoomTooEarly,
+    StallUnnoticed,
+    OutputNotCounted,
 }
 
 impl Mutant {
-    const ALL: [Mutant; 21] = [
+    const ALL: [Mutant; 27] = [
         Mutant::PriorityIgnored,
         Mutant::YoungestFirst,
         Mutant::OneAttemptMore,
@@ -67,6 +73,12 @@ impl Mutant {
         Mutant::RateIgnored,
         Mutant::RoundNotCounted,
         Mutant::CauseForgotten,
+        Mutant::CheckpointsNotDropped,
+        Mutant::SectionForgotten,
+        Mutant::DoomForgotten,
+        Mutant::DoomTooEarly,
+        Mutant::StallUnnoticed,
+        Mutant::OutputNotCounted,
     ];
 
     fn rules(self) -> Rules {
@@ -93,6 +105,12 @@ impl Mutant {
             Mutant::RateIgnored => Rules { gate: rate_ignored, ..sound },
             Mutant::RoundNotCounted => Rules { decide: round_not_counted, ..sound },
             Mutant::CauseForgotten => Rules { decide: cause_forgotten, ..sound },
+            Mutant::CheckpointsNotDropped => Rules { decide: checkpoints_not_dropped, ..sound },
+            Mutant::SectionForgotten => Rules { decide: section_forgotten, ..sound },
+            Mutant::DoomForgotten => Rules { decide: doom_forgotten, ..sound },
+            Mutant::DoomTooEarly => Rules { decide: doom_too_early, ..sound },
+            Mutant::StallUnnoticed => Rules { decide: stall_unnoticed, ..sound },
+            Mutant::OutputNotCounted => Rules { decide: output_not_counted, ..sound },
         }
     }
 }
@@ -264,6 +282,60 @@ fn round_not_counted(
 
 fn cause_forgotten(job: &Job, queue: &Queue, command: Command, now: Timestamp, entropy: &mut dyn Entropy) -> Decision {
     holding(decide(job, queue, command, now, entropy), |hold| hold.cause = Cause::Backpressure)
+}
+
+fn checkpoints_not_dropped(
+    job: &Job,
+    queue: &Queue,
+    command: Command,
+    now: Timestamp,
+    entropy: &mut dyn Entropy,
+) -> Decision {
+    forgetful(decide(job, queue, command, now, entropy), |effect| *effect == Effect::DropCheckpoints)
+}
+
+fn section_forgotten(
+    job: &Job,
+    queue: &Queue,
+    command: Command,
+    now: Timestamp,
+    entropy: &mut dyn Entropy,
+) -> Decision {
+    forgetful(decide(job, queue, command, now, entropy), |effect| matches!(effect, Effect::KeepSection(_)))
+}
+
+fn doom_forgotten(job: &Job, queue: &Queue, command: Command, now: Timestamp, entropy: &mut dyn Entropy) -> Decision {
+    forgetful(decide(job, queue, command, now, entropy), |effect| matches!(effect, Effect::Doom(_)))
+}
+
+fn doom_too_early(job: &Job, queue: &Queue, command: Command, now: Timestamp, entropy: &mut dyn Entropy) -> Decision {
+    bent(decide(job, queue, command, now, entropy), |update| {
+        for effect in &mut update.effects {
+            if let Effect::Doom(doom) = effect {
+                doom.at = now;
+            }
+        }
+    })
+}
+
+fn stall_unnoticed(job: &Job, queue: &Queue, command: Command, now: Timestamp, entropy: &mut dyn Entropy) -> Decision {
+    bent(decide(job, queue, command, now, entropy), |update| {
+        if let State::Running(running) = &mut update.job.state {
+            running.work.is_stalled = false;
+        }
+    })
+}
+
+fn output_not_counted(
+    job: &Job,
+    queue: &Queue,
+    command: Command,
+    now: Timestamp,
+    entropy: &mut dyn Entropy,
+) -> Decision {
+    bent(decide(job, queue, command, now, entropy), |update| {
+        update.job.headway.output_bytes = job.headway.output_bytes;
+    })
 }
 
 /// M-2.
