@@ -1,12 +1,19 @@
 //! Every body and query of the API as a table. Adding a field here makes it readable, documented and tested; what it
 //! does is decided where its values are taken out.
 
+mod work;
+
 use std::time::Duration;
 
 use outlast_core::dedupe::KEY_BYTES_MAX;
 use outlast_core::queue::{CALLBACKS, NAME_LENGTH_MAX, is_name, range};
 
 use crate::schema::{Field, Kind, Object, field, text};
+
+pub use work::{
+    CHECKPOINT, CHECKPOINT_BLOB, DIRECTIVES, FINALIZE, HEARTBEAT, LINK_PATTERN, OUTPUT, PROGRESS, RESULT_NAME,
+    SECTION_PATTERN, UPLOAD,
+};
 
 pub const NAME_PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$";
 /// Of a job. Keys and operations are numbered.
@@ -329,111 +336,6 @@ pub const NACK: Object =
     Object { name: "Nack", about: "The work failed.", fields: &[RETRYABLE, REASON, NACK_DELAY, LEASE] };
 pub const DEFER: Object =
     Object { name: "Defer", about: "Not now; no attempt is charged.", fields: &[RETRY_AFTER, SCOPE, REASON, LEASE] };
-pub const HEARTBEAT: Object = Object {
-    name: "Heartbeat",
-    about: "Still at work: the lease is extended.",
-    fields: &[
-        field("extend", span(&range::VISIBILITY_TIMEOUT), "the lease from now on; as it was given if left out"),
-        field("progress", Kind::Object(&REPORT), "how far the work is"),
-        field("checkpoint", Kind::Object(&SAVED), "where to go on from; kept in the same transaction"),
-        LEASE,
-    ],
-};
-
-const PERCENT: Kind = Kind::Number { min: 0.0, max: 100.0 };
-const ITEMS: Kind = Kind::Int { min: 0, max: 1 << 53 };
-const PCT: Field = field("pct", PERCENT, "how much is done; worked out from items or stages if left out");
-const STAGE: Field = field("stage", text(128), "what is being done");
-const STAGE_PCT: Field = field("stagePct", PERCENT, "how much of the stage is done");
-const STAGES_DONE: Field = field("stagesDone", ITEMS, "stages that are done");
-const STAGES_TOTAL: Field = field("stagesTotal", ITEMS, "stages there are");
-const ITEMS_DONE: Field = field("itemsDone", ITEMS, "items that are done");
-const ITEMS_TOTAL: Field = field("itemsTotal", ITEMS, "items there are");
-const MESSAGE: Field = field("message", text(1024), "a line for people");
-
-pub const REPORT: Object = Object {
-    name: "Report",
-    about: "How far the work is. Numbers never go back within an attempt.",
-    fields: &[PCT, STAGE, STAGE_PCT, STAGES_DONE, STAGES_TOTAL, ITEMS_DONE, ITEMS_TOTAL, MESSAGE],
-};
-pub const PROGRESS: Object = Object {
-    name: "NewProgress",
-    about: "How far the work is, from its worker.",
-    fields: &[PCT, STAGE, STAGE_PCT, STAGES_DONE, STAGES_TOTAL, ITEMS_DONE, ITEMS_TOTAL, MESSAGE, LEASE],
-};
-const SCHEMA_VERSION: Field = field(
-    "schemaVersion",
-    Kind::Int { min: 0, max: u32::MAX as i64 },
-    "the worker's own number for the form of the data",
-);
-const DATA: Field = field("data", Kind::Any, "any JSON; the next attempt gets it byte for byte");
-const SAVED: Object = Object {
-    name: "Saved",
-    about: "Where the next attempt goes on from.",
-    fields: &[SCHEMA_VERSION.required(), DATA.required()],
-};
-pub const CHECKPOINT: Object = Object {
-    name: "NewCheckpoint",
-    about: "Where the next attempt goes on from, kept together with its progress.",
-    fields: &[
-        SCHEMA_VERSION.required(),
-        DATA.required(),
-        field("progress", Kind::Object(&REPORT), "how far the work is with this checkpoint"),
-        LEASE,
-    ],
-};
-pub const OUTPUT: Object = Object {
-    name: "Output",
-    about: "Text for those who watch: an LLM's tokens, a line of a log.",
-    fields: &[field("text", text(OUTPUT_TEXT_MAX), "appended to the job's log as it is").required(), LEASE],
-};
-pub const OUTPUT_TEXT_MAX: usize = 16 << 10;
-pub const DIRECTIVES: Object = Object {
-    name: "Directives",
-    about: "What the worker is told with its next heartbeats, in the place of what it was told before.",
-    fields: &[field(
-        "directives",
-        Kind::List { of: &Kind::Word(&["checkpoint_now", "hand_over", "slow_down"]), max: 3 },
-        "what to ask for; none ends it",
-    )
-    .required()],
-};
-const FILENAME: Field = field("filename", text(1024), "suggested to whoever downloads it; made harmless first");
-pub const UPLOAD: Object = Object {
-    name: "NewUpload",
-    about: "A result that its worker uploads by links.",
-    fields: &[
-        FILENAME,
-        field("contentType", text(255), "its media type, sent with every download"),
-        field("parts", Kind::Int { min: 1, max: 1000 }, "in how many parts at most it will come; 1 if unset"),
-        LEASE,
-    ],
-};
-const PART: Object = Object {
-    name: "Part",
-    about: "A part that was uploaded.",
-    fields: &[
-        field("number", Kind::Int { min: 1, max: 1000 }, "from 1 on").required(),
-        field("etag", text(256), "as the object store answered").required(),
-    ],
-};
-pub const FINALIZE: Object = Object {
-    name: "Finalize",
-    about: "An upload is complete; it becomes the result if it is what is said here.",
-    fields: &[
-        field("uploadId", upload_id(), "which upload").required(),
-        field("length", Kind::Int { min: 0, max: i64::MAX }, "how many bytes there must be"),
-        field("sha256", sha256(), "what their digest must be"),
-        field("parts", Kind::List { of: &Kind::Object(&PART), max: 1000 }, "of an upload in parts"),
-        LEASE,
-    ],
-};
-pub const RESULT_NAME: &[Field] = &[FILENAME];
-pub const CHECKPOINT_BLOB: &[Field] = &[SCHEMA_VERSION.required()];
-/// Sealed, so there is nothing to see in it.
-pub const LINK_PATTERN: &str = "^[A-Za-z0-9_-]{1,512}$";
-/// The name of a section stands in the URL.
-pub const SECTION_PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$";
 pub const RELEASE: Object = Object { name: "Release", about: "Handed back at once, free.", fields: &[LEASE] };
 pub const CONFIRM: Object =
     Object { name: "CancelConfirmed", about: "A requested cancel was carried out.", fields: &[LEASE] };

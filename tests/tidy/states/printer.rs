@@ -2,10 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::sync::Arc;
 
 use outlast_core::event::Reason;
+use outlast_core::queue::StallAction;
 use outlast_core::state::{CancelReason, FailReason, PendingReason, Phase};
-use outlast_core::{Change, Command, EventKind, Outcome, QueueSettings, Refusal, Spec, State, Status, Timestamp};
+use outlast_core::{
+    Change, Command, EventKind, Outcome, Progress, QueueSettings, Refusal, Report, Spec, State, Status, Timestamp,
+};
 
 use super::samples::{SECOND, Sample, circumstances, commands, nack, report, settings, states};
 use crate::generated::HEADER;
@@ -123,6 +127,8 @@ fn alarms(page: &mut String, moves: &mut Moves) {
         ("running", "a requested cancel is not confirmed in time", circumstance("cancel requested")),
         ("running", "the lease runs out, a result is uploaded", circumstance("result uploaded")),
         ("running", "the lease runs out on the last attempt", circumstance("last attempt")),
+        ("running", "work has not moved for `stallTimeout`", stalled(StallAction::Flag)),
+        ("running", "the same, and the queue says to try again", stalled(StallAction::Retry)),
         ("succeeded", "the result's time is over", of_state("succeeded")),
         ("succeeded", "the retention is over, and there is no result", plain),
         ("failed", "the retention is over", of_state("failed")),
@@ -133,6 +139,16 @@ fn alarms(page: &mut String, moves: &mut Moves) {
         let cell = moves.act(&mut sample, Command::WAKE);
         line(page, &format!("| `{state}` | {due} | {cell} |"));
     }
+}
+
+/// A job whose worker has said how far it is, and then nothing new.
+fn stalled(stall_action: StallAction) -> Sample {
+    let patient = QueueSettings { visibility_timeout: 600 * SECOND, stall_action, ..settings() };
+    let mut sample = Sample::running(Phase::Leased, patient);
+    let report = Report { pct: Some(10.0), ..Report::default() };
+    let progress = Arc::new(Progress::after(None, report, Timestamp::from_millis(1_800_000_000_000)));
+    sample.must(Command::Progress { lease: None, progress });
+    sample
 }
 
 /// Moves that no table shows, so that every reason has one.
