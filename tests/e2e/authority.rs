@@ -173,7 +173,8 @@ fn expected(scene: &Scene, route: &'static Route, holder: &Holder, foreign: &Arc
     let Need::Scope(word) = route.need else {
         return (harmful, Expect::Without(200, Arc::clone(foreign)));
     };
-    if !holder.has(word.as_str()) {
+    let by_another = route.also_by.is_some_and(|word| holder.has(word.as_str()));
+    if !holder.has(word.as_str()) && !by_another {
         return (harmful, Expect::Problem(403, "forbidden"));
     }
     if matches!(holder.bound, Bound::Free | Bound::Here) {

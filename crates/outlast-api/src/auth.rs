@@ -82,7 +82,8 @@ pub(crate) async fn admit(engine: &Engine, route: &Route, pass: Pass) -> Result<
         Pass::None => Err(unauthorized()),
         Pass::Key(key) => {
             let principal = engine.authenticate(&key).await?.ok_or_else(unauthorized)?;
-            let reach = authorize(&principal, word)?;
+            let other = route.also_by.and_then(|word| principal.reach(word));
+            let reach = authorize(&principal, word).or_else(|problem| other.ok_or(problem))?;
             Ok(Admitted { principal: Some(principal), reach, token: None })
         }
         Pass::Token(text) => {

@@ -65,6 +65,8 @@ pub struct Route {
     pub method: Method,
     pub path: &'static str,
     pub need: Need,
+    /// Another scope that is as good: a worker reads what earlier attempts have left for it.
+    pub also_by: Option<Word>,
     /// What a token to the job of the URL must allow; `None`: no token will do.
     pub token: Option<Can>,
     pub body: Option<&'static Object>,
@@ -106,6 +108,7 @@ const fn plain(
         method,
         path,
         need,
+        also_by: None,
         token: None,
         body: None,
         query: fields::NOTHING,
@@ -139,6 +142,11 @@ impl Route {
 
     const fn hears(mut self, headers: &'static [Field]) -> Route {
         self.headers = headers;
+        self
+    }
+
+    const fn or_by(mut self, word: Word) -> Route {
+        self.also_by = Some(word);
         self
     }
 
@@ -202,12 +210,12 @@ pub static ROUTES: &[Route] = &[
     plain(Method::POST,   "/v1/jobs/{id}/output",              CONSUME, (200, "appends text to the job's log", Shape::Named("ReportedOutput")), handler!(work::output)).reads(&fields::OUTPUT, Size::Job).hears(fields::LEASE_HEADERS),
     plain(Method::POST,   "/v1/jobs/{id}/directives",          MANAGE,  (200, "tells the worker something at its next heartbeat", REPORTED),    handler!(work::direct)).reads(&fields::DIRECTIVES, Size::Small),
     plain(Method::PUT,    "/v1/jobs/{id}/checkpoint",          CONSUME, (200, "keeps where the next attempt goes on from", REPORTED),           handler!(checkpoint::put)).reads(&fields::CHECKPOINT, Size::Job).hears(fields::LEASE_HEADERS),
-    plain(Method::GET,    "/v1/jobs/{id}/checkpoint",          READ,    (200, "the last checkpoint", Shape::Named("Checkpoint")),               handler!(checkpoint::show)),
-    plain(Method::GET,    "/v1/jobs/{id}/sections",            READ,    (200, "the finished sections by name", Shape::Named("SectionPage")),    handler!(checkpoint::sections)).asks(fields::PAGE),
-    plain(Method::GET,    "/v1/jobs/{id}/sections/{name}",     READ,    (200, "one finished section", Shape::Anything),                         handler!(checkpoint::section)),
+    plain(Method::GET,    "/v1/jobs/{id}/checkpoint",          READ,    (200, "the last checkpoint", Shape::Named("Checkpoint")),               handler!(checkpoint::show)).or_by(Word::Consume),
+    plain(Method::GET,    "/v1/jobs/{id}/sections",            READ,    (200, "the finished sections by name", Shape::Named("SectionPage")),    handler!(checkpoint::sections)).asks(fields::PAGE).or_by(Word::Consume),
+    plain(Method::GET,    "/v1/jobs/{id}/sections/{name}",     READ,    (200, "one finished section", Shape::Anything),                         handler!(checkpoint::section)).or_by(Word::Consume),
     plain(Method::PUT,    "/v1/jobs/{id}/sections/{name}",     CONSUME, (200, "keeps one finished section", REPORTED),                          handler!(checkpoint::put_section)).takes(Raw::Json).hears(fields::LEASE_HEADERS),
     plain(Method::PUT,    "/v1/jobs/{id}/checkpoint/blob",     CONSUME, (200, "keeps a checkpoint of any length", REPORTED),                    handler!(objects::put_checkpoint)).takes(Raw::Bytes).asks(fields::CHECKPOINT_BLOB).hears(fields::LEASE_HEADERS),
-    plain(Method::GET,    "/v1/jobs/{id}/checkpoint/blob",     READ,    (200, "the bytes of the last checkpoint", Shape::Bytes),                handler!(objects::checkpoint)).or(PARTS),
+    plain(Method::GET,    "/v1/jobs/{id}/checkpoint/blob",     READ,    (200, "the bytes of the last checkpoint", Shape::Bytes),                handler!(objects::checkpoint)).or(PARTS).or_by(Word::Consume),
     plain(Method::PUT,    "/v1/jobs/{id}/result",              CONSUME, (201, "uploads the result, of any length", Shape::Named("Uploaded")),   handler!(results::put)).takes(Raw::Bytes).asks(fields::RESULT_NAME).hears(fields::LEASE_HEADERS),
     plain(Method::POST,   "/v1/jobs/{id}/result/upload",       CONSUME, (201, "links to upload the result with", Shape::Named("Upload")),       handler!(results::begin)).reads(&fields::UPLOAD, Size::Small).hears(fields::LEASE_HEADERS),
     plain(Method::POST,   "/v1/jobs/{id}/result/finalize",     CONSUME, (201, "what was uploaded becomes the result", Shape::Named("Uploaded")), handler!(results::finalize)).reads(&fields::FINALIZE, Size::Job).hears(fields::LEASE_HEADERS),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outlast_core::progress::Progress;
-use outlast_core::{Job, JobId, NamespaceId, Queue, State, Status, Timestamp};
+use outlast_core::{Job, JobId, NamespaceId, Queue, Status, Timestamp};
 use outlast_store::Error;
 use outlast_store::live::News;
 use outlast_store::queues::Counts;
@@ -50,11 +50,7 @@ pub struct JobSight {
 }
 
 impl JobSight {
-    fn of(job: &Job, at: Timestamp) -> JobSight {
-        let progress = match &job.state {
-            State::Running(running) => running.work.progress.clone(),
-            _ => None,
-        };
+    fn of(job: &Job, progress: Option<Arc<Progress>>, at: Timestamp) -> JobSight {
         JobSight { id: job.id, status: job.status(), version: job.version, attempt: job.attempt, at, progress }
     }
 }

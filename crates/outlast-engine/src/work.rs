@@ -117,9 +117,10 @@ impl Engine {
             let command = Command::Progress { lease: worker.lease, progress: Arc::clone(&progress) };
             return Ok(self.keep(worker, command, Some(Arc::clone(&progress))).await?.map(|_| progress));
         }
-        let lease = entry.lease;
+        let (lease, queue) = (entry.lease, Arc::clone(&entry.queue));
         entry.progress = Arc::clone(&progress);
         self.shared.reports.put(worker.id, entry, doubts);
+        self.shared.wakes.boards().job_changed(queue.namespace, &queue.name, worker.id);
         self.tell_progress(worker.id, lease, &progress);
         Ok(Ok(progress))
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::{JobId, Queue};
+use outlast_core::{JobId, Queue, State};
 use outlast_store::Error;
 use outlast_store::jobs::Reach;
 use outlast_store::queues::Counts;
@@ -133,7 +133,11 @@ impl Engine {
         let place: Place = (found.queue.namespace, Arc::from(found.queue.name.as_str()));
         if let Some(shown) = memory.get_mut(&place) {
             shown.left.is_counted = true;
-            self.tell(&place, Sight::Job(JobSight::of(&found.job, self.now())));
+            let progress = match &found.job.state {
+                State::Running(running) => self.known_progress(id, running),
+                _ => None,
+            };
+            self.tell(&place, Sight::Job(JobSight::of(&found.job, progress, self.now())));
         }
         Ok(())
     }
