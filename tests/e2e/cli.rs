@@ -245,16 +245,22 @@ async fn progress_is_shown_while_a_job_is_watched() {
     // `script` gives the command a terminal.
     let watch = format!("{} jobs watch {id} --url {} --key {}", cli.program.display(), cli.url, cli.key);
     let mut terminal = clean_command(Path::new("script"));
-    let drawn = Running::start(terminal.args(["-qec", &watch, "/dev/null"]).env("SHELL", "/bin/sh"));
+    let record = cli.directory.join("screen");
+    let terminal = terminal.args(["-qefc", &watch]).arg(&record);
+    let drawn = Running::start(terminal.env("SHELL", "/bin/sh"));
 
     let progress = json!({
         "pct": 50, "stage": "render", "itemsDone": 20, "itemsTotal": 40, "message": "page\u{1b}[2J", "lease": held["lease"],
     });
-    // Both follow the job from here on; the last frame before the end always comes.
+    // Both follow the job from here on.
     for watcher in [&plain, &drawn] {
         watcher.line("queued → running").await;
     }
     client.put(&format!("/v1/jobs/{id}/progress"), progress).await.unwrap().expect(200);
+    plain.line("  progress  ").await;
+    let bar = "\r[#############-------------] 50.0%  render  20 of 40 items";
+    let screen = || fs::read_to_string(&record).ok().filter(|screen| screen.contains(bar));
+    wait::until_now("a bar", REVOKED_MAX * 6, screen).await;
     settle(&client, &id, "ack", json!({"lease": held["lease"]})).await;
     let ((plain_ended, lines), (drawn_ended, screen)) = (plain.end().await, drawn.end().await);
 
@@ -262,7 +268,7 @@ async fn progress_is_shown_while_a_job_is_watched() {
     assert!(line.ends_with("  progress  50.0%  render  20 of 40 items  page\\u{1b}[2J"), "{line}");
     assert_eq!((plain_ended.code(), drawn_ended.code()), (Some(0), Some(0)), "{screen:#?}");
     let screen = screen.join("\n");
-    assert!(screen.contains("\r[#############-------------] 50.0%  render  20 of 40 items"), "{screen:?}");
+    assert!(screen.contains(bar), "{screen:?}");
     assert!(screen.trim_end().ends_with("succeeded  attempt 1/5") && !screen.contains('\u{1b}'), "{screen:?}");
 }
 

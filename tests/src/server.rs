@@ -199,6 +199,9 @@ impl Launch {
         if let Ground::Shared { database, redis_url, .. } = &self.ground {
             environment.push(pair(COMMON_KEY));
             environment.push(("OUTLAST_DATABASE_URL".to_owned(), database.url.clone()));
+            // One folder for all nodes, as a bucket would be.
+            let objects = format!("file://{}", self.scratch().join("objects").display());
+            environment.push(("OUTLAST_BLOBS_URL".to_owned(), objects));
             environment.extend(redis_url.iter().map(|url| ("OUTLAST_REDIS_URL".to_owned(), url.clone())));
         }
         let own = self.environment.iter().filter(|(node, ..)| node.is_none_or(|node| node == number));
