@@ -223,7 +223,8 @@ async fn garbage_on_the_channel_is_counted_and_dropped() {
 #[tokio::test]
 async fn a_user_who_may_only_use_our_channels_is_enough() {
     let redis = Redis::start();
-    let rule = "ACL SETUSER outlast on >secret resetkeys resetchannels &outlast:* -@all +publish +subscribe";
+    let rule = "ACL SETUSER outlast on >secret resetkeys ~outlast:progress:* resetchannels &outlast:live:* \
+                &outlast:doctor:* -@all +publish +subscribe +set +getrange";
     assert_eq!(redis.command(rule), "+OK");
     let url = redis.url.replace("redis://", "redis://outlast:secret@");
 
@@ -232,6 +233,7 @@ async fn a_user_who_may_only_use_our_channels_is_enough() {
     until_connected(&live, true).await;
     let sent = live.link().unwrap().sent;
     until_now("three beats", PATIENT, || (live.link().unwrap().sent >= sent + 3).then_some(())).await;
+    progress::check_that_it_is_told_and_found(&live, &live).await;
 
     assert_eq!(found.version, None, "this user may not ask");
     assert!(live.link().unwrap().is_connected);

@@ -32,11 +32,12 @@ impl Engine {
                 news = self.shared.live.heard() => news,
             };
             let shared = &self.shared;
-            shared.wakes.ring_for(&news);
+            // First how far it was, then that it has ended: who is woken by that shows both.
             for (id, told) in &news.progress {
                 shared.wakes.progressed(*id, told.hand_out, &told.progress);
                 shared.reports.hear(*id, told);
             }
+            shared.wakes.ring_for(&news);
             shared.reports.doubt(&news.jobs);
             if news.everything || news.all_jobs {
                 shared.reports.doubt_all();

@@ -153,7 +153,7 @@ pub async fn a_fresh_replay_drops_what_was_saved_and_a_keeping_queue_keeps_it_af
     fixture.report(&again, ack()).await.unwrap();
 
     assert_eq!(fixture.kept_data(job.id).await.map(|kept| kept.data), Some(inline("2")));
-    assert_eq!(fixture.names(job.id).await, [Box::from("b")]);
+    assert_eq!(fixture.names(job.id).await, [Box::<str>::from("b")]);
 }
 
 pub async fn a_checkpoint_in_an_object_takes_the_one_before_with_it(fixture: &mut Fixture) {
@@ -254,7 +254,7 @@ pub async fn a_purged_job_leaves_only_objects_that_are_to_be_deleted(fixture: &m
     assert_eq!(fixture.find(job.id).await, None);
     assert_eq!(fixture.store.kept(&ours, job.id).await.unwrap(), None);
     assert_eq!(fixture.store.section(&ours, job.id, "a").await.unwrap(), None);
-    assert_eq!(fixture.names(stranger.id).await, [Box::from("a")], "another job keeps what it has");
+    assert_eq!(fixture.names(stranger.id).await, [Box::<str>::from("a")], "another job keeps what it has");
     assert_eq!(fixture.doomed().await, [1], "the bytes are still to be deleted");
     fixture.store.forget_objects(&[saved.key]).await.unwrap();
     assert_eq!(fixture.doomed().await, Vec::<u64>::new());

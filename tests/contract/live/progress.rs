@@ -35,6 +35,12 @@ async fn until_found(live: &RedisLive, id: JobId) -> (HandOut, Progress) {
     until("progress to be found", PATIENT, async || live.progress(id).await).await
 }
 
+/// A report to one node is found by the other.
+pub(super) async fn check_that_it_is_told_and_found(one: &RedisLive, other: &RedisLive) {
+    one.report(job(1), lease(), &progress(12.5, 10));
+    assert_eq!(until_found(other, job(1)).await, (HandOut::of(lease()), (*progress(12.5, 10)).clone()));
+}
+
 #[tokio::test]
 async fn what_is_reported_to_one_node_is_heard_and_found_on_another() {
     let redis = Redis::start();

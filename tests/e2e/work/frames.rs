@@ -15,8 +15,9 @@ const GAP_MIN: Duration = Duration::from_millis(900);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_viewer_gets_a_frame_a_second_and_the_last_one_before_the_end() {
-    let work = Work::begin(json!({})).await;
-    let mut stream = Sse::open(&work.client, &work.id, None).await;
+    let work = Work::begin(json!({})).await.on_one_node();
+    let elsewhere = work.server.nodes.last().unwrap().client();
+    let mut stream = Sse::open(&elsewhere, &work.id, None).await;
     let watching = tokio::spawn(async move {
         let mut seen: Vec<(Instant, Frame)> = Vec::new();
         while let outlast_tests::sse::Next::Frame(frame) = stream.next().await {
@@ -56,7 +57,7 @@ async fn a_viewer_gets_a_frame_a_second_and_the_last_one_before_the_end() {
 // Whoever comes in the middle need not wait for the next report.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_viewer_sees_at_once_how_far_the_work_is() {
-    let work = Work::begin(json!({})).await;
+    let work = Work::begin(json!({})).await.on_one_node();
     work.report(json!({"pct": 33, "stage": "middle"})).await;
 
     let mut stream = Sse::open(&work.client, &work.id, Some(2)).await;
@@ -80,7 +81,7 @@ fn frame_of(data: &Value) -> Value {
 // A report that comes with a heartbeat or a checkpoint is shown as well.
 #[tokio::test(flavor = "multi_thread")]
 async fn progress_of_heartbeats_and_checkpoints_is_live_too() {
-    let work = Work::begin(json!({})).await;
+    let work = Work::begin(json!({})).await.on_one_node();
     let mut stream = Sse::open(&work.client, &work.id, Some(2)).await;
 
     work.heartbeat(json!({"progress": {"pct": 10}})).await;

@@ -11,7 +11,7 @@ use crate::api::text;
 // Numbers only grow within an attempt, whatever comes in whichever order.
 #[tokio::test(flavor = "multi_thread")]
 async fn progress_never_goes_back_within_an_attempt() {
-    let mut work = Work::begin(json!({})).await;
+    let mut work = Work::begin(json!({})).await.on_one_node();
     let mut furthest = 0.0;
     for pct in [5.0, 30.0, 12.0, 30.0, 29.9, 71.5, 3.0, 0.0, 70.0] {
         furthest = f64::max(furthest, pct);
@@ -33,7 +33,7 @@ async fn progress_never_goes_back_within_an_attempt() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_percentage_is_worked_out_from_items_or_stages() {
-    let mut work = Work::begin(json!({})).await;
+    let mut work = Work::begin(json!({})).await.on_one_node();
 
     let items = work.report(json!({"itemsDone": 40, "itemsTotal": 160})).await;
     work.fail().await;
@@ -56,7 +56,7 @@ async fn a_percentage_is_worked_out_from_items_or_stages() {
 // An estimate needs a tenth of the work and a second of time; then it is near what a steady worker takes.
 #[tokio::test(flavor = "multi_thread")]
 async fn there_is_no_estimate_before_a_tenth_and_a_sensible_one_after() {
-    let work = Work::begin(json!({})).await;
+    let work = Work::begin(json!({})).await.on_one_node();
     let began = std::time::Instant::now();
 
     // Five percent a second.
@@ -130,7 +130,7 @@ async fn a_report_without_a_lease_means_the_present_one_unless_fencing_is_requir
 // Reports cost no durable write each, but all of them are seen, here and in lists.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_reports_are_few_changes_of_the_job_and_lists_show_the_latest() {
-    let work = Work::begin(json!({})).await;
+    let work = Work::begin(json!({})).await.on_one_node();
     let version = work.job().await["version"].as_u64().unwrap();
     for done in 1..=500 {
         work.report(json!({"itemsDone": done, "itemsTotal": 500})).await;

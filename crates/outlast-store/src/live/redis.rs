@@ -100,6 +100,9 @@ impl RedisLive {
 #[async_trait]
 impl Live for RedisLive {
     fn tell(&self, signal: Signal<'_>) {
+        if let Signal::JobChanged(id) = signal {
+            self.state.telling.hurry(id);
+        }
         self.state.outbox.add(signal);
     }
 

@@ -54,8 +54,14 @@ impl Keeping {
             return Ok(());
         }
         let mut pipeline = Pipeline::with_capacity(batch.len());
-        for (id, value) in batch {
-            pipeline.cmd("SET").arg(self.key(*id)).arg(value.as_slice()).arg("EX").arg(LIFE_SECONDS).ignore();
+        for value in batch {
+            pipeline
+                .cmd("SET")
+                .arg(self.key(value.id))
+                .arg(value.bytes.as_slice())
+                .arg("EX")
+                .arg(LIFE_SECONDS)
+                .ignore();
         }
         pipeline.ignore_errors().exec_async(connection).await
     }

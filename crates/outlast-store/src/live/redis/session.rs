@@ -54,11 +54,12 @@ impl State {
     async fn speak(&self, mut connection: MultiplexedConnection) -> Error {
         loop {
             let sent_at = Instant::now();
-            let message = encode(self.node, &self.outbox.take());
-            if let Err(error) = self.publish(&mut connection, message).await {
+            // Taken first and sent last: whoever hears of a job's end has heard how far it was.
+            let news = self.outbox.take();
+            if let Err(error) = self.speak_of_progress(&mut connection).await {
                 return error;
             }
-            if let Err(error) = self.speak_of_progress(&mut connection).await {
+            if let Err(error) = self.publish(&mut connection, encode(self.node, &news)).await {
                 return error;
             }
             sleep_until(sent_at + GAP).await;
@@ -76,7 +77,7 @@ impl State {
         if batch.is_empty() {
             return Ok(());
         }
-        let message = encode_values(self.node, batch.iter().map(|(id, value)| (*id, value.as_slice())));
+        let message = encode_values(self.node, batch.iter().map(|value| (value.id, value.bytes.as_slice())));
         let mut keeper = connection.clone();
         // Both are under way at once: one way to Redis and back, not two.
         let (told, kept) =

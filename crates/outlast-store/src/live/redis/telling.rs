@@ -31,8 +31,15 @@ struct State {
     round_began: Option<Instant>,
 }
 
-/// Values for one message, in its form.
-pub(super) type Batch = Vec<(JobId, Vec<u8>)>;
+/// Values for one message.
+pub(super) type Batch = Vec<Value>;
+
+pub(super) struct Value {
+    pub(super) id: JobId,
+    /// In the form in which it is told and kept.
+    pub(super) bytes: Vec<u8>,
+    progress: Arc<Progress>,
+}
 
 impl Telling {
     /// Never waits. Beyond the bound a job is left out, until there is room again.
@@ -46,7 +53,8 @@ impl Telling {
         self.filled.notify_one();
     }
 
-    /// Others know more: what is older than what they tell must not overwrite it.
+    /// Others were told later, by a worker that speaks to several nodes: what waits here must not take that back. It is
+    /// told only if it is further, and then together with theirs.
     pub(super) fn heard(&self, news: &News) {
         if news.progress.is_empty() {
             return;
@@ -55,10 +63,24 @@ impl Telling {
         let State { latest, due, .. } = &mut *state;
         for (id, told) in &news.progress {
             for waiting in [&mut *latest, &mut *due] {
-                if waiting.get(id).is_some_and(|own| own.progress.at < told.progress.at) {
+                let Some(own) = waiting.get_mut(id).filter(|own| own.progress.at <= told.progress.at) else {
+                    continue;
+                };
+                let joined = own.progress.joined(&told.progress);
+                if own.hand_out == told.hand_out && joined.has_moved_since(&told.progress) {
+                    own.progress = Arc::new(joined);
+                } else {
                     waiting.remove(id);
                 }
             }
+        }
+    }
+
+    /// The job has changed, perhaps ended: what waits of it goes before that is told.
+    pub(super) fn hurry(&self, id: JobId) {
+        let mut state = self.lock();
+        if let Some(told) = state.latest.remove(&id) {
+            state.due.insert(id, told);
         }
     }
 
@@ -88,22 +110,25 @@ impl Telling {
             state.due = std::mem::take(&mut state.latest);
             state.round_began = Some(now);
         }
-        let (mut batch, mut bytes) = (Batch::new(), 0);
+        let (mut batch, mut length) = (Batch::new(), 0);
         for (id, told) in state.due.iter().take(JOBS_MAX) {
-            let value = encode_value(told);
-            bytes += value.len();
-            if bytes > VALUES_BYTES_MAX {
+            let bytes = encode_value(told);
+            length += bytes.len();
+            if length > VALUES_BYTES_MAX {
                 break;
             }
-            batch.push((*id, value));
+            batch.push(Value { id: *id, bytes, progress: Arc::clone(&told.progress) });
         }
         batch
     }
 
+    /// These have left; what came in their place meanwhile has not.
     pub(super) fn sent(&self, batch: &Batch) {
         let mut state = self.lock();
-        for (id, _) in batch {
-            state.due.remove(id);
+        for value in batch {
+            if state.due.get(&value.id).is_some_and(|told| Arc::ptr_eq(&told.progress, &value.progress)) {
+                state.due.remove(&value.id);
+            }
         }
     }
 
@@ -134,7 +159,7 @@ mod tests {
     }
 
     fn times(batch: &Batch) -> Vec<i64> {
-        batch.iter().map(|(_, value)| decode_value(value).unwrap().progress.at.as_millis()).collect()
+        batch.iter().map(|value| decode_value(&value.bytes).unwrap().progress.at.as_millis()).collect()
     }
 
     #[tokio::test]
@@ -188,7 +213,7 @@ mod tests {
                 break;
             }
             assert!(batch.len() <= JOBS_MAX);
-            assert!(batch.iter().map(|(_, value)| value.len()).sum::<usize>() <= VALUES_BYTES_MAX);
+            assert!(batch.iter().map(|value| value.bytes.len()).sum::<usize>() <= VALUES_BYTES_MAX);
             (told, messages) = (told + batch.len(), messages + 1);
             telling.sent(&batch);
         }
@@ -210,18 +235,59 @@ mod tests {
         assert_eq!(state.latest[&job(5)].progress.at.as_millis(), 2);
     }
 
+    #[test]
+    fn what_is_further_than_others_know_is_told_together_with_theirs() {
+        let telling = Telling::default();
+        let pct = |pct: f64, at: i64| {
+            let report = Report { pct: Some(pct), ..Report::default() };
+            Arc::new(Progress::restored(report, Timestamp::from_millis(1), Timestamp::from_millis(at), None))
+        };
+        telling.add(job(1), Lease::from_u128(1), &pct(70.0, 10));
+        telling.add(job(2), Lease::from_u128(1), &pct(70.0, 10));
+        let mut news = News::default();
+        let later = |lease| Told { hand_out: HandOut::of(Lease::from_u128(lease)), progress: pct(60.0, 11) };
+        news.add_progress(job(1), later(1));
+        news.add_progress(job(2), later(2));
+
+        telling.heard(&news);
+
+        let state = telling.lock();
+        assert_eq!(state.latest[&job(1)].progress, pct(70.0, 11));
+        assert!(!state.latest.contains_key(&job(2)), "another hand-out has begun since");
+    }
+
+    #[tokio::test]
+    async fn a_job_that_has_changed_is_told_of_at_once() {
+        let telling = Telling::default();
+        report(&telling, 1, 10);
+        telling.sent(&telling.batch(Instant::now()));
+        report(&telling, 1, 11);
+        report(&telling, 2, 12);
+
+        telling.hurry(job(1));
+        telling.hurry(job(9));
+
+        telling.wait().await;
+        let under_way = telling.batch(Instant::now());
+        assert_eq!(times(&under_way), [11], "and the others wait for their round");
+        report(&telling, 1, 13);
+        telling.hurry(job(1));
+        telling.sent(&under_way);
+        assert_eq!(times(&telling.batch(Instant::now())), [13], "what came meanwhile has not left");
+    }
+
     #[tokio::test]
     async fn what_others_know_better_is_not_told() {
         let telling = Telling::default();
         report(&telling, 1, 10);
         report(&telling, 2, 10);
         let mut news = News::default();
-        let told = |at| Told { hand_out: HandOut::from_u128(1), progress: progress(at, 1) };
+        let told = |at| Told { hand_out: HandOut::of(Lease::from_u128(1)), progress: progress(at, 1) };
         news.add_progress(job(1), told(11));
         news.add_progress(job(2), told(9));
 
         telling.heard(&news);
 
-        assert_eq!(telling.batch(Instant::now()).iter().map(|(id, _)| *id).collect::<Vec<_>>(), [job(2)]);
+        assert_eq!(telling.batch(Instant::now()).iter().map(|value| value.id).collect::<Vec<_>>(), [job(2)]);
     }
 }
