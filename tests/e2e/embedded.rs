@@ -9,6 +9,7 @@ mod push_stop;
 mod push_fairness;
 
 mod disk;
+mod objects;
 mod sync_error;
 
 mod lock;

@@ -30,6 +30,7 @@ mod simple;
 mod streams;
 mod tokens;
 mod sockets;
+mod results;
 
 mod push;
 

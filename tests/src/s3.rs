@@ -119,6 +119,11 @@ impl S3 {
         entries(self.folder.path()).iter().filter(|path| is_part(path)).count()
     }
 
+    /// The bytes of an object.
+    pub fn read(&self, key: &str) -> Vec<u8> {
+        fs::read(self.folder.path().join(BUCKET).join(key)).expect("what is read is there")
+    }
+
     /// Loses an object it has confirmed.
     pub fn lose(&self, key: &str) {
         fs::remove_file(self.folder.path().join(BUCKET).join(key)).expect("what is lost was there");

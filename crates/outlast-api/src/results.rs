@@ -212,6 +212,13 @@ impl From<Refused> for Problem {
                 let detail = "no upload with this uploadId is expected in this attempt; begin one with result/upload";
                 Problem::new(Code::UploadNotFound, detail)
             }
+            Refused::NotSent => {
+                let detail = "nothing has been sent to the link of this upload yet; PUT the bytes there first";
+                Problem::new(Code::UploadNotFound, detail)
+            }
+            Refused::Gaps => {
+                Problem::field("parts", "must name every part of the upload once, from 1 on without a gap")
+            }
             Refused::Different(written) => {
                 let (length, digest) = (written.length, wire::hex(&written.sha256));
                 let detail = format!("what was uploaded has {length} bytes and the SHA-256 {digest}");
@@ -230,6 +237,10 @@ impl From<outlast_store::blobs::Error> for Problem {
                 Problem::new(Code::ResultMissing, "the object is not where it was stored; the operator should know")
             }
             Error::Interrupted(_) => Problem::field("body", "ended before it was complete; nothing was stored"),
+            Error::Full(_) => {
+                tracing::error!(error = error.with_causes(), "there is no room for objects");
+                Problem::new(Code::DiskFull, "there is no room for objects on the server; nothing was stored")
+            }
             Error::Unavailable(_) => {
                 tracing::warn!(error = error.with_causes(), "the object store is not available");
                 Problem::new(

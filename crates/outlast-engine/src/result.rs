@@ -2,6 +2,7 @@
 //! in the store before its first byte is written, and becomes the job's own in a transaction that checks the lease; so
 //! bytes of a lost hand-out never become a result, and what is left over is known by name and collected.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use futures_util::Stream;
 use outlast_core::checkpoint::{Checkpoint, Data};
 use outlast_core::filename::{Filename, disposition};
-use outlast_core::{Command, Object, ObjectKey, Role, Timestamp, held};
+use outlast_core::{Command, NamespaceId, Object, ObjectKey, Role, Timestamp, held};
 use outlast_store::Error as StoreError;
 use outlast_store::blobs::{self, Blobs, Cause, Direct, LinkSpec, Opened, Part, UploadSpec, Written};
 use outlast_store::jobs::{Applied, Declined, Order};
@@ -33,6 +34,10 @@ pub enum Refused {
     TooMany,
     /// There is no such upload in this hand-out.
     NoUpload,
+    /// The upload was announced, and nothing has been sent.
+    NotSent,
+    /// The parts are not all parts of an upload.
+    Gaps,
     /// It is not what its sender said it would be.
     Different(Written),
 }
@@ -101,9 +106,10 @@ impl Engine {
         S: Stream<Item = Result<Bytes, E>> + Send,
         E: Into<Cause>,
     {
-        let expected = self.expect(worker, Role::Result, label, None).await?;
+        let holder = self.holder(worker).await?;
+        let expected = self.expect(&holder, Role::Result, label).await?;
         let written = self.blobs().write(&expected.key, stream).await?;
-        self.finalise(worker, &expected, written).await
+        self.finalise(&holder, &expected, written).await
     }
 
     /// Takes a checkpoint through the server that is too large for the database.
@@ -117,11 +123,12 @@ impl Engine {
         S: Stream<Item = Result<Bytes, E>> + Send,
         E: Into<Cause>,
     {
-        let expected = self.expect(worker, Role::Checkpoint, Label::default(), None).await?;
+        let holder = self.holder(worker).await?;
+        let expected = self.expect(&holder, Role::Checkpoint, Label::default()).await?;
         let written = self.blobs().write(&expected.key, stream).await?;
         let data = Data::Object(Arc::new(with(&expected, written)));
         let checkpoint = Arc::new(Checkpoint { schema_version, data, at: Timestamp::EPOCH, run: 0, attempt: 0 });
-        let kept = self.checkpoint(worker, checkpoint, None).await?;
+        let kept = self.checkpoint(&holder.worker, checkpoint, None).await?;
         if kept.is_err() {
             self.throw_away(&expected.key).await;
         }
@@ -131,10 +138,11 @@ impl Engine {
     /// Announces a result that its worker will send by links, in one piece or in parts.
     pub async fn begin_upload(&self, worker: &Worker, label: Label, parts: u16) -> Result<Upload, Refused> {
         // The object store gives an upload in parts a name of its own, which has to be known to end it.
-        let key = self.new_key(worker).await?;
+        let holder = self.holder(worker).await?;
+        let key = self.new_key(&holder)?;
         let direct = self.blobs().upload_links(&key, UploadSpec { parts, life: LINK_LIFE }).await?;
         let upload = direct.as_ref().and_then(|direct| direct.id.clone());
-        let expected = self.announce_object(worker, object(key, Role::Result, label, upload.as_deref())).await;
+        let expected = self.announce_object(&holder, object(key, Role::Result, label, upload.as_deref())).await;
         if let (Err(_), Some(id)) = (&expected, &upload) {
             // Nobody would know of it.
             let _ = self.blobs().abort(&key, id).await;
@@ -150,29 +158,33 @@ impl Engine {
         parts: Vec<Part>,
         claim: &Claim,
     ) -> Result<Finalised, Refused> {
-        let expected = self.expected(worker, upload).await?;
-        let expected = match &expected.upload {
+        let holder = self.holder(worker).await?;
+        let sent = holder.upload(upload).ok_or(Refused::NoUpload)?;
+        let expected = match &sent.upload {
             Some(id) => {
-                self.blobs().complete(&expected.key, id, parts).await?;
-                expected
+                let numbers = parts.iter().map(|part| part.number).collect::<BTreeSet<_>>();
+                if parts.is_empty() || !numbers.iter().copied().eq(1..=u16::try_from(parts.len()).unwrap_or(0)) {
+                    return Err(Refused::Gaps);
+                }
+                self.blobs().complete(&sent.key, id, parts).await?;
+                Arc::new(sent.clone())
             }
-            // Whoever has the link could write it once more: what nobody has a link to becomes the result.
-            None if self.blobs().takes_links() => {
+            // Whoever has the link can write it once more: what nobody has a link to becomes the result.
+            None => {
                 let label = Label {
-                    filename: expected.filename.as_deref().and_then(Filename::clean),
-                    content_type: expected.content_type.clone(),
+                    filename: sent.filename.as_deref().and_then(Filename::clean),
+                    content_type: sent.content_type.clone(),
                 };
-                let copy = self.expect(worker, Role::Result, label, None).await?;
-                self.blobs().copy(&expected.key, &copy.key).await?;
+                let copy = self.expect(&holder, Role::Result, label).await?;
+                self.blobs().copy(&sent.key, &copy.key).await.map_err(not_sent)?;
                 copy
             }
-            None => expected,
         };
         let written = self.blobs().digest(&expected.key).await?;
         if !claim.fits(&written) {
             return Err(Refused::Different(written));
         }
-        self.finalise(worker, &expected, written).await
+        self.finalise(&holder, &expected, written).await
     }
 
     /// Takes the bytes of an upload that came by a link of ours. It must still be expected: a result is never written twice.
@@ -215,59 +227,44 @@ impl Engine {
         self.blobs().open(key, range).await
     }
 
-    /// Announces an object of the present hand-out.
-    async fn expect(
-        &self,
-        worker: &Worker,
-        role: Role,
-        label: Label,
-        upload: Option<&str>,
-    ) -> Result<Arc<Object>, Refused> {
-        let key = self.new_key(worker).await?;
-        self.announce_object(worker, object(key, role, label, upload)).await
+    /// The hand-out that the worker speaks for. Who brought no lease is held to the one it began in: what takes an hour to
+    /// arrive must not become the result of somebody else.
+    async fn holder(&self, worker: &Worker) -> Result<Holder, Refused> {
+        let store = &self.shared.store;
+        let found = store.job(&worker.reach, worker.id).await?.ok_or(Declined::NotFound)?;
+        let lease = held(&found.job, &found.queue, worker.lease).map_err(Declined::Refused)?.lease;
+        let objects = store.objects(&worker.reach, worker.id).await?.unwrap_or_default();
+        let worker = Worker { lease: Some(lease), reach: worker.reach.clone(), id: worker.id };
+        Ok(Holder { worker, namespace: found.queue.namespace, epoch: found.job.epoch, objects })
     }
 
-    async fn announce_object(&self, worker: &Worker, object: Object) -> Result<Arc<Object>, Refused> {
+    /// Announces an object of the hand-out.
+    async fn expect(&self, holder: &Holder, role: Role, label: Label) -> Result<Arc<Object>, Refused> {
+        self.announce_object(holder, object(self.new_key(holder)?, role, label, None)).await
+    }
+
+    async fn announce_object(&self, holder: &Holder, object: Object) -> Result<Arc<Object>, Refused> {
         let object = Arc::new(object);
-        let command = Command::Upload { lease: worker.lease, object: Arc::clone(&object) };
-        let order = Order { id: worker.id, reach: worker.reach.clone(), command };
-        self.apply_one(order).await??;
+        let command = Command::Upload { lease: holder.worker.lease, object: Arc::clone(&object) };
+        self.apply_one(holder.order(command)).await??;
         self.shared.doomed.notify_one();
         Ok(object)
     }
 
-    /// A key that nobody has used, if the worker may speak and has not announced too many.
-    async fn new_key(&self, worker: &Worker) -> Result<ObjectKey, Refused> {
-        let store = &self.shared.store;
-        let found = store.job(&worker.reach, worker.id).await?.ok_or(Declined::NotFound)?;
-        held(&found.job, &found.queue, worker.lease).map_err(Declined::Refused)?;
-        let objects = store.objects(&worker.reach, worker.id).await?.unwrap_or_default();
-        let epoch = found.job.epoch;
-        if objects.iter().filter(|stored| stored.object.key.epoch == epoch).count() >= UPLOADS_MAX {
+    /// A key that nobody has used, if not too many were announced.
+    fn new_key(&self, holder: &Holder) -> Result<ObjectKey, Refused> {
+        let is_own = |stored: &&Stored| stored.object.key.epoch == holder.epoch;
+        if holder.objects.iter().filter(is_own).count() >= UPLOADS_MAX {
             return Err(Refused::TooMany);
         }
         let random = self.shared.entropy.lock().unwrap_or_else(PoisonError::into_inner).next_u64();
-        Ok(ObjectKey { namespace: found.queue.namespace, job: worker.id, epoch, random })
+        Ok(ObjectKey { namespace: holder.namespace, job: holder.worker.id, epoch: holder.epoch, random })
     }
 
-    /// The upload with this number, announced in the present hand-out and not finished.
-    async fn expected(&self, worker: &Worker, upload: u64) -> Result<Arc<Object>, Refused> {
-        let store = &self.shared.store;
-        let found = store.job(&worker.reach, worker.id).await?.ok_or(Declined::NotFound)?;
-        held(&found.job, &found.queue, worker.lease).map_err(Declined::Refused)?;
-        let objects = store.objects(&worker.reach, worker.id).await?.unwrap_or_default();
-        let is_meant = |stored: &Stored| {
-            let key = stored.object.key;
-            key.random == upload && key.epoch == found.job.epoch && !stored.kept && stored.doomed_at.is_none()
-        };
-        objects.into_iter().find(is_meant).map(|stored| Arc::new(stored.object)).ok_or(Refused::NoUpload)
-    }
-
-    async fn finalise(&self, worker: &Worker, expected: &Object, written: Written) -> Result<Finalised, Refused> {
+    async fn finalise(&self, holder: &Holder, expected: &Object, written: Written) -> Result<Finalised, Refused> {
         let object = Arc::new(with(expected, written));
-        let command = Command::Finalize { lease: worker.lease, object: Arc::clone(&object) };
-        let order = Order { id: worker.id, reach: worker.reach.clone(), command };
-        let applied = self.apply_one(order).await?;
+        let command = Command::Finalize { lease: holder.worker.lease, object: Arc::clone(&object) };
+        let applied = self.apply_one(holder.order(command)).await?;
         if applied.is_err() {
             self.throw_away(&object.key).await;
         }
@@ -276,9 +273,47 @@ impl Engine {
 
     /// Bytes that came too late. If this fails, the collection gets to them in an hour.
     async fn throw_away(&self, key: &ObjectKey) {
+        // The same upload may have been finalised twice at once: what one of them has made the result stays.
+        if !matches!(self.stored(key).await, Ok(Some(stored)) if !stored.kept) {
+            return;
+        }
         if let Err(error) = self.blobs().delete(key).await {
             tracing::warn!(error = error.with_causes(), "an object that came too late could not be deleted yet");
         }
+    }
+}
+
+/// A hand-out and what it has announced.
+struct Holder {
+    /// With the lease of the hand-out.
+    worker: Worker,
+    namespace: NamespaceId,
+    epoch: u64,
+    /// Of all hand-outs of the job.
+    objects: Vec<Stored>,
+}
+
+impl Holder {
+    fn order(&self, command: Command) -> Order {
+        Order { id: self.worker.id, reach: self.worker.reach.clone(), command }
+    }
+
+    /// The upload with this number that was announced in this hand-out. One that is the result already may be finalised
+    /// once more: the first answer may have been lost.
+    fn upload(&self, number: u64) -> Option<&Object> {
+        let is_meant = |stored: &&Stored| {
+            let key = stored.object.key;
+            key.random == number && key.epoch == self.epoch && stored.doomed_at.is_none()
+        };
+        self.objects.iter().find(is_meant).map(|stored| &stored.object)
+    }
+}
+
+/// Nothing has come over the link.
+fn not_sent(error: blobs::Error) -> Refused {
+    match error {
+        blobs::Error::Missing => Refused::NotSent,
+        other => Refused::Blobs(other),
     }
 }
 

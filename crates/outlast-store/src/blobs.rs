@@ -35,6 +35,9 @@ pub type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, Error>> + Send>>;
 pub enum Error {
     #[error("there is no such object")]
     Missing,
+    /// Try again when there is room.
+    #[error("the object store is full")]
+    Full(#[source] Cause),
     /// Try again later.
     #[error("the object store is not available")]
     Unavailable(#[source] Cause),
@@ -235,15 +238,11 @@ impl Blobs {
         }
     }
 
-    /// Can others write to it past the server?
-    pub fn takes_links(&self) -> bool {
-        matches!(self.place, Place::Bucket(_))
-    }
-
-    /// Puts what is under one key under another one as well, without reading it.
+    /// Puts what is under one key under another one as well, without reading it. What is written to the first one later
+    /// does not change the second.
     pub async fn copy(&self, from: &ObjectKey, to: &ObjectKey) -> Result<(), Error> {
         match &self.place {
-            Place::Folder(_) => Err(Error::Refused("a local folder keeps an object where it was written".into())),
+            Place::Folder(folder) => folder.copy(&from.to_string(), &to.to_string()).await,
             Place::Bucket(bucket) => bucket.copy(&from.to_string(), &to.to_string()).await,
         }
     }

@@ -38,5 +38,5 @@ pub struct Doomed {
     pub next: Option<Timestamp>,
 }
 
-/// Objects of one job that are looked at; more are never made by one hand-out.
+/// Objects of one job that are looked at, those that are to be deleted last; more are never made by one hand-out.
 pub const OBJECTS_MAX: usize = 200;

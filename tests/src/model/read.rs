@@ -43,7 +43,7 @@ impl World {
         self.reached(reach, id)?;
         let mut of_job: Vec<Stored> =
             self.objects.values().filter(|(job, _)| *job == id).map(|(_, stored)| stored.clone()).collect();
-        of_job.sort_by_key(|stored| std::cmp::Reverse(stored.object.key.to_string()));
+        of_job.sort_by_key(|stored| (stored.doomed_at.is_some(), std::cmp::Reverse(stored.object.key.to_string())));
         of_job.truncate(OBJECTS_MAX);
         Some(of_job)
     }

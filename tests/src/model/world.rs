@@ -6,6 +6,7 @@ use std::sync::Arc;
 use outlast_core::change::Doom;
 use outlast_core::checkpoint::{Checkpoint, Section};
 use outlast_core::gate::Hold;
+use outlast_core::object::DOOMED_FOR;
 use outlast_core::state::Phase;
 use outlast_core::{
     Change, Clock, Command, Effect, Entropy, Event, Job, JobId, NamespaceId, Object, ObjectKey, Queue, QueueId,
@@ -113,9 +114,8 @@ impl World {
             return;
         };
         for role in [Role::Result, Role::Checkpoint] {
-            for kept in [false, true] {
-                self.doom(id, Doom { role: Some(role), kept, at: self.now });
-            }
+            self.doom(id, Doom { role: Some(role), kept: true, at: self.now });
+            self.doom(id, Doom { role: Some(role), kept: false, at: self.now.plus(DOOMED_FOR) });
         }
         let queue = self.queue_of(&row.job);
         if let Some(hold) = queue.hold.filter(|hold| hold.probe == Some(id)) {

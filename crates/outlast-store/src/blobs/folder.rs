@@ -1,10 +1,10 @@
 //! Objects in a local folder, each in a file of its own that only we may read. A file is written under another name, synced,
 //! renamed, and its folder synced: what was confirmed survives a power cut, and a half-written file is never an object.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -22,7 +22,8 @@ const FOLDER_MODE: u32 = 0o700;
 /// Beside the object it is to become, so that deleting the key finds it. No key of ours ends like this.
 const UNFINISHED: &str = ".part";
 
-/// A folder may be removed as empty just before a file is made in it; then both are made again.
+/// A folder may be removed as empty just before a file is made in it; then both are made again. The same for a file that
+/// its writer removes just before it is taken over.
 const CREATE_TRIES: usize = 5;
 
 #[derive(Debug)]
@@ -89,6 +90,17 @@ impl Folder {
         blocking(move || Ok(fs::metadata(path)?.len())).await
     }
 
+    /// A second name of the same file: files are never changed, only replaced under their name.
+    pub(super) async fn copy(&self, from: &str, to: &str) -> Result<(), Error> {
+        let (root, from, to) = (self.root.clone(), self.root.join(from), self.root.join(to));
+        blocking(move || {
+            make_folders(to.parent().unwrap_or(&root))?;
+            fs::hard_link(&from, &to)?;
+            sync_name(&root, &to)
+        })
+        .await
+    }
+
     pub(super) async fn delete(&self, key: &str) -> Result<(), Error> {
         let (root, path) = (self.root.clone(), self.root.join(key));
         blocking(move || {
@@ -118,8 +130,7 @@ impl Draft {
         let mut tries = 0;
         let file = loop {
             make_folders(folder)?;
-            // Keys are used once: a file that is there already belongs to somebody else.
-            match open_below(&root, &unfinished, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL) {
+            match open_alone(&root, &unfinished) {
                 Err(error) if error.kind() == ErrorKind::NotFound && tries < CREATE_TRIES => tries += 1,
                 opened => break opened?,
             }
@@ -138,12 +149,7 @@ impl Draft {
     fn finish(mut self) -> io::Result<Written> {
         self.file.sync_all()?;
         fs::rename(unfinished(&self.path), &self.path)?;
-        // A name whose folder is not synced may be gone after a power cut, so it is not believed either. Somebody else may
-        // have made one of the folders and not have synced it yet; to sync what is synced costs next to nothing.
-        let folders = self.path.ancestors().skip(1);
-        for folder in folders.take_while(|folder| folder.starts_with(&self.root)) {
-            sync_folder(folder).inspect_err(|_| drop(fs::remove_file(&self.path)))?;
-        }
+        sync_name(&self.root, &self.path)?;
         self.is_finished = true;
         Ok(std::mem::take(&mut self.tally).written())
     }
@@ -186,6 +192,27 @@ impl Reader {
     }
 }
 
+/// A file to write, empty and nobody else's. Who writes one holds its lock, so what a killed process has left is known by
+/// having none, and is begun anew. Where files cannot be locked, that has to wait until its key is deleted.
+fn open_alone(root: &Path, path: &Path) -> io::Result<File> {
+    let (file, is_new) = match open_below(root, path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => (open_below(root, path, OFlags::WRONLY)?, false),
+        opened => (opened?, true),
+    };
+    match file.try_lock() {
+        Err(TryLockError::Error(_)) if is_new => return Ok(file),
+        Err(_) => return Err(io::Error::new(ErrorKind::WouldBlock, "somebody else writes this object now")),
+        Ok(()) => {}
+    }
+    // Its writer may have ended between our opening and our locking it.
+    let (named, locked) = (fs::metadata(path)?, file.metadata()?);
+    if (named.dev(), named.ino()) != (locked.dev(), locked.ino()) {
+        return Err(ErrorKind::NotFound.into());
+    }
+    file.set_len(0)?;
+    Ok(file)
+}
+
 fn unfinished(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(UNFINISHED);
@@ -203,6 +230,16 @@ fn open_below(root: &Path, path: &Path, flags: OFlags) -> io::Result<File> {
 
 fn make_folders(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)
+}
+
+/// Makes the name of a file durable. One whose folder is not synced may be gone after a power cut, so it is not believed
+/// either. Somebody else may have made one of the folders and not have synced it yet; to sync what is synced costs next to
+/// nothing.
+fn sync_name(root: &Path, path: &Path) -> io::Result<()> {
+    for folder in path.ancestors().skip(1).take_while(|folder| folder.starts_with(root)) {
+        sync_folder(folder).inspect_err(|_| drop(fs::remove_file(path)))?;
+    }
+    Ok(())
 }
 
 /// Makes the names in a folder durable.
@@ -245,6 +282,7 @@ fn failed(error: io::Error) -> Error {
     }
     match error.kind() {
         ErrorKind::NotFound => Error::Missing,
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::Full(error.into()),
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::AlreadyExists => {
             Error::Refused(error.into())
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use futures_util::future::{BoxFuture, join_all};
 use outlast_core::gate::{Cause, Hold};
+use outlast_core::object::DOOMED_FOR;
 use outlast_core::{QueueId, Status, Timestamp};
 use tokio_postgres::Error;
 use tokio_postgres::types::Type;
@@ -267,7 +268,7 @@ impl<'w> Batch<'w> {
         add(&INSERT_JOB, born.seq.len(), insert);
         add(&UPDATE_JOB, changed.seq.len(), vec![&changed.seq, &changed.status, &changed.state]);
         add(&UPDATE_PAYLOAD, self.payloads.0.len(), vec![&self.payloads.0, &self.payloads.1]);
-        add(&DELETE_JOBS, self.deleted.len(), vec![&self.deleted]);
+        add(&DELETE_JOBS, self.deleted.len(), vec![&self.deleted, &LATE_MILLIS]);
         let gone = &self.turns_gone;
         add(&DELETE_TURNS, gone.seq.len(), vec![&gone.queue, &gone.place, &gone.at, &gone.seq]);
         let turns = &self.turns;
@@ -322,6 +323,8 @@ static UPDATE_PAYLOAD: Sql = Sql {
     text: "UPDATE job SET payload = new.payload FROM unnest($1, $2) AS new (seq, payload) WHERE job.seq = new.seq",
     types: &[I8, TEXT],
 };
+/// Who still writes an object of a job that goes can do so for a while.
+static LATE_MILLIS: i64 = DOOMED_FOR.as_secs().cast_signed() * 1_000;
 /// One statement for all tables that have rows of a job by its number alone.
 static DELETE_JOBS: Sql = Sql {
     text: "
@@ -331,11 +334,12 @@ static DELETE_JOBS: Sql = Sql {
              objects AS (
                  UPDATE object
                  SET doomed_at = floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
+                     + CASE WHEN kept THEN 0 ELSE $2 END
                  WHERE job = ANY ($1) AND doomed_at IS NULL
              ),
              histories AS (DELETE FROM history WHERE job = ANY ($1))
         DELETE FROM job WHERE seq = ANY ($1)",
-    types: &[I8],
+    types: &[I8, Type::INT8],
 };
 pub(super) static DELETE_TURNS: Sql = Sql {
     text: "

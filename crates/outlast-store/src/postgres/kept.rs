@@ -285,7 +285,11 @@ static SECTIONS: Sql = Sql {
 static SECTION: Sql =
     Sql { text: "SELECT name, at, body FROM section WHERE job = $1 AND name = $2", types: &[Type::INT8, Type::TEXT] };
 static OBJECTS: Sql = Sql {
-    text: concat!("SELECT ", object_columns!(), " FROM object WHERE job = $1 ORDER BY key DESC LIMIT $2"),
+    text: concat!(
+        "SELECT ",
+        object_columns!(),
+        " FROM object WHERE job = $1 ORDER BY doomed_at IS NOT NULL, key DESC LIMIT $2"
+    ),
     types: &[Type::INT8, Type::INT8],
 };
 static RESULT: Sql = Sql { text: "SELECT body, downloads FROM result WHERE seq = $1", types: &[Type::INT8] };

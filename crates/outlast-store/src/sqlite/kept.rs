@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use outlast_core::change::Doom;
 use outlast_core::checkpoint::{Checkpoint, Data, Section};
+use outlast_core::object::DOOMED_FOR;
 use outlast_core::{JobId, Object, ObjectKey, Role, Timestamp};
 use rusqlite::{OptionalExtension, Row, params};
 
@@ -35,7 +36,7 @@ const DOOM: &str = "
     UPDATE object
     SET doomed_at = ?4
     WHERE job = ?1 AND kept = ?2 AND (?3 IS NULL OR role = ?3) AND doomed_at IS NULL";
-const DOOM_ALL: &str = "UPDATE object SET doomed_at = ?2 WHERE job = ?1 AND doomed_at IS NULL";
+const DOOM_ALL: &str = "UPDATE object SET doomed_at = iif(kept, ?2, ?3) WHERE job = ?1 AND doomed_at IS NULL";
 const DOOMED: &str = "
     SELECT key, upload, doomed_at
     FROM object INDEXED BY object_doomed
@@ -104,10 +105,15 @@ impl Core<'_> {
         Ok(())
     }
 
-    /// The job goes, and with it all that was kept beside it; objects wait for their deletion.
+    /// The job goes, and with it all that was kept beside it; objects wait for their deletion. Who still writes one can do so
+    /// for a while.
     pub(super) fn forget_kept(&mut self, seq: i64) -> Result<(), Fault> {
         self.drop_checkpoints(seq)?;
-        self.connection.prepare_cached(DOOM_ALL)?.execute(params![seq, self.now.as_millis()])?;
+        self.connection.prepare_cached(DOOM_ALL)?.execute(params![
+            seq,
+            self.now.as_millis(),
+            self.now.plus(DOOMED_FOR).as_millis()
+        ])?;
         Ok(())
     }
 
@@ -152,7 +158,7 @@ const OBJECTS: &str = "
     SELECT key, role, kept, doomed_at, length, sha256, content_type, filename, upload, downloads
     FROM object INDEXED BY object_job
     WHERE job = ?1
-    ORDER BY key DESC
+    ORDER BY doomed_at IS NOT NULL, key DESC
     LIMIT ?2";
 const RESULT: &str = "SELECT body, downloads FROM result WHERE seq = ?1";
 

@@ -172,7 +172,34 @@ async fn a_key_is_not_written_twice_at_once() {
 
     let second = blobs.write(&key, pieces(b"x")).await;
 
-    assert!(matches!(second, Err(Error::Refused(_))), "{second:?}");
+    assert!(matches!(second, Err(Error::Unavailable(_))), "{second:?}");
+}
+
+#[tokio::test]
+async fn what_a_killed_process_has_left_is_begun_anew() {
+    let (directory, blobs) = folder();
+    let path = directory.path().join("objects").join(key(1).to_string());
+    make_folders(path.parent().unwrap()).unwrap();
+    fs::write(unfinished(&path), b"longer than what comes").unwrap();
+
+    blobs.write(&key(1), pieces(b"whole")).await.unwrap();
+
+    assert!(read(&blobs, &key(1), None).await == b"whole");
+    assert!(!unfinished(&path).exists());
+}
+
+#[tokio::test]
+async fn a_copy_stays_what_it_was_when_the_first_one_is_written_again_or_goes() {
+    let (_directory, blobs) = folder();
+    blobs.write(&key(1), pieces(b"first")).await.unwrap();
+
+    blobs.copy(&key(1), &key(2)).await.unwrap();
+
+    blobs.write(&key(1), pieces(b"second")).await.unwrap();
+    assert!(read(&blobs, &key(2), None).await == b"first");
+    blobs.delete(&key(1)).await.unwrap();
+    assert!(read(&blobs, &key(2), None).await == b"first");
+    assert!(matches!(blobs.copy(&key(1), &key(3)).await, Err(Error::Missing)));
 }
 
 #[tokio::test]
