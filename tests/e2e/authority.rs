@@ -21,10 +21,10 @@ use keys::{Bound, Holder, bad_headers, every_holder};
 #[rustfmt::skip]
 const NEEDS: &[(&str, &str, &str)] = &[
     ("POST",   "/v1/queues",                       "manage"),
-    ("GET",    "/v1/queues",                       "read"),
-    ("PUT",    "/v1/queues/{queue}",               "manage"),
+    ("GET","/v1/queues",                       "read"),
+    ("PUT","/v1/queues/{queue}",               "manage"),
     ("PATCH",  "/v1/queues/{queue}",               "manage"),
-    ("GET",    "/v1/queues/{queue}",               "read"),
+    ("GET","/v1/queues/{queue}",               "read"),
     ("DELETE", "/v1/queues/{queue}",               "manage"),
     ("POST",   "/v1/queues/{queue}/pause",         "manage"),
     ("POST",   "/v1/queues/{queue}/resume",        "manage"),
@@ -33,50 +33,57 @@ const NEEDS: &[(&str, &str, &str)] = &[
     ("POST",   "/v1/queues/{queue}/jobs",          "publish"),
     ("POST",   "/v1/queues/{queue}/jobs/batch",    "publish"),
     ("POST",   "/v1/queues/{queue}/receive",       "consume"),
-    ("GET",    "/v1/queues/{queue}/stream",        "read"),
-    ("GET",    "/v1/queues/{queue}/dead",          "read"),
+    ("GET","/v1/queues/{queue}/stream",        "read"),
+    ("GET","/v1/queues/{queue}/dead",          "read"),
     ("POST",   "/v1/queues/{queue}/dead/replay",   "manage"),
     ("DELETE", "/v1/queues/{queue}/dead",          "manage"),
-    ("GET",    "/v1/jobs",                         "read"),
-    ("GET",    "/v1/jobs/{id}",                    "read"),
+    ("GET","/v1/jobs",                         "read"),
+    ("GET","/v1/jobs/{id}",                    "read"),
     ("DELETE", "/v1/jobs/{id}",                    "manage"),
-    ("GET",    "/v1/jobs/{id}/events",             "read"),
-    ("GET",    "/v1/jobs/{id}/stream",             "read"),
-    ("GET",    "/v1/jobs/{id}/ws",                 "read"),
-    ("GET",    "/v1/jobs/{id}/result",             "read"),
+    ("GET","/v1/jobs/{id}/events",             "read"),
+    ("GET","/v1/jobs/{id}/stream",             "read"),
+    ("GET","/v1/jobs/{id}/ws",                 "read"),
+    ("GET","/v1/jobs/{id}/result",             "read"),
     ("POST",   "/v1/jobs/{id}/cancel",             "manage"),
     ("POST",   "/v1/jobs/{id}/token",              "read"),
     ("POST",   "/v1/jobs/{id}/replay",             "manage"),
     ("POST",   "/v1/jobs/{id}/heartbeat",          "consume"),
-    ("PUT",    "/v1/jobs/{id}/progress",           "consume"),
+    ("PUT","/v1/jobs/{id}/progress",           "consume"),
     ("POST",   "/v1/jobs/{id}/output",             "consume"),
     ("POST",   "/v1/jobs/{id}/directives",         "manage"),
-    ("PUT",    "/v1/jobs/{id}/checkpoint",         "consume"),
-    ("GET",    "/v1/jobs/{id}/checkpoint",         "read"),
-    ("GET",    "/v1/jobs/{id}/sections",           "read"),
-    ("GET",    "/v1/jobs/{id}/sections/{name}",    "read"),
-    ("PUT",    "/v1/jobs/{id}/sections/{name}",    "consume"),
+    ("PUT","/v1/jobs/{id}/checkpoint",         "consume"),
+    ("GET","/v1/jobs/{id}/checkpoint",         "read"),
+    ("GET","/v1/jobs/{id}/sections",           "read"),
+    ("GET","/v1/jobs/{id}/sections/{name}",    "read"),
+    ("PUT","/v1/jobs/{id}/sections/{name}",    "consume"),
+    ("PUT","/v1/jobs/{id}/checkpoint/blob",    "consume"),
+    ("GET","/v1/jobs/{id}/checkpoint/blob",    "read"),
+    ("PUT","/v1/jobs/{id}/result",             "consume"),
+    ("POST",   "/v1/jobs/{id}/result/upload",      "consume"),
+    ("POST",   "/v1/jobs/{id}/result/finalize",    "consume"),
+    ("GET","/v1/objects/{link}",               ""),
+    ("PUT","/v1/objects/{link}",               ""),
     ("POST",   "/v1/jobs/{id}/ack",                "consume"),
     ("POST",   "/v1/jobs/{id}/nack",               "consume"),
     ("POST",   "/v1/jobs/{id}/defer",              "consume"),
     ("POST",   "/v1/jobs/{id}/release",            "consume"),
     ("POST",   "/v1/jobs/{id}/cancelled",          "consume"),
     ("POST",   "/v1/outcomes",                     "consume"),
-    ("GET",    "/v1/operations",                   "read"),
-    ("GET",    "/v1/operations/{id}",              "read"),
+    ("GET","/v1/operations",                   "read"),
+    ("GET","/v1/operations/{id}",              "read"),
     ("POST",   "/v1/operations/{id}/stop",         "manage"),
     ("POST",   "/v1/keys",                         "admin"),
-    ("GET",    "/v1/keys",                         "admin"),
+    ("GET","/v1/keys",                         "admin"),
     ("DELETE", "/v1/keys/{id}",                    "admin"),
-    ("GET",    "/api/queues",                      "consume"),
-    ("GET",    "/api/queues/{queue}/messages",     "consume"),
+    ("GET","/api/queues",                      "consume"),
+    ("GET","/api/queues/{queue}/messages",     "consume"),
     ("POST",   "/api/queues/{queue}/ack",          "consume"),
     ("POST",   "/api/queues/{queue}/nack",         "consume"),
-    ("GET",    "/healthz",                         ""),
-    ("GET",    "/livez",                           ""),
-    ("GET",    "/readyz",                          ""),
-    ("GET",    "/metrics",                         "read"),
-    ("GET",    "/openapi.json",                    ""),
+    ("GET","/healthz",                         ""),
+    ("GET","/livez",                           ""),
+    ("GET","/readyz",                          ""),
+    ("GET","/metrics",                         "read"),
+    ("GET","/openapi.json",                    ""),
 ];
 
 #[test]
@@ -108,7 +115,7 @@ async fn without_a_valid_key_every_route_gives_the_same_401() {
     for (what, headers) in bad_headers(&scene.client).await {
         for route in ROUTES {
             let expect = match route.need {
-                Need::Nothing => Expect::Without(200, Arc::new([])),
+                Need::Nothing => open_to_all(route, &Arc::from([])),
                 Need::Scope(_) => Expect::Holds(401, "/detail", detail.clone()),
             };
             let name = format!("{} {} with {what}", route.method, route.path);
@@ -129,6 +136,7 @@ async fn without_a_valid_key_every_route_gives_the_same_401() {
 /// no HEAD at all.
 fn head(scene: &Scene, route: &'static Route, what: &str, headers: &[String]) -> Case {
     let status = match route.need {
+        Need::Nothing if is_by_link(route) => 404,
         Need::Nothing => 200,
         Need::Scope(_) if route.answer.0 == 101 => 405,
         Need::Scope(word) if word.as_str() == "consume" => 405,
@@ -171,15 +179,14 @@ async fn every_route_takes_exactly_the_keys_it_should() {
 fn expected(scene: &Scene, route: &'static Route, holder: &Holder, foreign: &Arc<[String]>) -> (Case, Expect) {
     let harmful = harmful(scene, route);
     let Need::Scope(word) = route.need else {
-        return (harmful, Expect::Without(200, Arc::clone(foreign)));
+        return (harmful, open_to_all(route, foreign));
     };
     let by_another = route.also_by.is_some_and(|word| holder.has(word.as_str()));
     if !holder.has(word.as_str()) && !by_another {
         return (harmful, Expect::Problem(403, "forbidden"));
     }
     if matches!(holder.bound, Bound::Free | Bound::Here) {
-        let probe = Case { path: format!("{}?rhubarb=1", harmful.path), ..harmful };
-        return (probe, Expect::Field("rhubarb".to_owned()));
+        return (probe(harmful), Expect::Field("rhubarb".to_owned()));
     }
     let expect = match (route.method.as_str(), route.path) {
         // Own things only.
@@ -198,6 +205,24 @@ fn expected(scene: &Scene, route: &'static Route, holder: &Holder, foreign: &Arc
     (harmful, expect)
 }
 
+/// Everybody gets in where no key is asked for; where a link is the authority, it is not good.
+fn open_to_all(route: &Route, foreign: &Arc<[String]>) -> Expect {
+    match is_by_link(route) {
+        true => Expect::Problem(404, "route_not_found"),
+        false => Expect::Without(200, Arc::clone(foreign)),
+    }
+}
+
+fn is_by_link(route: &Route) -> bool {
+    route.path.contains("{link}")
+}
+
+/// The request with a parameter that does not exist.
+fn probe(case: Case) -> Case {
+    let joined = if case.path.contains('?') { '&' } else { '?' };
+    Case { path: format!("{}{joined}rhubarb=1", case.path), ..case }
+}
+
 /// A request that would show or change something, if it were let through.
 fn harmful(scene: &Scene, route: &'static Route) -> Case {
     let mut body = scene.body(route).map(|members| members.into_iter().collect::<Vec<_>>()).unwrap_or_default();
@@ -205,13 +230,20 @@ fn harmful(scene: &Scene, route: &'static Route) -> Case {
         body = vec![("outcomes".to_owned(), json!([{"id": scene.things.running, "outcome": "ack"}]).to_string())];
     }
     let members: Vec<String> = body.iter().map(|(name, json)| format!("\"{name}\":{json}")).collect();
-    let body = if route.body.is_some() { format!("{{{}}}", members.join(",")) } else { String::new() };
+    let body = match (route.body, route.raw) {
+        (Some(_), _) => format!("{{{}}}", members.join(",")),
+        (None, Some(_)) => "1".to_owned(),
+        (None, None) => String::new(),
+    };
     // A queue of the same name may be made by anybody; only replacing one is an attack.
     let headers = match route.method {
         Method::PUT => vec![("if-match", "\"1\"".to_owned())],
         _ => Vec::new(),
     };
-    let (method, path) = (route.method.clone(), scene.things.path(route));
+    let (method, mut path) = (route.method.clone(), scene.things.path(route));
+    if route.path == "/v1/jobs/{id}/checkpoint/blob" && method == Method::PUT {
+        path.push_str("?schemaVersion=1");
+    }
     Case { method, path, headers, body: body.into(), ..Case::default() }
 }
 

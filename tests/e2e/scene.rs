@@ -88,6 +88,7 @@ impl Scene {
             "NewJobs" => vec![member("jobs", json!([]))],
             "Outcomes" => vec![member("outcomes", json!([]))],
             "NewKey" => vec![member("name", json!("spare")), member("scopes", json!(["read"]))],
+            "Finalize" => vec![member("uploadId", json!("0123456789abcdef"))],
             "NewToken" => vec![member("can", json!(["read"]))],
             "NewCheckpoint" => vec![member("schemaVersion", json!(1)), member("data", json!(null))],
             "Output" => vec![member("text", json!("a word"))],
@@ -110,13 +111,14 @@ impl Things {
     pub(crate) fn path(&self, route: &Route) -> String {
         let id = match route.path {
             // A stream of a job that is not finished has no end.
-            "/v1/jobs/{id}/replay" | "/v1/jobs/{id}/stream" => &self.dead,
+            "/v1/jobs/{id}/replay" | "/v1/jobs/{id}/stream" | "/v1/jobs/{id}/ws" => &self.dead,
             path if path.starts_with("/v1/operations") => &self.operation,
             path if path.starts_with("/v1/keys") => &self.key,
             "/v1/jobs/{id}" | "/v1/jobs/{id}/cancel" => &self.queued,
             _ => &self.running,
         };
-        route.path.replace("{queue}", &self.queue).replace("{id}", id).replace("{name}", SECTION)
+        let path = route.path.replace("{queue}", &self.queue).replace("{id}", id);
+        path.replace("{name}", SECTION).replace("{link}", "of-nobody")
     }
 }
 

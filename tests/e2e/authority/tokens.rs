@@ -6,7 +6,7 @@ use outlast_api::routes::{Need, ROUTES, Route};
 use outlast_tests::http::Client;
 use serde_json::json;
 
-use super::{fingerprint, harmful};
+use super::{fingerprint, harmful, probe};
 use crate::api::text;
 use crate::cases::{Case, Expect, check};
 use crate::scene::Scene;
@@ -17,6 +17,7 @@ const TAKES: &[(&str, &str, &str)] = &[
     ("DELETE", "/v1/jobs/{id}", "cancel"),
     ("GET", "/v1/jobs/{id}/events", "read"),
     ("GET", "/v1/jobs/{id}/stream", "read"),
+    ("GET", "/v1/jobs/{id}/ws", "read"),
     ("GET", "/v1/jobs/{id}/result", "download"),
     ("POST", "/v1/jobs/{id}/cancel", "cancel"),
 ];
@@ -110,5 +111,5 @@ fn cell(scene: &Scene, route: &'static Route, holder: &Holder, otherwise: Expect
     if !harmful.path.contains(&holder.job) {
         return (harmful, Expect::Problem(404, "job_not_found"));
     }
-    (Case { path: format!("{}?rhubarb=1", harmful.path), ..harmful }, Expect::Field("rhubarb".to_owned()))
+    (probe(harmful), Expect::Field("rhubarb".to_owned()))
 }
