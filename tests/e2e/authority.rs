@@ -232,7 +232,7 @@ fn harmful(scene: &Scene, route: &'static Route) -> Case {
     let members: Vec<String> = body.iter().map(|(name, json)| format!("\"{name}\":{json}")).collect();
     let body = match (route.body, route.raw) {
         (Some(_), _) => format!("{{{}}}", members.join(",")),
-        (None, Some(_)) => "1".to_owned(),
+        (None, Some(_)) => "\"planted\"".to_owned(),
         (None, None) => String::new(),
     };
     // A queue of the same name may be made by anybody; only replacing one is an attack.

@@ -246,6 +246,15 @@ mod tests {
     }
 
     #[test]
+    fn who_falls_silent_is_shown_for_five_minutes_and_not_longer() {
+        let progress = run([(0, pct(10.0)), (60, pct(20.0))]);
+
+        for (seconds, is_shown) in [(60, true), (359, true), (360, false), (86_400, false), (0, true)] {
+            assert_eq!(progress.is_fresh(at(seconds)), is_shown, "{seconds}");
+        }
+    }
+
+    #[test]
     fn what_two_nodes_know_is_joined_at_the_furthest() {
         let one = run([(0, pct(40.0))]);
         let other = run([(5, Report { items_done: Some(3), message: Some("x".into()), ..Report::default() })]);

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use outlast_core::checkpoint::{Checkpoint, Data, Section};
 use outlast_core::gate::Cause;
-use outlast_core::queue::{AckTimeoutAction, CALLBACKS, Dedupe, DedupeBy, Fencing, Mode, RateLimit, Scope};
+use outlast_core::queue::{
+    AckTimeoutAction, CALLBACKS, Dedupe, DedupeBy, Fencing, Mode, RateLimit, Scope, StallAction,
+};
 use outlast_core::retry::{Backoff, Seconds};
 use outlast_core::state::{CancelReason, Phase};
 use outlast_core::{
@@ -291,8 +293,12 @@ impl Draw {
             ack_timeout_action: self.either(AckTimeoutAction::Dead, AckTimeoutAction::Retry),
             visibility_timeout: self.seconds(5),
             heartbeat_timeout: self.maybe(20, |draw| draw.seconds(4)),
+            stall_timeout: self.seconds(3),
+            stall_action: self.either(StallAction::Flag, StallAction::Retry),
             hard_time_limit: self.maybe(20, |draw| draw.seconds(6)),
             job_timeout: self.maybe(20, |draw| draw.seconds(12)),
+            extend_while_progressing: self.chance.percent(50),
+            keep_checkpoints: self.chance.percent(30),
             drain_timeout: self.millis(2000),
             max_deferrals: self.chance.below(4) as u32,
             max_age: self.seconds(12),

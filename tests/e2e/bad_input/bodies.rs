@@ -3,7 +3,7 @@
 
 use outlast_api::Limits;
 use outlast_api::fields::{OUTCOME, PUBLISH};
-use outlast_api::routes::{ROUTES, Route, Size};
+use outlast_api::routes::{ROUTES, Raw, Route, Size};
 use outlast_api::schema::DEPTH_MAX;
 use outlast_tests::http::Client;
 use reqwest::Method;
@@ -25,8 +25,12 @@ async fn a_body_that_is_no_json_object_is_refused_on_every_route() {
     let scene = Scene::set().await;
     let hostile = hostile_bodies();
     let mut cases = Vec::new();
-    for route in ROUTES.iter().filter(|route| route.method != Method::GET) {
+    for route in ROUTES.iter().filter(|route| route.method != Method::GET && route.raw != Some(Raw::Bytes)) {
         for (what, body, field) in &hostile {
+            let is_json = serde_json::from_slice::<Value>(body).is_ok();
+            if route.raw == Some(Raw::Json) && is_json && !what.contains("level") {
+                continue;
+            }
             let name = format!("{} {} with {what}", route.method, route.path);
             let expect = match body.len() > body_bytes_max(route) {
                 true => Expect::Problem(413, "payload_too_large"),
@@ -110,7 +114,7 @@ async fn an_empty_body_and_an_empty_object_mean_the_same() {
     let mut cases = Vec::new();
     for route in ROUTES {
         let needs_fields = route.body.is_some_and(|object| object.fields.iter().any(|field| field.required));
-        if needs_fields {
+        if needs_fields || route.raw.is_some() {
             continue;
         }
         for (what, body, headers) in [

@@ -45,7 +45,8 @@ async fn hostile_names_and_ids_in_the_path_are_not_found_or_refused() {
     let mut failures = Vec::new();
     let mut count = 0;
     for route in ROUTES.iter().filter(|route| route.path.contains('{')) {
-        let long = "a".repeat(3000);
+        // Twice as long is still a URL.
+        let long = "a".repeat(1900);
         let no_ids = NO_IDS.iter().filter(|_| route.path.contains("{id}"));
         for hostile in HOSTILE.iter().chain(no_ids).copied().chain([long.as_str()]) {
             count += 1;

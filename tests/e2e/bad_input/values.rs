@@ -154,6 +154,7 @@ fn bad_lists(of: &Kind, max: usize, at: &str) -> Vec<Bad> {
         // A list of texts takes a text, and so on; what is wrong for the entries is wrong at their place.
         let takes = match (of, *name) {
             (Kind::Duration { .. }, "a number" | "a fraction") => true,
+            (Kind::Int { min, max }, "a number") => json.parse().is_ok_and(|number| (*min..=*max).contains(&number)),
             (Kind::Text { check, .. }, "text") => check("rhubarb"),
             _ => false,
         };

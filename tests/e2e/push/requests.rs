@@ -24,6 +24,7 @@ async fn a_delivery_has_everything_a_worker_needs() {
     fields.sort();
     let wanted = [
         "attempt",
+        "checkpoint",
         "createdAt",
         "deferCount",
         "id",
@@ -33,6 +34,7 @@ async fn a_delivery_has_everything_a_worker_needs() {
         "payload",
         "queue",
         "run",
+        "sections",
     ];
     assert_eq!(fields, wanted);
     for (field, value) in [
