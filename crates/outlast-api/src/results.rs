@@ -45,7 +45,7 @@ pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
 
 /// To the object store itself where it can, else to us.
 async fn redirect(call: &Call, object: &Object) -> Result<Response, Problem> {
-    let location = match call.engine.object_link(object).await? {
+    let location = match call.engine.object_link(object, call.life(LINK_LIFE)).await? {
         Some(url) => url,
         None => {
             let (link, _) = call.engine.mint_link(call.caller()?.key, object.key, Act::Get, call.life(LINK_LIFE));

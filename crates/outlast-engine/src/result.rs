@@ -208,12 +208,9 @@ impl Engine {
     }
 
     /// Where the object store itself serves an object from. `None`: we have to.
-    pub async fn object_link(&self, object: &Object) -> Result<Option<String>, blobs::Error> {
-        let spec = LinkSpec {
-            disposition: disposition_of(object),
-            content_type: content_type_of(object).to_owned(),
-            life: LINK_LIFE,
-        };
+    pub async fn object_link(&self, object: &Object, life: Duration) -> Result<Option<String>, blobs::Error> {
+        let spec =
+            LinkSpec { disposition: disposition_of(object), content_type: content_type_of(object).to_owned(), life };
         // A link is made without asking the object store; a result that is gone should not be found out by the reader.
         self.blobs().head(&object.key).await?;
         Ok(self.blobs().link(&object.key, &spec).await?.map(String::from))
