@@ -2,6 +2,7 @@
 //! hand-outs that were lost. All of them are known by name, so no store is ever searched, and what a job still has is
 //! never among them.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use outlast_core::Timestamp;
@@ -17,6 +18,11 @@ const BATCH_MAX: usize = 100;
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 /// Nothing here is urgent: what is doomed meanwhile waits until this is over.
 const PAUSE: Duration = Duration::from_secs(30);
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+/// Rings may be many: one look serves those of this long.
+const RING_PAUSE: Duration = Duration::from_millis(200);
+/// Until something rings.
+const PAUSE_EVER: Duration = Duration::from_secs(30 * 86_400);
 /// With nothing to wait for; what this node dooms wakes it.
 const PAUSE_IDLE: Duration = Duration::from_secs(15 * 60);
 
@@ -25,9 +31,7 @@ impl Engine {
         let mut stopping = self.stopping();
         while !*stopping.borrow() {
             let pause = match self.collect_once().await {
-                Ok(next) => {
-                    next.map_or(PAUSE_IDLE, |next| next.since(self.now()).clamp(Duration::from_millis(50), PAUSE))
-                }
+                Ok(next) => self.pause_until(next),
                 Err(Error::Stopped) => break,
                 Err(error) => {
                     tracing::warn!(%error, "objects could not be collected; trying again");
@@ -38,17 +42,36 @@ impl Engine {
             tokio::select! {
                 biased;
                 _ = stopping.changed() => {}
-                () = self.shared.doomed.notified() => {}
+                () = self.shared.doomed.notified() => sleep(RING_PAUSE).await,
                 () = sleep(pause) => {}
             }
         }
         tracing::debug!("the collection has ended");
     }
 
+    fn pause_until(&self, next: Option<Timestamp>) -> Duration {
+        match next {
+            Some(next) => next.since(self.now()).clamp(PAUSE_MIN, PAUSE),
+            // What is doomed here rings; only others can doom in silence.
+            None if !self.is_shared() && !self.shared.has_objects.load(Ordering::Relaxed) => PAUSE_EVER,
+            None => PAUSE_IDLE,
+        }
+    }
+
+    /// A change may have doomed objects, if there are any.
+    pub(crate) fn may_have_doomed(&self) {
+        if self.shared.has_objects.load(Ordering::Relaxed) {
+            self.shared.doomed.notify_one();
+        }
+    }
+
     /// Deletes what is due; says when more will be.
     pub async fn collect_once(&self) -> Result<Option<Timestamp>, Error> {
         loop {
             let doomed = self.shared.store.doomed(BATCH_MAX).await?;
+            if doomed.next.is_some() || !doomed.objects.is_empty() {
+                self.shared.has_objects.store(true, Ordering::Relaxed);
+            }
             if doomed.objects.is_empty() {
                 return Ok(doomed.next);
             }

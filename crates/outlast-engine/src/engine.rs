@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) push: Push,
     /// Rung when objects may have been doomed.
     pub(crate) doomed: Notify,
+    /// Objects were announced or doomed since this process began.
+    pub(crate) has_objects: AtomicBool,
     /// Single jobs that are being read.
     pub(crate) looks: Looks<JobId, Result<Option<Found>, Error>>,
     /// Rung when an operation was started.
@@ -98,6 +100,7 @@ impl Engine {
             meters: Meters::default(),
             reports: Reports::default(),
             doomed: Notify::new(),
+            has_objects: AtomicBool::new(false),
             looks: Looks::default(),
             operation_started: Notify::new(),
             draining: AtomicBool::new(false),

@@ -77,6 +77,7 @@ impl Engine {
             let advanced = unheard.heard(self.shared.store.advance_operation(operation.id, limit).await)?;
             // It may have deleted jobs that are being worked on.
             self.shared.reports.doubt_all();
+            self.shared.doomed.notify_one();
             let Some(after) = advanced else {
                 continue;
             };

@@ -36,8 +36,10 @@ impl Engine {
         self.note_alarm(applied.wake_at);
         if applied.status != Status::Running {
             self.shared.reports.forget(applied.id);
+            self.may_have_doomed();
         }
         if applied.deleted || applied.status == Status::Expired {
+            // Also what was there before this process.
             self.shared.doomed.notify_one();
         }
         self.shared.wakes.job_changed(applied.queue.namespace, &applied.queue.name, applied.id);

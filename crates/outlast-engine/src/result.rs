@@ -3,6 +3,7 @@
 //! bytes of a lost hand-out never become a result, and what is left over is known by name and collected.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -244,7 +245,7 @@ impl Engine {
         let object = Arc::new(object);
         let command = Command::Upload { lease: holder.worker.lease, object: Arc::clone(&object) };
         self.apply_one(holder.order(command)).await??;
-        self.shared.doomed.notify_one();
+        self.shared.has_objects.store(true, Ordering::Relaxed);
         Ok(object)
     }
 
