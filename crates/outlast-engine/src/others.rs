@@ -12,6 +12,7 @@ use tokio::time::sleep;
 
 use crate::engine::Engine;
 use crate::wakes::SLICES;
+use crate::work::is_credible;
 
 /// The pause after news that wake many who need not be concerned. A flood of them is heard as one.
 const BLUNT_PAUSE: Duration = Duration::from_millis(20);
@@ -33,7 +34,8 @@ impl Engine {
             };
             let shared = &self.shared;
             // First how far it was, then that it has ended: who is woken by that shows both.
-            for (id, told) in &news.progress {
+            let now = self.now();
+            for (id, told) in news.progress.iter().filter(|(_, told)| is_credible(&told.progress, now)) {
                 shared.wakes.progressed(*id, told.hand_out, &told.progress);
                 shared.reports.hear(*id, told);
             }

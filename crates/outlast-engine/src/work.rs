@@ -18,6 +18,8 @@ use outlast_store::live::HandOut;
 use crate::engine::Engine;
 use crate::reports::Entry;
 
+/// What others tell may come from a clock that is a little ahead; from the future it is made up, and would never be old.
+const AHEAD_MAX: Duration = Duration::from_secs(10);
 /// How long a shared store's word about a lease is taken while others may change it: less than a waiter's floor.
 const CHECKED_FOR: Duration = Duration::from_secs(1);
 
@@ -132,17 +134,18 @@ impl Engine {
         };
         let mut latest = self.known_progress(found.job.id, running);
         if self.is_shared()
-            && let Some((_, told)) = self
-                .shared
-                .live
-                .progress(found.job.id)
-                .await
-                .filter(|(hand_out, _)| *hand_out == HandOut::of(running.lease))
+            && let Some(told) = self.told_progress(found.job.id, running.lease).await
         {
             latest = Some(Arc::new(latest.map_or_else(|| told.clone(), |known| known.joined(&told))));
         }
         let now = self.now();
         latest.filter(|progress| progress.is_fresh(now))
+    }
+
+    /// What another node was told in this hand-out, if it can be asked.
+    async fn told_progress(&self, id: JobId, lease: Lease) -> Option<Progress> {
+        let (hand_out, told) = self.shared.live.progress(id).await?;
+        (hand_out == HandOut::of(lease) && is_credible(&told, self.now())).then_some(told)
     }
 
     /// The same without asking anybody.
@@ -289,4 +292,9 @@ impl Engine {
         self.shared.wakes.progressed(id, HandOut::of(lease), progress);
         self.shared.live.report(id, lease, progress);
     }
+}
+
+/// May this have been said by now? The way between nodes is open to others.
+pub(crate) fn is_credible(progress: &Progress, now: Timestamp) -> bool {
+    progress.at <= now.plus(AHEAD_MAX) && progress.started_at <= progress.at
 }
