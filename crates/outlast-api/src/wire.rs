@@ -135,7 +135,7 @@ pub(crate) fn job_summary(job: &Job, queue: &Queue, beside: &Beside, now: Timest
         "idempotencyKey": key,
         "progress": beside.progress.as_deref().map(progress_json),
         "checkpoint": beside.kept.as_ref().map(checkpoint_meta),
-        "resultUrl": result_length(&job.state).map(|_| format!("/v1/jobs/{}/result", job.id)),
+        "resultUrl": has_result(job).then(|| format!("/v1/jobs/{}/result", job.id)),
         "resultMeta": beside.result_meta.clone().or_else(|| result_meta(&job.state)),
         "error": error(job),
         "lastError": job.last_error,
@@ -206,6 +206,11 @@ fn progress_json(said: &Progress) -> Value {
     let mut text = String::new();
     progress(&mut text, said);
     serde_json::from_str(&text).unwrap_or_default()
+}
+
+/// The result, or what a job that was cancelled or has failed had uploaded of it.
+fn has_result(job: &Job) -> bool {
+    result_length(&job.state).is_some() || (job.headway.has_upload && job.status().is_terminal())
 }
 
 fn result_length(state: &State) -> Option<u64> {

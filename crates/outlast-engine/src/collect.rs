@@ -20,7 +20,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_secs(30);
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// Rings may be many: one look serves those of this long.
-const RING_PAUSE: Duration = Duration::from_millis(200);
+const RING_PAUSE: Duration = Duration::from_millis(500);
 /// Until something rings.
 const PAUSE_EVER: Duration = Duration::from_secs(30 * 86_400);
 /// With nothing to wait for; what this node dooms wakes it.

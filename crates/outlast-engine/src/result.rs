@@ -251,7 +251,7 @@ impl Engine {
 
     /// A key that nobody has used, if not too many were announced.
     fn new_key(&self, holder: &Holder) -> Result<ObjectKey, Refused> {
-        let is_own = |stored: &&Stored| stored.object.key.epoch == holder.epoch;
+        let is_own = |stored: &&Stored| stored.object.key.epoch == holder.epoch && stored.doomed_at.is_none();
         if holder.objects.iter().filter(is_own).count() >= UPLOADS_MAX {
             return Err(Refused::TooMany);
         }
@@ -263,8 +263,9 @@ impl Engine {
         let object = Arc::new(with(expected, written));
         let command = Command::Finalize { lease: holder.worker.lease, object: Arc::clone(&object) };
         let applied = self.apply_one(holder.order(command)).await?;
-        if applied.is_err() {
-            self.throw_away(&object.key).await;
+        match applied {
+            Ok(_) => self.shared.doomed.notify_one(),
+            Err(_) => self.throw_away(&object.key).await,
         }
         Ok(Finalised { object, applied: applied? })
     }

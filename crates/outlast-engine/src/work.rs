@@ -73,7 +73,10 @@ impl Engine {
         let known = self.shared.reports.get(worker.id);
         let progress = report.map(|report| self.next_progress(worker, known.as_ref(), report));
         let command = Command::Checkpoint { lease: worker.lease, checkpoint, progress: progress.clone() };
-        self.keep(worker, command, progress).await
+        let kept = self.keep(worker, command, progress).await;
+        // The one it replaces may have been an object.
+        self.shared.doomed.notify_one();
+        kept
     }
 
     /// Keeps one finished section. The bound is looked at first and not in the transaction: one worker at a time speaks

@@ -21,7 +21,7 @@ const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012
 
 /// A result, a link to read it, and a link to write another one.
 async fn two_links(rig: &Rig) -> (String, String) {
-    let held = rig.succeeded("work", "the result").await;
+    let held = rig.succeeded("work", "a hidden text").await;
     let read = rig.link(&held.id).await;
     let other = rig.held().await;
     let begun = rig.client.post(&format!("/v1/jobs/{}/result/upload", other.id), json!({"lease": other.lease})).await;
@@ -57,7 +57,7 @@ async fn a_link_that_was_tampered_with_opens_nothing() {
             for text in mine {
                 let got = rig.open(&format!("{base}/{text}")).await;
                 assert_eq!(got.status, 404, "{text}");
-                assert!(!got.body.windows(10).any(|window| window == b"the result"));
+                assert!(!got.body.windows(13).any(|window| window == b"a hidden text"));
             }
         });
     }
@@ -96,14 +96,14 @@ async fn a_link_is_good_for_one_method() {
         let got = rig.fetch(Method::GET, &format!("{}{path}", rig.client.base), &[], Some(&rig.client.key)).await;
         assert!(matches!(got.status, 400 | 404), "{path}: {}", got.status);
     }
-    assert_eq!(&rig.open(&read).await.body[..], b"the result");
+    assert_eq!(&rig.open(&read).await.body[..], b"a hidden text");
 }
 
 // I-37: no new links after a revocation, and the old ones of that key are over.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_links_of_a_revoked_key_stop() {
     let rig = Rig::on_folder().await;
-    let held = rig.succeeded("work", "the result").await;
+    let held = rig.succeeded("work", "a hidden text").await;
     let lasting = rig.link(&held.id).await;
     let issued = rig.client.post("/v1/keys", json!({"name": "reader", "scopes": ["read"]})).await.unwrap().expect(201);
     let path = format!("{}/v1/jobs/{}/result", rig.client.base, held.id);
@@ -161,7 +161,7 @@ async fn links_hold_on_every_node_and_on_no_other_server() {
     for node in &rig.server.nodes {
         let at_node = Client::new(&node.base, "none");
         let got = at_node.send(at_node.keyless(Method::GET, &format!("/v1/objects/{sealed}"))).await.unwrap();
-        assert_eq!((got.status, got.body), (200, json!("the result")));
+        assert_eq!((got.status, got.body), (200, json!("a hidden text")));
     }
     assert_eq!(other.open(&format!("{}/v1/objects/{sealed}", other.client.base)).await.status, 404);
 }
