@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::call::Call;
 use crate::error::{Code, Problem};
 use crate::{queues, wire};
-use seats::Seat;
+use seats::{Seat, Seats};
 
 /// After so much silence a comment is sent: proxies close what is silent for long, and a dead reader is found out.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -43,7 +43,7 @@ pub(crate) async fn job(mut call: Call) -> Result<Response, Problem> {
     let (after, given_as) = position(&mut call)?;
     no_stream_while_draining(&call.engine)?;
     let caller = call.caller()?.clone();
-    let seat = call.seats.take(caller.key, &call.limits)?;
+    let seat = Seats::take(&call)?;
     let opened = call.engine.follow(call.reach.clone(), id, after).await?.ok_or_else(Problem::job_not_found)?;
     let follower = match opened {
         Opened::Following(follower) => follower,
@@ -57,7 +57,7 @@ pub(crate) async fn queue(call: Call) -> Result<Response, Problem> {
     let name = call.tended_queue()?;
     no_stream_while_draining(&call.engine)?;
     let caller = call.caller()?.clone();
-    let seat = call.seats.take(caller.key, &call.limits)?;
+    let seat = Seats::take(&call)?;
     let follower = call.engine.follow_queue(caller.namespace, name).await?;
     let follower = follower.ok_or_else(|| Problem::queue_not_found(name))?;
     Ok(answer(Frames::new(&call, Source::Queue(follower, caller.clone()), caller, seat)))

@@ -13,6 +13,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use crate::call::Call;
 use crate::error::Problem;
 use crate::listen::takeover::Takeover;
+use crate::stream::seats::Seats;
 use crate::stream::{life, no_stream_while_draining};
 use session::Session;
 
@@ -24,7 +25,7 @@ pub(crate) async fn job(mut call: Call) -> Result<Response, Problem> {
     let after = call.query.int("after").and_then(|after| u64::try_from(after).ok()).unwrap_or(0);
     no_stream_while_draining(&call.engine)?;
     let caller = call.caller()?.clone();
-    let seat = call.seats.take(caller.key, &call.limits)?;
+    let seat = Seats::take(&call)?;
     let opened = call.engine.follow(call.reach.clone(), id, after).await?.ok_or_else(Problem::job_not_found)?;
     let follower = match opened {
         Opened::Following(follower) => Some(follower),

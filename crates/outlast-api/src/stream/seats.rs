@@ -1,11 +1,14 @@
-//! Seats for streams: so many on this node, so many per key. A stream is no request in flight, it may last an hour; this
-//! is what bounds it instead.
+//! Seats for streams: so many on this node, so many per key, and so many by tokens to one job: those who watch one job in a
+//! browser do not take the seats of others. A stream is no request in flight, it may last an hour; this is what bounds it
+//! instead.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use outlast_core::JobId;
 use outlast_store::keys::KeyId;
 
+use crate::call::Call;
 use crate::error::{Code, Problem};
 use crate::limits::Limits;
 
@@ -15,28 +18,37 @@ pub(crate) struct Seats(Mutex<Taken>);
 #[derive(Default)]
 struct Taken {
     all: usize,
-    by_key: HashMap<KeyId, usize>,
+    by_holder: HashMap<Holder, usize>,
 }
+
+/// Who shares a number of seats: a key, or all who hold tokens of it to one job.
+type Holder = (KeyId, Option<JobId>);
 
 /// One stream's place; free again when dropped.
 pub(crate) struct Seat {
     seats: Arc<Seats>,
-    key: KeyId,
+    holder: Holder,
 }
 
 impl Seats {
-    pub(crate) fn take(self: &Arc<Self>, key: KeyId, limits: &Limits) -> Result<Seat, Problem> {
+    pub(crate) fn take(call: &Call) -> Result<Seat, Problem> {
+        let holder = (call.caller()?.key, call.token.as_ref().map(|token| token.job));
+        call.seats.seat(holder, &call.limits)
+    }
+
+    fn seat(self: &Arc<Self>, holder: Holder, limits: &Limits) -> Result<Seat, Problem> {
         let mut taken = self.lock();
-        if taken.by_key.get(&key).is_some_and(|count| *count >= limits.streams_per_key) {
-            let detail = format!("this key has {} open streams, which is its limit; close one", limits.streams_per_key);
+        if taken.by_holder.get(&holder).is_some_and(|count| *count >= limits.streams_per_key) {
+            let whose = if holder.1.is_some() { "tokens to this job have" } else { "this key has" };
+            let detail = format!("{whose} {} open streams, which is the limit; close one", limits.streams_per_key);
             return Err(Problem::new(Code::TooManyRequests, detail));
         }
         if taken.all >= limits.streams {
             return Err(Problem::new(Code::Overloaded, "too many streams are open on this server; try again"));
         }
         taken.all += 1;
-        *taken.by_key.entry(key).or_insert(0) += 1;
-        Ok(Seat { seats: Arc::clone(self), key })
+        *taken.by_holder.entry(holder).or_insert(0) += 1;
+        Ok(Seat { seats: Arc::clone(self), holder })
     }
 
     /// Open streams.
@@ -53,10 +65,10 @@ impl Drop for Seat {
     fn drop(&mut self) {
         let mut taken = self.seats.lock();
         taken.all -= 1;
-        if let Some(count) = taken.by_key.get_mut(&self.key) {
+        if let Some(count) = taken.by_holder.get_mut(&self.holder) {
             *count -= 1;
             if *count == 0 {
-                taken.by_key.remove(&self.key);
+                taken.by_holder.remove(&self.holder);
             }
         }
     }
