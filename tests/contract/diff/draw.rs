@@ -293,7 +293,7 @@ impl Draw {
             ack_timeout_action: self.either(AckTimeoutAction::Dead, AckTimeoutAction::Retry),
             visibility_timeout: self.seconds(5),
             heartbeat_timeout: self.maybe(20, |draw| draw.seconds(4)),
-            stall_timeout: self.seconds(3),
+            stall_timeout: if self.chance.percent(30) { self.seconds(3) } else { self.seconds(600) },
             stall_action: self.either(StallAction::Flag, StallAction::Retry),
             hard_time_limit: self.maybe(20, |draw| draw.seconds(6)),
             job_timeout: self.maybe(20, |draw| draw.seconds(12)),

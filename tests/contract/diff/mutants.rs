@@ -16,7 +16,7 @@ use super::twin::compare;
 use crate::backend::Sqlite;
 
 /// Sequences a mutant may survive before DIFF counts as blind to it.
-const PATIENCE: u64 = 200;
+const PATIENCE: u64 = 400;
 
 /// A rule bent a little.
 #[derive(Clone, Copy, Debug)]
