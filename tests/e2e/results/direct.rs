@@ -1,12 +1,19 @@
 //! Uploads that do not pass through the server, or come to it by a link: announced, sent, finalised. What the sender says
 //! of them is checked, and nobody can change them afterwards.
 
+use std::time::Duration;
+
 use outlast_tests::http::Reply;
+use outlast_tests::s3::Mood;
+use outlast_tests::wait;
 use serde_json::{Value, json};
 
 use crate::api::{job, text};
 use crate::results::losers::{HalfSent, until_bytes_arrive};
-use crate::results::{Held, MIB, Rig, bytes, digest, header};
+use crate::results::{DEADLINE, Held, MIB, Rig, bytes, digest, header};
+
+/// Long enough for another finalise and an ack.
+const SLOW: Duration = Duration::from_secs(6);
 
 async fn begin(rig: &Rig, held: &Held, mut request: Value) -> Value {
     request["lease"] = json!(held.lease);
@@ -74,6 +81,40 @@ async fn an_upload_in_parts_becomes_one_result() {
 
     assert!(served(&rig, &held).await == body);
     assert_eq!((rig.audit(), rig.s3().loose_parts()), (1, 0));
+}
+
+// A finalise is slow, the worker asks again, and is through with the job before the first one ends: that one takes nothing
+// away.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_finalise_that_ends_after_the_ack_takes_nothing_away() {
+    let rig = Rig::on_bucket().await;
+    let (held, body) = (rig.held().await, bytes(6 * MIB));
+    let upload = begin(&rig, &held, json!({"parts": 2})).await;
+    let mut parts = Vec::new();
+    for (part, bytes) in upload["parts"].as_array().unwrap().iter().zip(body.chunks(5 * MIB)) {
+        let sent = rig.send(&text(&part["url"]), bytes.to_vec()).await;
+        parts.push(json!({"number": part["number"], "etag": header(&sent, "etag")}));
+    }
+    let said = json!({"parts": parts});
+    let asked = rig.s3().requests().len();
+    rig.s3().set(Mood::Slow(SLOW));
+    let first = finalize(&rig, &held, &upload, said.clone());
+    let second = async {
+        wait::until_now("the first to reach the bucket", DEADLINE, || {
+            (rig.s3().requests().len() > asked).then_some(())
+        })
+        .await;
+        rig.s3().set(Mood::Fine);
+        finalize(&rig, &held, &upload, said.clone()).await.expect(201);
+        rig.ack(&held).await
+    };
+
+    let (late, acked) = tokio::join!(first, second);
+
+    assert_eq!(acked["status"], "succeeded");
+    late.expect_problem(409, "lease_lost");
+    assert!(served(&rig, &held).await == body);
+    assert_eq!(rig.audit(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
