@@ -68,16 +68,22 @@ pub fn work_deadline(job: &Job, queue: &Queue, running: &Running) -> Option<Time
     earliest([hard_deadline(job, queue, running), job.run_deadline(queue)])
 }
 
-/// Not every move is written down at once: what is stored may be behind by this share of the stall timeout.
-pub fn move_lag(queue: &Queue) -> Duration {
-    queue.settings.stall_timeout / 8
+/// Not every move is written down at once: what is stored may be behind by this much, a share of what depends on it.
+pub fn move_lag(job: &Job, queue: &Queue) -> Duration {
+    let stall = queue.settings.stall_timeout / LAG_SHARE;
+    let run = job.job_timeout(queue).filter(|_| queue.settings.extend_while_progressing);
+    run.map_or(stall, |timeout| stall.min(timeout / LAG_SHARE))
 }
+
+/// Deadlines that count from the last move are later by this share, rather than early by what is not written down.
+pub(crate) const LAG_SHARE: u32 = 8;
 
 /// When work counts as stalled: it moved in this attempt and has not since. Without any report nobody knows. Rather late
 /// by what moves may be behind than early.
 pub(crate) fn stall_deadline(job: &Job, queue: &Queue, running: &Running) -> Option<Timestamp> {
     let moved_at = job.headway.moved_at.filter(|at| *at >= running.began_at && !running.work.is_stalled)?;
-    Some(moved_at.plus(queue.settings.stall_timeout + move_lag(queue)))
+    let timeout = queue.settings.stall_timeout;
+    Some(moved_at.plus(timeout + timeout / LAG_SHARE))
 }
 
 pub(crate) fn hard_deadline(job: &Job, queue: &Queue, running: &Running) -> Option<Timestamp> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::alarm::LAG_SHARE;
 use crate::ids::{JobId, Lease, QueueId};
 use crate::queue::Queue;
 use crate::state::{Ending, PendingReason, State, Status};
@@ -171,7 +172,8 @@ impl Job {
     pub fn run_deadline(&self, queue: &Queue) -> Option<Timestamp> {
         let timeout = self.job_timeout(queue)?;
         let moved_at = self.headway.moved_at.filter(|_| queue.settings.extend_while_progressing);
-        self.started_at.map(|started_at| moved_at.map_or(started_at, |at| at.max(started_at)).plus(timeout))
+        let extended = moved_at.map(|at| at.plus(timeout + timeout / LAG_SHARE));
+        self.started_at.map(|started_at| started_at.plus(timeout)).max(extended.filter(|_| self.started_at.is_some()))
     }
 
     /// When the job reached a terminal state.

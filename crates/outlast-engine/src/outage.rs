@@ -39,9 +39,11 @@ impl Default for Signs {
 impl Signs {
     /// Something happens in this process. If it is the first thing after a pause, the pause becomes known by it.
     pub(crate) fn see(&self, now: Timestamp) {
+        // Read first: the loop may set it anew as soon as there was another sign.
+        let expected_at = self.expected_at.load(Ordering::SeqCst);
         let last_at = self.last_at.fetch_max(now.as_millis(), Ordering::SeqCst);
         let is_late = |since: i64| now.since(Timestamp::from_millis(since)) > LATE_MAX;
-        if last_at != NEVER && is_late(last_at) && is_late(self.expected_at.load(Ordering::SeqCst)) {
+        if last_at != NEVER && is_late(last_at) && is_late(expected_at) {
             self.learn(Outage { from: Timestamp::from_millis(last_at), to: now });
         }
     }

@@ -32,6 +32,8 @@ pub(crate) struct Entry {
     pub(crate) moved_at: Timestamp,
     /// When that was last written down.
     pub(crate) noted_at: Timestamp,
+    /// How far what is written down may be behind.
+    pub(crate) lag: Duration,
     /// When the store last said that the lease holds.
     pub(crate) checked_at: Timestamp,
     /// No change was announced since.

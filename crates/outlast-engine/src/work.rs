@@ -57,7 +57,13 @@ impl Engine {
     /// Extends the lease durably and keeps what came with it; the answer has the job as it is then.
     pub async fn heartbeat(&self, worker: &Worker, beat: Beat) -> Result<Result<Applied, Declined>, Error> {
         let known = self.shared.reports.get(worker.id);
-        let progress = beat.progress.map(|report| self.next_progress(worker, known.as_ref(), report));
+        let progress = match beat.progress {
+            Some(report) => Some(self.next_progress(worker, known.as_ref(), report)),
+            // It is written anyway: what has moved since goes with it.
+            None => known
+                .filter(|entry| speaks(worker, entry) && entry.moved_at > entry.noted_at)
+                .map(|entry| entry.progress),
+        };
         let (lease, extend, checkpoint) = (worker.lease, beat.extend, beat.checkpoint);
         let command = Command::Heartbeat { lease, extend, progress: progress.clone(), checkpoint };
         self.keep(worker, command, progress).await
@@ -118,7 +124,7 @@ impl Engine {
         if progress.has_moved_since(&entry.progress) {
             entry.moved_at = now;
         }
-        if entry.moved_at > entry.noted_at && now.since(entry.noted_at) >= move_lag(&entry.queue) {
+        if entry.moved_at > entry.noted_at && now.since(entry.noted_at) >= entry.lag {
             let command = Command::Progress { lease: worker.lease, progress: Arc::clone(&progress) };
             return Ok(self.keep(worker, command, Some(Arc::clone(&progress))).await?.map(|_| progress));
         }
@@ -207,8 +213,7 @@ impl Engine {
     }
 
     fn next_progress(&self, worker: &Worker, known: Option<&Entry>, report: Report) -> Arc<Progress> {
-        let speaks = |entry: &&Entry| worker.lease.is_none_or(|lease| lease == entry.lease);
-        let before = known.filter(speaks).map(|entry| &*entry.progress);
+        let before = known.filter(|entry| speaks(worker, entry)).map(|entry| &*entry.progress);
         Arc::new(Progress::after(before, report, self.now()))
     }
 
@@ -246,6 +251,7 @@ impl Engine {
             progress: Arc::clone(&progress),
             moved_at: noted_at,
             noted_at,
+            lag: move_lag(job, queue),
             checked_at: now,
             is_certain: true,
         };
@@ -285,6 +291,7 @@ impl Engine {
             progress,
             moved_at: held_at.map_or(noted_at, |at| at.max(noted_at)),
             noted_at,
+            lag: move_lag(&found.job, &found.queue),
             checked_at: self.now(),
             is_certain: true,
         })))
@@ -300,4 +307,9 @@ impl Engine {
 /// May this have been said by now? The way between nodes is open to others.
 pub(crate) fn is_credible(progress: &Progress, now: Timestamp) -> bool {
     progress.at <= now.plus(AHEAD_MAX) && progress.started_at <= progress.at
+}
+
+/// Is it about the hand-out that the worker speaks for?
+fn speaks(worker: &Worker, entry: &Entry) -> bool {
+    worker.lease.is_none_or(|lease| lease == entry.lease)
 }

@@ -1,7 +1,7 @@
 //! What time does to a job: delays end, leases run out, limits strike, results expire, retention ends. Safe to call at
 //! any moment: what is not due yet does not happen.
 
-use crate::alarm::{alarm, hard_deadline, holding_deadline, stall_deadline, waiting_deadline};
+use crate::alarm::{alarm, hard_deadline, holding_deadline, lease_deadline, stall_deadline, waiting_deadline};
 use crate::change::{Change, Doom, Effect};
 use crate::entropy::Entropy;
 use crate::event::{EventKind, Reason, STALL_NOTE};
@@ -29,6 +29,12 @@ pub(super) fn wake(mut draft: Draft<'_>, outage: Option<Outage>, entropy: &mut d
             draft.change()
         }
         State::Queued { .. } => give_up_waiting(draft),
+        State::Running(running) if outage.is_some_and(|outage| was_unheard(&draft, &running, outage)) => {
+            // Nobody could say whether work moved: it is counted from when somebody can again.
+            draft.job.headway.moved_at = outage.map(|outage| outage.to);
+            draft.job.state = State::Running(running);
+            draft.change()
+        }
         State::Running(running) => match (loss(&draft, &running, now), outage) {
             (None, _) => flag_stall(draft, running),
             (Some(how), Some(outage)) => match spare(&draft, &running, how, outage) {
@@ -99,6 +105,16 @@ fn spare(draft: &Draft<'_>, running: &Running, how: Ending, outage: Outage) -> O
     spared.work.grace_until = Some(until);
     spared.revoke_at = running.revoke_at.map(|revoke_at| if how == Ending::Revoked { until } else { revoke_at });
     Some(spared)
+}
+
+/// Is it only that work has not moved, and could that not be heard during the outage?
+fn was_unheard(draft: &Draft<'_>, running: &Running, outage: Outage) -> bool {
+    let (job, queue) = (&draft.job, draft.queue);
+    let others = [Some(lease_deadline(job, queue, running)), running.revoke_at];
+    let is_alone = others.into_iter().flatten().all(|deadline| deadline > draft.now);
+    let stall = stall_deadline(job, queue, running).filter(|at| *at <= draft.now);
+    let moved_at = job.headway.moved_at;
+    is_alone && stall.is_some_and(|at| at >= outage.from) && moved_at.is_some_and(|at| at < outage.to)
 }
 
 /// Heartbeats come and work does not move: said once, until it moves again.

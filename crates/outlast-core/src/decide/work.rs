@@ -60,7 +60,8 @@ pub(super) fn checkpoint(
 }
 
 pub(super) fn section(mut draft: Draft<'_>, lease: Option<Lease>, section: Arc<Section>) -> Result<Change, Refusal> {
-    let running = holder(&draft, lease)?;
+    let mut running = holder(&draft, lease)?;
+    running.work.is_stalled = false;
     let section = Arc::new(Section { at: draft.now, ..Section::clone(&section) });
     draft.job.headway.has_sections = true;
     draft.job.headway.moved_at = Some(draft.now);

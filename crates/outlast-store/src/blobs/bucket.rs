@@ -15,6 +15,7 @@ use object_store::multipart::PartId;
 use object_store::path::Path;
 use object_store::signer::SignedUrlOptions;
 use object_store::{GetOptions, GetRange, MultipartId, ObjectStoreExt, PutPayload};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use url::Url;
 
@@ -38,7 +39,12 @@ pub(super) struct Bucket {
     patience: Patience,
     /// Uploads in parts that nobody goes on with. A hint: lost with the process.
     abandoned: Mutex<Vec<Upload>>,
+    /// Writes under way; each holds up to two parts in memory. Who comes later waits, and so does its sender.
+    writes: Semaphore,
 }
+
+/// Half a GiB of parts at most.
+const WRITES_MAX: usize = 32;
 
 #[derive(Clone, Debug)]
 struct Upload {
@@ -64,7 +70,7 @@ impl Bucket {
     pub(super) fn new(settings: BucketSettings, patience: Patience) -> Result<Bucket, Error> {
         let (kind, prefix) = (settings.kind, settings.prefix.clone());
         let client = connect(settings, patience)?;
-        Ok(Bucket { client, kind, prefix, patience, abandoned: Mutex::default() })
+        Ok(Bucket { client, kind, prefix, patience, abandoned: Mutex::default(), writes: Semaphore::new(WRITES_MAX) })
     }
 
     pub(super) async fn write<S>(&self, key: &str, stream: S) -> Result<Written, Error>
@@ -72,6 +78,7 @@ impl Bucket {
         S: Stream<Item = Result<Bytes, Error>> + Send + Unpin,
     {
         self.end_abandoned().await;
+        let _turn = self.writes.acquire().await;
         let path = self.path(key);
         let mut parts = Parts::new(stream, PART_BYTES);
         let first = parts.next().await?.unwrap_or_default();

@@ -26,7 +26,7 @@ pub(super) struct Telling {
 struct State {
     /// For the next round, at most [`PROGRESS_MAX`].
     latest: BTreeMap<JobId, Told>,
-    /// Of this round, not told yet.
+    /// Of this round, not told yet, at most [`PROGRESS_MAX`].
     due: BTreeMap<JobId, Told>,
     round_began: Option<Instant>,
 }
@@ -76,10 +76,13 @@ impl Telling {
         }
     }
 
-    /// The job has changed, perhaps ended: what waits of it goes before that is told.
+    /// The job has changed, perhaps ended: what waits of it goes before that is told. While nothing can be told, no more than
+    /// the bound waits.
     pub(super) fn hurry(&self, id: JobId) {
         let mut state = self.lock();
-        if let Some(told) = state.latest.remove(&id) {
+        if let Some(told) = state.latest.remove(&id)
+            && state.due.len() < PROGRESS_MAX
+        {
             state.due.insert(id, told);
         }
     }
