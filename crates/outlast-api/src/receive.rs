@@ -51,18 +51,16 @@ fn schema_version(value: Value<'_>) -> Option<u32> {
     }
 }
 
-/// What earlier attempts have left for these. If it cannot be read, they go back: nobody begins anew what was half done.
+/// What earlier attempts have left for these. If it cannot be read, or the receiver goes away meanwhile, they go back: nobody
+/// begins anew what was half done.
 async fn resumes(call: &Call, claimed: &Claimed, accepts: Option<&Vec<u32>>) -> Result<Vec<Resume>, Problem> {
+    let on_the_way = call.engine.on_the_way(&claimed.jobs);
     let mut resumes = Vec::with_capacity(claimed.jobs.len());
     for job in &claimed.jobs {
-        match call.engine.kept(job).await {
-            Ok(kept) => resumes.push(resume(job, kept.unwrap_or_default(), accepts)),
-            Err(error) => {
-                call.engine.hand_back(&claimed.jobs).await;
-                return Err(error.into());
-            }
-        }
+        let kept = call.engine.kept(job).await?;
+        resumes.push(resume(job, kept.unwrap_or_default(), accepts));
     }
+    on_the_way.given();
     Ok(resumes)
 }
 

@@ -30,7 +30,13 @@ impl Engine {
     pub(crate) async fn run_collect(self) {
         let mut stopping = self.stopping();
         while !*stopping.borrow() {
-            let pause = match self.collect_once().await {
+            let collected = tokio::select! {
+                biased;
+                // What was deleted and not forgotten is deleted again.
+                _ = stopping.changed() => break,
+                collected = self.collect_once() => collected,
+            };
+            let pause = match collected {
                 Ok(next) => self.pause_until(next),
                 Err(Error::Stopped) => break,
                 Err(error) => {
@@ -86,7 +92,14 @@ impl Engine {
                 };
                 match deleted.await {
                     Ok(()) => gone.push(key),
-                    Err(error) => failed = Some(error),
+                    Err(error) => {
+                        // If it is away, the others would have to wait for that as well.
+                        let is_away = matches!(error, blobs::Error::Unavailable(_));
+                        failed = Some(error);
+                        if is_away {
+                            break;
+                        }
+                    }
                 }
             }
             self.shared.meters.objects_deleted.add(gone.len());

@@ -1,6 +1,8 @@
 //! Commands on jobs: reports from holders, cancel, replay, and the alarms the sweep serves. Whatever a command frees is
 //! announced here, in one place.
 
+use std::sync::atomic::Ordering;
+
 use outlast_core::{Command, OutcomeKind, Status};
 use outlast_store::Error;
 use outlast_store::jobs::{Applied, Declined, Order};
@@ -34,6 +36,9 @@ impl Engine {
             return;
         }
         self.note_alarm(applied.wake_at);
+        if applied.running.as_ref().is_some_and(|job| job.headway.has_checkpoint || job.headway.has_upload) {
+            self.shared.has_objects.store(true, Ordering::Relaxed);
+        }
         if applied.status != Status::Running {
             self.shared.reports.forget(applied.id);
             self.may_have_doomed();

@@ -40,6 +40,22 @@ pub(crate) struct Entry {
     pub(crate) is_certain: bool,
 }
 
+impl Entry {
+    /// What both know of the same hand-out.
+    fn joined(self, known: &Entry) -> Entry {
+        let progress = match self.progress.has_moved_since(&known.progress) && self.progress.at >= known.progress.at {
+            true => self.progress,
+            false => Arc::new(self.progress.joined(&known.progress)),
+        };
+        Entry {
+            progress,
+            moved_at: self.moved_at.max(known.moved_at),
+            noted_at: self.noted_at.max(known.noted_at),
+            ..self
+        }
+    }
+}
+
 impl Default for Reports {
     fn default() -> Reports {
         Reports {
@@ -63,6 +79,11 @@ impl Reports {
     pub(crate) fn put(&self, id: JobId, entry: Entry, doubts: u64) {
         let is_certain = entry.is_certain && self.doubts(id) == doubts;
         let mut shard = self.shard(id);
+        // A worker may have several calls under way: the furthest counts.
+        let entry = match shard.get(&id).filter(|known| known.lease == entry.lease) {
+            Some(known) => entry.joined(known),
+            None => entry,
+        };
         if shard.len() < JOBS_MAX / SHARDS || shard.contains_key(&id) {
             shard.insert(id, Entry { is_certain, ..entry });
         }

@@ -110,6 +110,10 @@ impl Engine {
         let holder = self.holder(worker).await?;
         let expected = self.expect(&holder, Role::Result, label).await?;
         let written = self.blobs().write(&expected.key, stream).await?;
+        // Confirmed is not the same as there.
+        if self.blobs().head(&expected.key).await? != written.length {
+            return Err(blobs::Error::Unavailable("the object is not as long as what was written".into()).into());
+        }
         self.finalise(&holder, &expected, written).await
     }
 
@@ -273,7 +277,9 @@ impl Engine {
     /// Bytes that came too late. If this fails, the collection gets to them in an hour.
     async fn throw_away(&self, key: &ObjectKey) {
         // The same upload may have been finalised twice at once: what one of them has made the result stays.
-        if !matches!(self.stored(key).await, Ok(Some(stored)) if !stored.kept) {
+        // Who asks so late that its row has gone already leaves bytes that nobody else knows of.
+        let is_lost = self.stored(key).await.is_ok_and(|stored| stored.is_none_or(|stored| !stored.kept));
+        if !is_lost {
             return;
         }
         if let Err(error) = self.blobs().delete(key).await {

@@ -97,6 +97,7 @@ impl Engine {
             return Ok(Some(Opened::Beyond { last }));
         }
         let (engine, bell) = (self.clone(), self.shared.wakes.watch_job(id));
+        let first = self.progress(&found).await;
         bell.tail().join();
         Ok(Some(Opened::Following(Follower {
             engine,
@@ -107,7 +108,7 @@ impl Engine {
             has_ended: false,
             looked: None,
             settled: None,
-            first: self.progress(&found).await,
+            first,
             heard: 0,
             shown_at: None,
             held_back: None,

@@ -116,6 +116,10 @@ impl Engine {
                 self.shared.wakes.jobs_changed();
             }
             let outage = self.outage().await?;
+            if self.is_draining() && !self.is_shared() {
+                // The door is shut: nobody can keep a lease. Alarms ring at the next start, which knows of the time between.
+                return Ok(SLEEP_MAX);
+            }
             if due.jobs.is_empty() {
                 let until = due.next.map_or(i64::MAX, Timestamp::as_millis);
                 self.shared.sweep.sleeping_until.store(until, Ordering::SeqCst);

@@ -53,16 +53,39 @@ impl Worker {
     }
 }
 
+/// Jobs between their hand-out and their receiver. Dropped before they were given, they go back at once, free.
+pub struct OnTheWay {
+    engine: Engine,
+    jobs: Vec<Job>,
+}
+
+impl OnTheWay {
+    pub fn given(mut self) {
+        self.jobs.clear();
+    }
+}
+
+impl Drop for OnTheWay {
+    fn drop(&mut self) {
+        let (engine, jobs) = (self.engine.clone(), std::mem::take(&mut self.jobs));
+        if jobs.is_empty() {
+            return;
+        }
+        // Nobody is left to wait for it. Where it cannot run, their leases run out by themselves.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { engine.hand_back(&jobs).await });
+        }
+    }
+}
+
 impl Engine {
     /// Extends the lease durably and keeps what came with it; the answer has the job as it is then.
     pub async fn heartbeat(&self, worker: &Worker, beat: Beat) -> Result<Result<Applied, Declined>, Error> {
-        let known = self.shared.reports.get(worker.id);
+        let known = self.shared.reports.get(worker.id).filter(|entry| self.is_of(entry, worker));
         let progress = match beat.progress {
-            Some(report) => Some(self.next_progress(worker, known.as_ref(), report)),
+            Some(report) => Some(self.next_progress(known.as_ref(), report)),
             // It is written anyway: what has moved since goes with it.
-            None => known
-                .filter(|entry| speaks(worker, entry) && entry.moved_at > entry.noted_at)
-                .map(|entry| entry.progress),
+            None => known.filter(|entry| entry.moved_at > entry.noted_at).map(|entry| entry.progress),
         };
         let (lease, extend, checkpoint) = (worker.lease, beat.extend, beat.checkpoint);
         let command = Command::Heartbeat { lease, extend, progress: progress.clone(), checkpoint };
@@ -76,8 +99,8 @@ impl Engine {
         checkpoint: Arc<Checkpoint>,
         report: Option<Report>,
     ) -> Result<Result<Applied, Declined>, Error> {
-        let known = self.shared.reports.get(worker.id);
-        let progress = report.map(|report| self.next_progress(worker, known.as_ref(), report));
+        let known = self.shared.reports.get(worker.id).filter(|entry| self.is_of(entry, worker));
+        let progress = report.map(|report| self.next_progress(known.as_ref(), report));
         let command = Command::Checkpoint { lease: worker.lease, checkpoint, progress: progress.clone() };
         let kept = self.keep(worker, command, progress).await;
         // The one it replaces may have been an object.
@@ -114,7 +137,7 @@ impl Engine {
                 Err(declined) => return Ok(Err(declined)),
             },
         };
-        let progress = self.next_progress(worker, known.as_ref(), report);
+        let progress = self.next_progress(known.as_ref(), report);
         let Some(mut entry) = known else {
             // The first report of a hand-out is written down, and with it when it came.
             let command = Command::Progress { lease: worker.lease, progress: Arc::clone(&progress) };
@@ -196,8 +219,13 @@ impl Engine {
         self.shared.store.kept(&Reach::Everything, job.id).await
     }
 
+    /// These were handed out; until they are given to somebody they go back if the caller goes away.
+    pub fn on_the_way(&self, jobs: &[Job]) -> OnTheWay {
+        OnTheWay { engine: self.clone(), jobs: jobs.to_vec() }
+    }
+
     /// Jobs that were handed out and could not be given to anybody: back at once, free.
-    pub async fn hand_back(&self, jobs: &[Job]) {
+    async fn hand_back(&self, jobs: &[Job]) {
         let release = |job: &Job| {
             let State::Running(running) = &job.state else {
                 return None;
@@ -212,8 +240,8 @@ impl Engine {
         }
     }
 
-    fn next_progress(&self, worker: &Worker, known: Option<&Entry>, report: Report) -> Arc<Progress> {
-        let before = known.filter(|entry| speaks(worker, entry)).map(|entry| &*entry.progress);
+    fn next_progress(&self, known: Option<&Entry>, report: Report) -> Arc<Progress> {
+        let before = known.map(|entry| &*entry.progress);
         Arc::new(Progress::after(before, report, self.now()))
     }
 
@@ -257,6 +285,11 @@ impl Engine {
         };
         self.shared.reports.put(job.id, entry, doubts);
         self.tell_progress(job.id, running.lease, &progress);
+    }
+
+    /// Is it about the hand-out that the worker speaks for? Who names none speaks for the present one.
+    fn is_of(&self, entry: &Entry, worker: &Worker) -> bool {
+        worker.lease.map_or_else(|| self.trusts(entry, worker), |lease| lease == entry.lease)
     }
 
     /// May a report be taken without asking the store?
@@ -307,9 +340,4 @@ impl Engine {
 /// May this have been said by now? The way between nodes is open to others.
 pub(crate) fn is_credible(progress: &Progress, now: Timestamp) -> bool {
     progress.at <= now.plus(AHEAD_MAX) && progress.started_at <= progress.at
-}
-
-/// Is it about the hand-out that the worker speaks for?
-fn speaks(worker: &Worker, entry: &Entry) -> bool {
-    worker.lease.is_none_or(|lease| lease == entry.lease)
 }

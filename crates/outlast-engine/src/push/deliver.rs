@@ -72,14 +72,15 @@ impl Engine {
     async fn exchange(&self, delivery: &Delivery, running: &Running) -> Ended {
         let Delivery { job, endpoint, probes } = delivery;
         let queue = &endpoint.queue;
-        let Ok(kept) = self.kept(job).await else {
+        let kept = match self.kept(job).await {
+            Ok(kept) => kept.unwrap_or_default(),
             // Nobody begins anew what was half done: another node, or a later moment, can read it.
-            return Ended {
-                command: End::Report(Outcome::Release),
-                evidence: said("what earlier attempts saved cannot be read"),
-            };
+            Err(Error::Unavailable | Error::Overloaded | Error::Stopped) => {
+                let evidence = said("what earlier attempts saved cannot be read now");
+                return Ended { command: End::Report(Outcome::Release), evidence };
+            }
+            Err(_) => return failed("what earlier attempts saved cannot be read"),
         };
-        let kept = kept.unwrap_or_default();
         let (Some(target), Some(body)) = (endpoint.target(job), body(job, queue, running, &kept)) else {
             return failed("the job cannot be delivered: it has no URL, or its payload is not readable");
         };
