@@ -54,6 +54,9 @@ fn schema_version(value: Value<'_>) -> Option<u32> {
 /// What earlier attempts have left for these. If it cannot be read, or the receiver goes away meanwhile, they go back: nobody
 /// begins anew what was half done.
 async fn resumes(call: &Call, claimed: &Claimed, accepts: Option<&Vec<u32>>) -> Result<Vec<Resume>, Problem> {
+    if !claimed.jobs.iter().any(|job| job.headway.has_checkpoint || job.headway.has_sections) {
+        return Ok(claimed.jobs.iter().map(|_| Resume::default()).collect());
+    }
     let on_the_way = call.engine.on_the_way(&claimed.jobs);
     let mut resumes = Vec::with_capacity(claimed.jobs.len());
     for job in &claimed.jobs {
