@@ -76,6 +76,11 @@ const fn upload_id() -> Kind {
     Kind::Text { min: 16, max: 16, check: is_hex, wants, pattern: "^[0-9a-fA-F]{16}$" }
 }
 
+const fn media_type() -> Kind {
+    let (wants, pattern) = ("a media type such as \"text/csv\"", "^[!-~][ -~]*/[ -~]*$");
+    Kind::Text { min: 3, max: 255, check: is_media_type, wants, pattern }
+}
+
 const fn sha256() -> Kind {
     Kind::Text { min: 64, max: 64, check: is_hex, wants: "64 hexadecimal digits", pattern: "^[0-9a-fA-F]{64}$" }
 }
@@ -99,6 +104,11 @@ const fn span(range: &std::ops::RangeInclusive<Duration>) -> Kind {
 
 const fn count(range: &std::ops::RangeInclusive<u32>) -> Kind {
     Kind::Int { min: *range.start() as i64, max: *range.end() as i64 }
+}
+
+pub(crate) fn is_media_type(text: &str) -> bool {
+    let kind = text.split_once('/').map_or("", |(kind, _)| kind);
+    !kind.trim().is_empty() && is_visible_ascii(text)
 }
 
 fn is_hex(text: &str) -> bool {

@@ -120,7 +120,7 @@ pub(crate) async fn begin(call: Call) -> Result<Response, Problem> {
     let worker = work::worker(&call, &mut values)?;
     let label = Label {
         filename: values.text("filename").and_then(|name| Filename::clean(&name)),
-        content_type: content_type(values.text("contentType").as_deref())?,
+        content_type: values.text("contentType").map(Into::into),
     };
     let parts = values.int("parts").and_then(|parts| u16::try_from(parts).ok()).unwrap_or(1);
     let upload = call.engine.begin_upload(&worker, label, parts).await?;
@@ -191,10 +191,8 @@ fn content_type(text: Option<&str>) -> Result<Option<Box<str>>, Problem> {
     let Some(text) = text else {
         return Ok(None);
     };
-    let (kind, _) = text.split_once('/').unwrap_or_default();
-    let is_plain = text.len() <= 255 && fields::is_visible_ascii(text) && !kind.trim().is_empty();
-    if !is_plain {
-        return Err(Problem::field("contentType", "must be a media type such as \"text/csv\""));
+    if text.len() > 255 || !fields::is_media_type(text) {
+        return Err(Problem::field("Content-Type", "must be a media type such as \"text/csv\""));
     }
     Ok(Some(text.into()))
 }

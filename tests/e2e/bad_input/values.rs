@@ -156,6 +156,7 @@ fn bad_lists(of: &Kind, max: usize, at: &str) -> Vec<Bad> {
             (Kind::Duration { .. }, "a number" | "a fraction") => true,
             (Kind::Int { min, max }, "a number") => json.parse().is_ok_and(|number| (*min..=*max).contains(&number)),
             (Kind::Text { check, .. }, "text") => check("rhubarb"),
+            (Kind::Object(_), "an object") => true,
             _ => false,
         };
         found.extend((!takes).then(|| bad(&format!("{at}[0]"), format!("{name} as entry"), format!("[{json}]"))));

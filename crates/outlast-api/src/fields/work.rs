@@ -2,7 +2,7 @@
 
 use outlast_core::queue::range;
 
-use super::{LEASE, sha256, span, upload_id};
+use super::{LEASE, media_type, sha256, span, upload_id};
 use crate::schema::{Field, Kind, Object, field, text};
 
 pub const HEARTBEAT: Object = Object {
@@ -80,7 +80,7 @@ pub const UPLOAD: Object = Object {
     about: "A result that its worker uploads by links.",
     fields: &[
         FILENAME,
-        field("contentType", text(255), "its media type, sent with every download"),
+        field("contentType", media_type(), "sent with every download"),
         field("parts", Kind::Int { min: 1, max: 1000 }, "in how many parts at most it will come; 1 if unset"),
         LEASE,
     ],

@@ -255,7 +255,7 @@ mod tests {
         telling.heard(&news);
 
         let state = telling.lock();
-        assert_eq!(state.latest[&job(1)].progress, pct(70.0, 11));
+        assert_eq!(state.latest[&job(1)].progress.settled(), *pct(70.0, 11));
         assert!(!state.latest.contains_key(&job(2)), "another hand-out has begun since");
     }
 
