@@ -72,6 +72,8 @@ cargo build --workspace --locked
 export OUTLAST_BIN="$PWD/target/debug/outlast"
 
 failed=0
+# Most of the tests wait for clocks and servers, so more of them than there are processors run at once.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(( $(nproc) * 2 ))}
 
 say "testing"
 cargo test --workspace --locked --no-fail-fast || failed=1
