@@ -13,6 +13,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use outlast_core::Object;
 use outlast_core::checkpoint::Data;
+use outlast_core::object::digest_text;
 use outlast_engine::result::{content_type_of, disposition_of};
 use outlast_engine::token::{Act, Link};
 use serde_json::json;
@@ -42,7 +43,7 @@ pub(crate) async fn put(call: Call) -> Result<Response, Problem> {
     let link = opened(&call, Act::Put).await?;
     let stream = body::stream(&call.headers, call.take_upload(), &call.limits)?;
     let written = call.engine.take_upload(&link.object, stream).await?;
-    let digest = wire::hex(&written.sha256);
+    let digest = digest_text(&written.sha256);
     let mut response = wire::json_ok(StatusCode::OK, &json!({"length": written.length, "sha256": digest}));
     // Those who upload in parts want one of each.
     if let Ok(etag) = HeaderValue::try_from(format!("\"{digest}\"")) {
@@ -81,7 +82,7 @@ fn gone() -> Problem {
 
 async fn serve(call: &Call, object: &Object) -> Result<Response, Problem> {
     // A part is good only beside the rest of the same bytes.
-    let etag = format!("\"{}\"", wire::hex(&object.sha256));
+    let etag = format!("\"{}\"", digest_text(&object.sha256));
     let asked = call.header("range").filter(|_| call.header("if-range").is_none_or(|seen| seen == etag));
     let wanted = match range(asked, object.length) {
         Ok(wanted) => wanted,
@@ -112,7 +113,7 @@ fn describe(headers: &mut HeaderMap, object: &Object) {
     let texts = [
         (CONTENT_TYPE, content_type_of(object).to_owned()),
         (CONTENT_DISPOSITION, disposition_of(object)),
-        (ETAG, format!("\"{}\"", wire::hex(&object.sha256))),
+        (ETAG, format!("\"{}\"", digest_text(&object.sha256))),
     ];
     for (name, text) in texts {
         if let Ok(value) = HeaderValue::try_from(text) {

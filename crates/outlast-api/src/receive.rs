@@ -27,10 +27,10 @@ pub(crate) async fn receive(call: Call) -> Result<Response, Problem> {
         visibility: values.duration("visibilityTimeout"),
         worker: values.text("worker").map(Into::into),
     };
-    let accepts =
+    let accepts: Option<Vec<u32>> =
         values.list("acceptsSchema").map(|versions| versions.into_iter().filter_map(schema_version).collect());
     let claimed = hand_out(&call, want, wait).await?;
-    let resumes = resumes(&call, &claimed, accepts.as_ref()).await?;
+    let resumes = resumes(&call, &claimed, accepts.as_deref()).await?;
     let mut body =
         String::with_capacity(16 + claimed.jobs.iter().map(|job| 512 + job.spec.payload.len()).sum::<usize>());
     body.push_str("{\"jobs\":[");
@@ -53,7 +53,7 @@ fn schema_version(value: Value<'_>) -> Option<u32> {
 
 /// What earlier attempts have left for these. If it cannot be read, or the receiver goes away meanwhile, they go back: nobody
 /// begins anew what was half done.
-async fn resumes(call: &Call, claimed: &Claimed, accepts: Option<&Vec<u32>>) -> Result<Vec<Resume>, Problem> {
+async fn resumes(call: &Call, claimed: &Claimed, accepts: Option<&[u32]>) -> Result<Vec<Resume>, Problem> {
     if !claimed.jobs.iter().any(|job| job.headway.has_checkpoint || job.headway.has_sections) {
         return Ok(claimed.jobs.iter().map(|_| Resume::default()).collect());
     }
@@ -67,9 +67,8 @@ async fn resumes(call: &Call, claimed: &Claimed, accepts: Option<&Vec<u32>>) -> 
     Ok(resumes)
 }
 
-fn resume(job: &Job, kept: Kept, accepts: Option<&Vec<u32>>) -> Resume {
-    let is_taken =
-        |checkpoint: &Checkpoint| accepts.is_none_or(|versions| versions.contains(&checkpoint.schema_version));
+fn resume(job: &Job, kept: Kept, accepts: Option<&[u32]>) -> Resume {
+    let is_taken = |checkpoint: &Checkpoint| checkpoint.is_taken_by(accepts);
     let is_incompatible = kept.checkpoint.as_ref().is_some_and(|checkpoint| !is_taken(checkpoint));
     let checkpoint = kept.checkpoint.filter(is_taken).map(|checkpoint| wire::checkpoint(job.id, &checkpoint));
     Resume { checkpoint, is_incompatible, sections: kept.sections }

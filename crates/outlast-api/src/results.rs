@@ -5,6 +5,7 @@ use axum::response::Response;
 use http::header::{CONTENT_TYPE, LOCATION};
 use http::{HeaderValue, StatusCode};
 use outlast_core::filename::Filename;
+use outlast_core::object::digest_text;
 use outlast_core::{Object, Role, State, Status};
 use outlast_engine::Engine;
 use outlast_engine::result::{Claim, Finalised, LINK_LIFE, Label, Refused};
@@ -64,9 +65,7 @@ async fn redirect(call: &Call, object: &Object) -> Result<Response, Problem> {
 
 /// The uploaded result: of a job that succeeded, or what a cancelled or failed one had got to.
 async fn stored(engine: &Engine, found: &Found) -> Result<Option<Stored>, Problem> {
-    let succeeded = matches!(&found.job.state, State::Succeeded { result: Some(result), .. } if !result.inline);
-    let is_partial = found.job.headway.has_upload && found.job.status().is_terminal();
-    if !succeeded && !is_partial {
+    if !found.job.has_uploaded_result() {
         return Ok(None);
     }
     let objects = engine.store().objects(&Reach::Everything, found.job.id).await?.unwrap_or_default();
@@ -100,7 +99,7 @@ pub(crate) async fn meta(engine: &Engine, found: &Found) -> Result<Option<Json>,
 fn described(object: &Object) -> Json {
     json!({
         "length": object.length, "contentType": object.content_type, "filename": object.filename,
-        "sha256": wire::hex(&object.sha256),
+        "sha256": digest_text(&object.sha256),
     })
 }
 
@@ -218,7 +217,7 @@ impl From<Refused> for Problem {
                 Problem::field("parts", "must name every part of the upload once, from 1 on without a gap")
             }
             Refused::Different(written) => {
-                let (length, digest) = (written.length, wire::hex(&written.sha256));
+                let (length, digest) = (written.length, digest_text(&written.sha256));
                 let detail = format!("what was uploaded has {length} bytes and the SHA-256 {digest}");
                 Problem::field("sha256", format!("and length must be those of what was uploaded; {detail}"))
             }

@@ -27,7 +27,7 @@ use outlast_store::step::PAYLOAD_KEY_MARK;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-pub(crate) use kept::{accepted_progress, checkpoint, checkpoint_meta, hex, progress, section};
+pub(crate) use kept::{accepted_progress, checkpoint, checkpoint_meta, progress, section};
 
 pub(crate) fn ok(status: StatusCode, body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());

@@ -4,7 +4,7 @@
 use axum::response::Response;
 use http::StatusCode;
 use outlast_core::alarm::{lease_deadline, work_deadline};
-use outlast_core::gate::Cause;
+use outlast_core::directive::{Directive, directives};
 use outlast_core::liveness::soft_limit_reached;
 use outlast_core::{Command, Directives, Job, Queue, Report, State, Timestamp};
 use outlast_engine::work::{Beat, Worker};
@@ -89,24 +89,13 @@ fn answer(job: &Job, queue: &Queue, now: Timestamp) -> Json {
     let State::Running(running) = &job.state else {
         return nothing();
     };
-    let is_cancelled = running.revoke_at.is_some();
-    let is_late = soft_limit_reached(job, queue, running, now);
-    let asked = running.work.directives;
-    // Somebody further on asked for it, be it through an answer or through a worker; an endpoint that is away did not.
-    let is_held = queue.hold.is_some_and(|hold| hold.cause != Cause::Circuit && hold.until > now);
-    let directives = [
-        ("cancel", is_cancelled),
-        ("checkpoint_now", is_cancelled || is_late || asked.checkpoint_now),
-        ("hand_over", asked.hand_over),
-        ("slow_down", asked.slow_down || is_held),
-    ];
-    let told: Vec<&str> = directives.into_iter().filter(|(_, is_told)| *is_told).map(|(word, _)| word).collect();
+    let told: Vec<&str> = directives(job, queue, running, now).into_iter().map(Directive::as_str).collect();
     json!({
         "leaseExpiresAt": lease_deadline(job, queue, running).to_string(),
         "deadline": work_deadline(job, queue, running).map(|deadline| deadline.to_string()),
         "directives": told,
-        "cancelRequested": is_cancelled,
-        "softLimitReached": is_late,
+        "cancelRequested": running.revoke_at.is_some(),
+        "softLimitReached": soft_limit_reached(job, queue, running, now),
     })
 }
 

@@ -30,6 +30,11 @@ pub enum Data {
 }
 
 impl Checkpoint {
+    /// Can a worker go on from it that takes only these forms? One that names none takes any.
+    pub fn is_taken_by(&self, accepted: Option<&[u32]>) -> bool {
+        accepted.is_none_or(|versions| versions.contains(&self.schema_version))
+    }
+
     pub fn length(&self) -> u64 {
         match &self.data {
             Data::Inline(text) => u64::try_from(text.len()).unwrap_or(u64::MAX),

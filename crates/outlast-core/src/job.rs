@@ -176,6 +176,14 @@ impl Job {
         self.started_at.map(|started_at| started_at.plus(timeout)).max(extended.filter(|_| self.started_at.is_some()))
     }
 
+    /// Is there an uploaded result to collect: of a success, or what a run that ended otherwise had got to?
+    pub fn has_uploaded_result(&self) -> bool {
+        match &self.state {
+            State::Succeeded { result, .. } => result.as_ref().is_some_and(|result| !result.inline),
+            state => self.headway.has_upload && state.status().is_terminal(),
+        }
+    }
+
     /// When the job reached a terminal state.
     pub fn finished_at(&self) -> Option<Timestamp> {
         match &self.state {

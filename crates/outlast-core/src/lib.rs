@@ -21,6 +21,7 @@ pub mod decide;
 pub mod outage;
 pub mod alarm;
 pub mod liveness;
+pub mod directive;
 pub mod gate;
 pub mod pace;
 pub mod breaker;

@@ -1,7 +1,7 @@
 //! Objects: results and checkpoints too large for the database, kept in an object store under keys that only we make.
 //! Every object is known to the store before its first byte is written, so nothing has to be searched for to be deleted.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -69,6 +69,14 @@ pub struct Object {
     pub filename: Option<Box<str>>,
     /// The object store's own name of an upload in parts, for ending it.
     pub upload: Option<Box<str>>,
+}
+
+/// A digest as people and protocols write it.
+pub fn digest_text(sha256: &[u8]) -> String {
+    sha256.iter().fold(String::with_capacity(2 * sha256.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use outlast_core::filename::{Filename, disposition};
 use outlast_core::{Command, NamespaceId, Object, ObjectKey, Role, Timestamp, held};
 use outlast_store::Error as StoreError;
 use outlast_store::blobs::{self, Blobs, Cause, Direct, LinkSpec, Opened, Part, UploadSpec, Written};
-use outlast_store::jobs::{Applied, Declined, Order};
+use outlast_store::jobs::{Applied, Declined, Order, Reach};
 use outlast_store::kept::Stored;
 
 use crate::engine::Engine;
@@ -109,11 +109,7 @@ impl Engine {
     {
         let holder = self.holder(worker).await?;
         let expected = self.expect(&holder, Role::Result, label).await?;
-        let written = self.blobs().write(&expected.key, stream).await?;
-        // Confirmed is not the same as there.
-        if self.blobs().head(&expected.key).await? != written.length {
-            return Err(blobs::Error::Unavailable("the object is not as long as what was written".into()).into());
-        }
+        let written = self.write_whole(&expected.key, stream).await?;
         self.finalise(&holder, &expected, written).await
     }
 
@@ -130,7 +126,7 @@ impl Engine {
     {
         let holder = self.holder(worker).await?;
         let expected = self.expect(&holder, Role::Checkpoint, Label::default()).await?;
-        let written = self.blobs().write(&expected.key, stream).await?;
+        let written = self.write_whole(&expected.key, stream).await?;
         let data = Data::Object(Arc::new(with(&expected, written)));
         let checkpoint = Arc::new(Checkpoint { schema_version, data, at: Timestamp::EPOCH, run: 0, attempt: 0 });
         let kept = self.checkpoint(&holder.worker, checkpoint, None).await?;
@@ -138,6 +134,19 @@ impl Engine {
             self.throw_away(&expected.key).await;
         }
         Ok(kept?)
+    }
+
+    /// What was confirmed is looked at: confirmed is not the same as there.
+    async fn write_whole<S, E>(&self, key: &ObjectKey, stream: S) -> Result<Written, blobs::Error>
+    where
+        S: Stream<Item = Result<Bytes, E>> + Send,
+        E: Into<Cause>,
+    {
+        let written = self.blobs().write(key, stream).await?;
+        match self.blobs().head(key).await? == written.length {
+            true => Ok(written),
+            false => Err(blobs::Error::Unavailable("the object is not as long as what was written".into())),
+        }
     }
 
     /// Announces a result that its worker will send by links, in one piece or in parts.
@@ -207,7 +216,7 @@ impl Engine {
 
     /// The object of a key, as the database knows it.
     pub async fn stored(&self, key: &ObjectKey) -> Result<Option<Stored>, StoreError> {
-        let reach = outlast_store::jobs::Reach::Namespace(key.namespace);
+        let reach = Reach::Namespace(key.namespace);
         let objects = self.shared.store.objects(&reach, key.job).await?;
         Ok(objects.unwrap_or_default().into_iter().find(|stored| stored.object.key == *key))
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use outlast_core::alarm::alarm;
 use outlast_core::event::{EventKind, Reason};
 use outlast_core::gate::{Gate, gate};
+use outlast_core::object::digest_text;
 use outlast_core::queue::{DedupeBy, QueueSettings};
 use outlast_core::{
     Change, Command, Effect, Entropy, Event, Job, Lease, NamespaceId, Queue, Refusal, Spec, State, Status, Timestamp,
@@ -100,9 +101,7 @@ pub fn dedupe_key<'a>(spec: &'a Spec, settings: &QueueSettings) -> Option<std::b
     let digest = Sha256::digest(spec.payload.as_bytes());
     let mut key = String::with_capacity(PAYLOAD_KEY_MARK.len_utf8() + 64);
     key.push(PAYLOAD_KEY_MARK);
-    for byte in digest {
-        key.push_str(&format!("{byte:02x}"));
-    }
+    key.push_str(&digest_text(&digest));
     Some(key.into())
 }
 

@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use outlast_core::checkpoint::{Checkpoint, Data, Section};
+use outlast_core::object::digest_text;
 use outlast_core::{JobId, Progress, Timestamp};
 use outlast_store::kept::Kept;
 use serde_json::json;
@@ -55,7 +56,9 @@ fn put_time(out: &mut String, name: &str, at: Option<Timestamp>) {
 pub(crate) fn checkpoint(id: JobId, checkpoint: &Checkpoint) -> String {
     let (data, url, sha256) = match &checkpoint.data {
         Data::Inline(text) => (&**text, None, None),
-        Data::Object(object) => ("null", Some(format!("/v1/jobs/{id}/checkpoint/blob")), Some(hex(&object.sha256))),
+        Data::Object(object) => {
+            ("null", Some(format!("/v1/jobs/{id}/checkpoint/blob")), Some(digest_text(&object.sha256)))
+        }
     };
     format!(
         "{{\"schemaVersion\":{},\"data\":{data},\"length\":{},\"at\":\"{}\",\"run\":{},\"attempt\":{},\"blobUrl\":{},\
@@ -91,11 +94,4 @@ pub(crate) fn section(out: &mut String, section: &Section) {
         section.body.len(),
         section.body
     );
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use outlast_core::checkpoint::{Checkpoint, Data};
+use outlast_core::object::digest_text;
 use outlast_core::queue::Mode;
 use outlast_core::{Job, Queue, Running};
 use outlast_store::kept::Kept;
@@ -79,12 +80,8 @@ fn saved<'a>(job: &Job, checkpoint: &'a Checkpoint) -> Saved<'a> {
         run: checkpoint.run,
         attempt: checkpoint.attempt,
         blob_url: object.map(|_| format!("/v1/jobs/{}/checkpoint/blob", job.id)),
-        sha256: object.map(|object| hex(&object.sha256)),
+        sha256: object.map(|object| digest_text(&object.sha256)),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The same for every redelivery of a run, so that a receiver can tell a repetition from something new.

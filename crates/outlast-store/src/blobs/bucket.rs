@@ -39,7 +39,8 @@ pub(super) struct Bucket {
     patience: Patience,
     /// Uploads in parts that nobody goes on with. A hint: lost with the process.
     abandoned: Mutex<Vec<Upload>>,
-    /// Writes under way; each holds up to two parts in memory. Who comes later waits, and so does its sender.
+    /// Writes under way; each holds up to two parts in memory. Who comes later waits, and so does its
+    /// sender, but no longer than for any call.
     writes: Semaphore,
 }
 
@@ -78,7 +79,8 @@ impl Bucket {
         S: Stream<Item = Result<Bytes, Error>> + Send + Unpin,
     {
         self.end_abandoned().await;
-        let _turn = self.writes.acquire().await;
+        let busy = |_| Error::Unavailable("too many objects are being written".into());
+        let _turn = timeout(self.patience.call, self.writes.acquire()).await.map_err(busy)?;
         let path = self.path(key);
         let mut parts = Parts::new(stream, PART_BYTES);
         let first = parts.next().await?.unwrap_or_default();

@@ -9,7 +9,9 @@ use crate::alarm::{alarm, lease_deadline};
 use crate::change::{Change, Doom, Effect, OUTPUT_BYTES_MAX, Refusal};
 use crate::checkpoint::{Checkpoint, Data, Section};
 use crate::command::{Command, Outcome};
+use crate::directive::{Directive, directives};
 use crate::event::{EventKind, Reason};
+use crate::gate::{Cause, Hold};
 use crate::liveness::{Liveness, liveness};
 use crate::object::Role;
 use crate::outage::Outage;
@@ -381,6 +383,27 @@ fn directives_last_until_the_lease_ends_and_a_checkpoint_answers_one() {
     assert!(matches!(stage.act(Command::Direct { directives: all }), Err(Refusal::NotRunning { .. })));
     stage.run(claim(Phase::Leased));
     assert_eq!(running(&stage).work.directives, Directives::default());
+}
+
+#[test]
+fn a_worker_is_told_what_was_asked_and_what_follows() {
+    let told = |stage: &Stage| directives(&stage.job, &stage.queue, &running(stage), stage.now);
+    let mut stage = Stage::leased(QueueSettings { soft_time_limit: Some(5 * SECOND), ..settings() });
+    assert_eq!(told(&stage), []);
+
+    for (cause, slows) in [(Cause::Backpressure, true), (Cause::Deferred, true), (Cause::Circuit, false)] {
+        stage.queue.hold = Some(Hold::new(stage.now.plus(SECOND), cause));
+        assert_eq!(told(&stage).contains(&Directive::SlowDown), slows, "{cause:?}");
+    }
+    stage.queue.hold = None;
+    stage.run(Command::Direct { directives: Directives { hand_over: true, ..Directives::default() } });
+    assert_eq!(told(&stage), [Directive::HandOver]);
+    stage.pass(5 * SECOND);
+    assert_eq!(told(&stage), [Directive::CheckpointNow, Directive::HandOver], "the soft limit is over");
+
+    let mut cancelled = Stage::leased(settings());
+    cancelled.run(Command::Cancel { reason: CancelReason::User });
+    assert_eq!(told(&cancelled), [Directive::Cancel, Directive::CheckpointNow]);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use outlast_core::object::digest_text;
 use reqwest::{Response, StatusCode};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -82,7 +83,7 @@ async fn to_stdout(session: &Session, id: &str, recorded: &Recorded) -> Result<(
         let mut stdout = std::io::stdout().lock();
         stdout.write_all(&chunk).map_err(|error| unusable(Path::new("stdout"), &error))?;
     }
-    recorded.check(length, &hex(hash))
+    recorded.check(length, &digest_text(&hash.finalize()))
 }
 
 /// Fetches all that is missing in the sink. A fresh link is asked for at each try, since links are short-lived.
@@ -218,7 +219,7 @@ impl Sink {
     }
 
     fn sha256(&self) -> String {
-        hex(self.hash.clone())
+        digest_text(&self.hash.clone().finalize())
     }
 }
 
@@ -226,10 +227,6 @@ fn part_of(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".part");
     PathBuf::from(name)
-}
-
-fn hex(hash: Sha256) -> String {
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn byte_count(length: usize) -> u64 {
