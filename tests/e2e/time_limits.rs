@@ -10,6 +10,7 @@ use outlast_tests::http::Client;
 use outlast_tests::server::Server;
 use outlast_tests::wait;
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 use crate::api::{events, job, make_queue, publish, publish_many, receive, receive_one, settle, text};
 
@@ -35,8 +36,7 @@ struct Timed {
 async fn every_limit_ends_its_job_at_its_deadline_and_never_before() {
     let server = Server::fresh().await;
     let client = server.client();
-    let second = Duration::from_secs(1);
-    let timed = bring_under_limits(&client, second).await;
+    let timed = bring_under_limits(&client, Duration::from_secs(3)).await;
     let count = timed.len();
 
     let late = ends_of(&client, timed, Duration::ZERO).await;
@@ -49,7 +49,7 @@ async fn every_limit_ends_its_job_at_its_deadline_and_never_before() {
 async fn every_limit_holds_over_a_crash() {
     let mut server = Server::fresh().await;
     let client = server.client();
-    let timed = bring_under_limits(&client, Duration::from_secs(4)).await;
+    let timed = bring_under_limits(&client, Duration::from_secs(8)).await;
     let first = timed.iter().map(|timed| timed.deadline).min().expect("there are some");
     // The last sign of life before the crash.
     publish(&client, "start", json!("alive")).await;
@@ -67,48 +67,61 @@ async fn every_limit_holds_over_a_crash() {
 /// Jobs under each of the limits, which are all `limit` long.
 async fn bring_under_limits(client: &Client, limit: Duration) -> Vec<Timed> {
     let seconds = limit.as_secs_f64();
-    let mut all = Vec::new();
+    // All at the same time: a slow machine must not be past the first limit before the last job is there.
+    let mut setups = JoinSet::new();
     for (queue, settings, reason) in [
         ("lease", json!({ "visibilityTimeout": seconds }), "lease_expired"),
         ("beat", json!({"visibilityTimeout": 600, "heartbeatTimeout": seconds}), "heartbeat_lost"),
         ("hard", json!({"visibilityTimeout": 600, "hardTimeLimit": seconds}), "hard_time_limit"),
         ("whole", json!({"visibilityTimeout": 600, "jobTimeout": seconds}), "cancelled_by_timeout"),
     ] {
-        make_queue(client, queue, settings).await;
-        publish_many(client, queue, JOBS).await;
-        for held in receive(client, queue, json!({ "batch": JOBS })).await {
-            let id = text(&held["id"]);
-            let deadline = time(&job(client, &id).await["startedAt"]) + limit;
-            let attempt = if reason == "cancelled_by_timeout" { 1 } else { 2 };
-            all.push(Timed { id, deadline, reason, attempt });
-        }
+        setups.spawn(in_their_first_attempt(client.clone(), queue, settings, reason, limit));
     }
-    all.extend(in_their_second_attempt(client, limit).await);
-    all.extend(waiting_to_start(client, limit).await);
+    for (queue, delay) in [("second", 0), ("between", 600)] {
+        setups.spawn(in_their_second_attempt(client.clone(), queue, delay, limit));
+    }
+    setups.spawn(waiting_to_start(client.clone(), limit));
+    setups.join_all().await.into_iter().flatten().collect()
+}
+
+async fn in_their_first_attempt(
+    client: Client,
+    queue: &'static str,
+    settings: Value,
+    reason: &'static str,
+    limit: Duration,
+) -> Vec<Timed> {
+    make_queue(&client, queue, settings).await;
+    publish_many(&client, queue, JOBS).await;
+    let mut all = Vec::new();
+    for held in receive(&client, queue, json!({ "batch": JOBS })).await {
+        let id = text(&held["id"]);
+        let deadline = time(&job(&client, &id).await["startedAt"]) + limit;
+        let attempt = if reason == "cancelled_by_timeout" { 1 } else { 2 };
+        all.push(Timed { id, deadline, reason, attempt });
+    }
     all
 }
 
 /// The limit of the whole run counts from the first attempt: while a second one runs, and while one is waited for.
-async fn in_their_second_attempt(client: &Client, limit: Duration) -> Vec<Timed> {
+async fn in_their_second_attempt(client: Client, queue: &'static str, delay: u64, limit: Duration) -> Vec<Timed> {
+    make_queue(&client, queue, json!({"visibilityTimeout": 600, "jobTimeout": limit.as_secs_f64()})).await;
+    publish_many(&client, queue, JOBS).await;
     let mut all = Vec::new();
-    for (queue, delay) in [("second", 0), ("between", 600)] {
-        make_queue(client, queue, json!({"visibilityTimeout": 600, "jobTimeout": limit.as_secs_f64()})).await;
-        publish_many(client, queue, JOBS).await;
-        for held in receive(client, queue, json!({ "batch": JOBS })).await {
-            let id = text(&held["id"]);
-            let deadline = time(&job(client, &id).await["startedAt"]) + limit;
-            settle(client, &id, "nack", json!({"lease": held["lease"], "delay": delay})).await;
-            all.push(Timed { id, deadline, reason: "cancelled_by_timeout", attempt: 2 });
-        }
-        let again = receive(client, queue, json!({ "batch": JOBS })).await.len();
-        assert_eq!(again, if delay == 0 { JOBS } else { 0 }, "{queue}");
+    for held in receive(&client, queue, json!({ "batch": JOBS })).await {
+        let id = text(&held["id"]);
+        let deadline = time(&job(&client, &id).await["startedAt"]) + limit;
+        settle(&client, &id, "nack", json!({"lease": held["lease"], "delay": delay})).await;
+        all.push(Timed { id, deadline, reason: "cancelled_by_timeout", attempt: 2 });
     }
+    let again = receive(&client, queue, json!({ "batch": JOBS })).await.len();
+    assert_eq!(again, if delay == 0 { JOBS } else { 0 }, "{queue}");
     all
 }
 
 /// Eligible jobs that nobody takes, and jobs that are not eligible yet.
-async fn waiting_to_start(client: &Client, limit: Duration) -> Vec<Timed> {
-    make_queue(client, "start", json!({})).await;
+async fn waiting_to_start(client: Client, limit: Duration) -> Vec<Timed> {
+    make_queue(&client, "start", json!({})).await;
     let mut all = Vec::new();
     for number in 0..JOBS {
         // As the wire has it: whole milliseconds.

