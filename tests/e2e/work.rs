@@ -5,6 +5,7 @@ mod progress;
 mod frames;
 mod liveness;
 mod heartbeat;
+mod many;
 
 mod checkpoints;
 mod sections;

@@ -34,6 +34,7 @@ mod keys;
 mod token;
 mod simple;
 mod health;
+mod many;
 mod metrics;
 
 pub use limits::Limits;

@@ -4,13 +4,13 @@ use axum::response::Response;
 use http::StatusCode;
 use outlast_core::gate::Cause;
 use outlast_core::{Command, Evidence, JobId, Lease, Outcome};
-use outlast_store::jobs::{Applied, Declined, Order};
-use serde_json::json;
+use outlast_store::jobs::{Applied, Order};
 
 use crate::call::Call;
 use crate::error::Problem;
 use crate::fields;
-use crate::schema::{Object, Value, Values, read_raw};
+use crate::many::{Many, refusal, who};
+use crate::schema::{Object, Values};
 use crate::{settings, wire};
 
 pub(crate) async fn ack(call: Call) -> Result<Response, Problem> {
@@ -54,45 +54,15 @@ pub(crate) fn lease(values: &mut Values<'_>, call: &Call) -> Result<Option<Lease
 
 /// Each outcome is taken or refused on its own.
 pub(crate) async fn batch(call: Call) -> Result<Response, Problem> {
-    let raws = call.read(&fields::OUTCOMES)?.list("outcomes").unwrap_or_default();
-    let mut orders = Vec::with_capacity(raws.len());
-    let mut refusals = Vec::with_capacity(raws.len());
-    for (place, raw) in raws.iter().enumerate() {
-        match order(raw, place, &call) {
-            Ok(order) => {
-                orders.push(order);
-                refusals.push(None);
-            }
-            Err(problem) => refusals.push(Some(problem)),
-        }
-    }
+    let many =
+        Many::read(&call, &fields::OUTCOMES, "outcomes", &fields::OUTCOME, |values, path| order(values, path, &call))?;
+    let (orders, refused) = many.split();
     let ids: Vec<JobId> = orders.iter().map(|order| order.id).collect();
     let answers = call.engine.apply(orders).await?;
-    let mut answers = ids.into_iter().zip(answers);
-    let mut body = String::with_capacity(16 + refusals.len() * 128);
-    body.push_str("{\"results\":[");
-    for (place, refusal) in refusals.into_iter().enumerate() {
-        if place > 0 {
-            body.push(',');
-        }
-        match refusal {
-            Some(problem) => {
-                body.push_str(&json!({"id": null, "accepted": false, "error": problem.to_json()}).to_string())
-            }
-            None => body.push_str(&answers.next().map(|(id, answer)| batch_answer(id, answer)).unwrap_or_default()),
-        }
-    }
-    body.push_str("]}");
-    Ok(wire::ok(StatusCode::OK, body))
-}
-
-fn batch_answer(id: JobId, answer: Result<Applied, Declined>) -> String {
-    match answer {
+    Ok(refused.answer(ids.into_iter().zip(answers).map(|(id, answer)| match answer {
         Ok(applied) => accepted(&applied),
-        Err(declined) => {
-            json!({"id": id.to_string(), "accepted": false, "error": Problem::from(declined).to_json()}).to_string()
-        }
-    }
+        Err(declined) => refusal(Some(id), &declined.into()),
+    })))
 }
 
 pub(crate) fn accepted(applied: &Applied) -> String {
@@ -102,13 +72,8 @@ pub(crate) fn accepted(applied: &Applied) -> String {
     )
 }
 
-fn order(raw: &Value<'_>, place: usize, call: &Call) -> Result<Order, Problem> {
-    let Value::Any(raw) = raw else {
-        return Err(Problem::field("outcomes", "must be objects"));
-    };
-    let path = format!("outcomes[{place}]");
-    let mut values = read_raw(&fields::OUTCOME, raw, &path).map_err(Problem::invalid)?;
-    let id = values.text("id").unwrap_or_default().parse().map_err(|_| Problem::job_not_found())?;
+fn order(mut values: Values<'_>, path: &str, call: &Call) -> Result<Order, Problem> {
+    let (id, lease) = who(&mut values)?;
     let kind = values.text("outcome").unwrap_or_default();
     let allowed = allowed(&kind);
     if let Some(stranger) =
@@ -119,7 +84,6 @@ fn order(raw: &Value<'_>, place: usize, call: &Call) -> Result<Order, Problem> {
             format!("has no meaning with outcome \"{kind}\""),
         ));
     }
-    let lease = values.text("lease").and_then(|text| text.parse().ok());
     Ok(Order { id, reach: call.reach.clone(), command: command(&kind, lease, values, call)? })
 }
 

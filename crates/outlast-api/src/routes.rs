@@ -227,6 +227,8 @@ pub static ROUTES: &[Route] = &[
     plain(Method::POST,   "/v1/jobs/{id}/release",             CONSUME, (200, "handed back at once, free", REPORTED),                           handler!(outcome::release)).reads(&fields::RELEASE, Size::Small).hears(fields::LEASE_HEADERS),
     plain(Method::POST,   "/v1/jobs/{id}/cancelled",           CONSUME, (200, "a requested cancel was carried out", REPORTED),                  handler!(outcome::cancelled)).reads(&fields::CONFIRM, Size::Small).hears(fields::LEASE_HEADERS),
     plain(Method::POST,   "/v1/outcomes",                      CONSUME, (200, "outcomes of several jobs", Shape::Named("ReportedBatch")),       handler!(outcome::batch)).reads(&fields::OUTCOMES, Size::Batch),
+    plain(Method::POST,   "/v1/heartbeats",                    CONSUME, (200, "heartbeats of many jobs", Shape::Named("HeardBatch")),           handler!(work::heartbeats)).reads(&fields::HEARTBEATS, Size::Batch),
+    plain(Method::POST,   "/v1/progress",                      CONSUME, (200, "progress of many jobs", Shape::Named("ReportedProgressBatch")),  handler!(work::reports)).reads(&fields::REPORTS, Size::Batch),
 
     plain(Method::GET,    "/v1/operations",                    READ,    (200, "lists operations, newest first", Shape::Named("OperationPage")), handler!(operations::list)).asks(fields::NEWEST),
     plain(Method::GET,    "/v1/operations/{id}",               READ,    (200, "shows an operation", OPERATION),                                 handler!(operations::show)),

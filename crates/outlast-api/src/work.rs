@@ -6,36 +6,68 @@ use http::StatusCode;
 use outlast_core::alarm::{lease_deadline, work_deadline};
 use outlast_core::directive::{Directive, directives};
 use outlast_core::liveness::soft_limit_reached;
-use outlast_core::{Command, Directives, Job, Queue, Report, State, Timestamp};
+use outlast_core::{Command, Directives, JobId, Report, State, Timestamp};
 use outlast_engine::work::{Beat, Worker};
-use outlast_store::jobs::Order;
+use outlast_store::jobs::{Applied, Order};
 use serde_json::{Value as Json, json};
 
 use crate::call::Call;
 use crate::error::Problem;
+use crate::many::{Many, refusal, who};
 use crate::schema::{Value, Values};
 use crate::{checkpoint, fields, outcome, wire};
 
 pub(crate) async fn heartbeat(call: Call) -> Result<Response, Problem> {
     let mut values = call.read(&fields::HEARTBEAT)?;
     let worker = worker(&call, &mut values)?;
-    let checkpoint = values.object("checkpoint").map(|saved| checkpoint::inline(&call, saved)).transpose()?;
-    let beat = Beat { extend: values.duration("extend"), progress: values.object("progress").map(report), checkpoint };
+    let beat = beat(&call, values)?;
     let applied = call.engine.heartbeat(&worker, beat).await??;
-    let told = match &applied.running {
-        Some(job) => answer(job, &applied.queue, call.engine.now()),
-        None => nothing(),
-    };
-    Ok(wire::json_ok(StatusCode::OK, &told))
+    Ok(wire::json_ok(StatusCode::OK, &told(&applied, call.engine.now())))
+}
+
+/// Of a worker with many jobs.
+pub(crate) async fn heartbeats(call: Call) -> Result<Response, Problem> {
+    let many = Many::read(&call, &fields::HEARTBEATS, "heartbeats", &fields::HEARTBEAT_OF, |mut values, _| {
+        Ok((one_of(&call, &mut values)?, beat(&call, values)?))
+    })?;
+    let (beats, refused) = many.split();
+    let ids = ids(&beats);
+    let answers = call.engine.heartbeats(beats).await?;
+    let now = call.engine.now();
+    Ok(refused.answer(ids.into_iter().zip(answers).map(|(id, answer)| match answer {
+        Ok(applied) => told(&applied, now).to_string(),
+        Err(declined) => refusal(Some(id), &declined.into()),
+    })))
+}
+
+fn beat(call: &Call, mut values: Values<'_>) -> Result<Beat, Problem> {
+    let checkpoint = values.object("checkpoint").map(|saved| checkpoint::inline(call, saved)).transpose()?;
+    Ok(Beat { extend: values.duration("extend"), progress: values.object("progress").map(report), checkpoint })
 }
 
 pub(crate) async fn progress(call: Call) -> Result<Response, Problem> {
     let mut values = call.read(&fields::PROGRESS)?;
     let worker = worker(&call, &mut values)?;
     let progress = call.engine.report(&worker, report(values)).await??;
-    let mut body = String::with_capacity(320);
-    wire::accepted_progress(&mut body, worker.id, &progress);
-    Ok(wire::ok(StatusCode::OK, body))
+    Ok(wire::ok(StatusCode::OK, wire::accepted_progress(worker.id, &progress)))
+}
+
+/// Of a worker with many jobs.
+pub(crate) async fn reports(call: Call) -> Result<Response, Problem> {
+    let many = Many::read(&call, &fields::REPORTS, "reports", &fields::PROGRESS_OF, |mut values, _| {
+        Ok((one_of(&call, &mut values)?, report(values)))
+    })?;
+    let (reports, refused) = many.split();
+    let ids = ids(&reports);
+    let answers = call.engine.reports(reports).await?;
+    Ok(refused.answer(ids.into_iter().zip(answers).map(|(id, answer)| match answer {
+        Ok(progress) => wire::accepted_progress(id, &progress),
+        Err(declined) => refusal(Some(id), &declined.into()),
+    })))
+}
+
+fn ids<T>(said: &[(Worker, T)]) -> Vec<JobId> {
+    said.iter().map(|(worker, _)| worker.id).collect()
 }
 
 pub(crate) async fn output(call: Call) -> Result<Response, Problem> {
@@ -68,6 +100,12 @@ pub(crate) fn worker(call: &Call, values: &mut Values<'_>) -> Result<Worker, Pro
     Ok(Worker { reach: call.reach.clone(), id: call.job()?, lease: outcome::lease(values, call)? })
 }
 
+/// The same of an entry among many.
+fn one_of(call: &Call, values: &mut Values<'_>) -> Result<Worker, Problem> {
+    let (id, lease) = who(values)?;
+    Ok(Worker { reach: call.reach.clone(), id, lease })
+}
+
 pub(crate) fn report(mut values: Values<'_>) -> Report {
     let mut count = |name: &str| values.int(name).and_then(|number| u64::try_from(number).ok());
     let (stages_done, stages_total) = (count("stagesDone"), count("stagesTotal"));
@@ -84,24 +122,22 @@ pub(crate) fn report(mut values: Values<'_>) -> Report {
     }
 }
 
-/// What the worker should know.
-fn answer(job: &Job, queue: &Queue, now: Timestamp) -> Json {
-    let State::Running(running) = &job.state else {
-        return nothing();
-    };
-    let told: Vec<&str> = directives(job, queue, running, now).into_iter().map(Directive::as_str).collect();
+/// What the worker should know; nothing if the job has ended since.
+fn told(applied: &Applied, now: Timestamp) -> Json {
+    let queue = &applied.queue;
+    let running = applied.running.as_ref().and_then(|job| match &job.state {
+        State::Running(running) => Some((job, running)),
+        _ => None,
+    });
+    let directives = running.map_or_else(Vec::new, |(job, running)| directives(job, queue, running, now));
+    let deadline = running.and_then(|(job, running)| work_deadline(job, queue, running));
     json!({
-        "leaseExpiresAt": lease_deadline(job, queue, running).to_string(),
-        "deadline": work_deadline(job, queue, running).map(|deadline| deadline.to_string()),
-        "directives": told,
-        "cancelRequested": running.revoke_at.is_some(),
-        "softLimitReached": soft_limit_reached(job, queue, running, now),
-    })
-}
-
-/// The job has ended since.
-fn nothing() -> Json {
-    json!({
-        "leaseExpiresAt": null, "deadline": null, "directives": [], "cancelRequested": false, "softLimitReached": false,
+        "id": applied.id.to_string(),
+        "accepted": true,
+        "leaseExpiresAt": running.map(|(job, running)| lease_deadline(job, queue, running).to_string()),
+        "deadline": deadline.map(|deadline| deadline.to_string()),
+        "directives": directives.into_iter().map(Directive::as_str).collect::<Vec<_>>(),
+        "cancelRequested": running.is_some_and(|(_, running)| running.revoke_at.is_some()),
+        "softLimitReached": running.is_some_and(|(job, running)| soft_limit_reached(job, queue, running, now)),
     })
 }

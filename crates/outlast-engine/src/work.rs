@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::{StreamExt, TryStreamExt, stream};
 use outlast_core::alarm::move_lag;
 use outlast_core::checkpoint::{Checkpoint, SECTIONS_MAX, Section};
 use outlast_core::{
@@ -22,6 +23,8 @@ use crate::reports::Entry;
 const AHEAD_MAX: Duration = Duration::from_secs(10);
 /// How long a shared store's word about a lease is taken while others may change it: less than a waiter's floor.
 const CHECKED_FOR: Duration = Duration::from_secs(1);
+/// How many leases of one call are looked up at once.
+const CHECKS_MAX: usize = 16;
 
 /// What a worker says with a heartbeat.
 #[derive(Clone, Debug, Default)]
@@ -53,6 +56,19 @@ impl Worker {
     }
 }
 
+/// A command that writes progress down.
+struct Keep {
+    order: Order,
+    progress: Option<Arc<Progress>>,
+}
+
+/// What became of a report.
+enum Heard {
+    Held(Arc<Progress>),
+    Keep(Keep, Arc<Progress>),
+    Declined(Declined),
+}
+
 /// Jobs between their hand-out and their receiver. Dropped before they were given, they go back at once, free.
 pub struct OnTheWay {
     engine: Engine,
@@ -81,15 +97,23 @@ impl Drop for OnTheWay {
 impl Engine {
     /// Extends the lease durably and keeps what came with it; the answer has the job as it is then.
     pub async fn heartbeat(&self, worker: &Worker, beat: Beat) -> Result<Result<Applied, Declined>, Error> {
-        let known = self.shared.reports.get(worker.id).filter(|entry| self.is_of(entry, worker));
-        let progress = match beat.progress {
-            Some(report) => Some(self.next_progress(known.as_ref(), report)),
-            // It is written anyway: what has moved since goes with it.
-            None => known.filter(|entry| entry.moved_at > entry.noted_at).map(|entry| entry.progress),
+        only(self.heartbeats(vec![(worker.clone(), beat)]).await?)
+    }
+
+    /// The same for many jobs: one commit, and each on its own. Answers in order.
+    pub async fn heartbeats(&self, beats: Vec<(Worker, Beat)>) -> Result<Vec<Result<Applied, Declined>>, Error> {
+        let keep = |(worker, beat): (Worker, Beat)| {
+            let known = self.shared.reports.get(worker.id).filter(|entry| self.is_of(entry, &worker));
+            let progress = match beat.progress {
+                Some(report) => Some(self.next_progress(known.as_ref(), report)),
+                // It is written anyway: what has moved since goes with it.
+                None => known.filter(|entry| entry.moved_at > entry.noted_at).map(|entry| entry.progress),
+            };
+            let (lease, extend, checkpoint) = (worker.lease, beat.extend, beat.checkpoint);
+            let command = Command::Heartbeat { lease, extend, progress: progress.clone(), checkpoint };
+            Keep { order: worker.order(command), progress }
         };
-        let (lease, extend, checkpoint) = (worker.lease, beat.extend, beat.checkpoint);
-        let command = Command::Heartbeat { lease, extend, progress: progress.clone(), checkpoint };
-        self.keep(worker, command, progress).await
+        self.keep_all(beats.into_iter().map(keep).collect()).await
     }
 
     /// Keeps a checkpoint and, in the same transaction, its progress.
@@ -102,10 +126,10 @@ impl Engine {
         let known = self.shared.reports.get(worker.id).filter(|entry| self.is_of(entry, worker));
         let progress = report.map(|report| self.next_progress(known.as_ref(), report));
         let command = Command::Checkpoint { lease: worker.lease, checkpoint, progress: progress.clone() };
-        let kept = self.keep(worker, command, progress).await;
+        let kept = self.keep_all(vec![Keep { order: worker.order(command), progress }]).await;
         // The one it replaces may have been an object.
         self.shared.doomed.notify_one();
-        kept
+        only(kept?)
     }
 
     /// Keeps one finished section. The bound is looked at first and not in the transaction: one worker at a time speaks
@@ -128,35 +152,69 @@ impl Engine {
 
     /// How far the work has come. Mostly in memory: see the head of this file.
     pub async fn report(&self, worker: &Worker, report: Report) -> Result<Result<Arc<Progress>, Declined>, Error> {
+        only(self.reports(vec![(worker.clone(), report)]).await?)
+    }
+
+    /// The same of many jobs; what must be written is one commit. Answers in order.
+    pub async fn reports(&self, said: Vec<(Worker, Report)>) -> Result<Vec<Result<Arc<Progress>, Declined>>, Error> {
+        let heard: Vec<Heard> = stream::iter(said)
+            .map(|(worker, report)| self.hear(worker, report))
+            .buffered(CHECKS_MAX)
+            .try_collect()
+            .await?;
+        let (mut answers, mut keeps) = (Vec::with_capacity(heard.len()), Vec::new());
+        for heard in heard {
+            answers.push(match heard {
+                Heard::Held(progress) => Ok(progress),
+                Heard::Declined(declined) => Err(declined),
+                Heard::Keep(keep, progress) => {
+                    keeps.push((answers.len(), keep));
+                    Ok(progress)
+                }
+            });
+        }
+        let (places, keeps): (Vec<usize>, Vec<Keep>) = keeps.into_iter().unzip();
+        for (place, kept) in places.into_iter().zip(self.keep_all(keeps).await?) {
+            if let (Err(declined), Some(answer)) = (kept, answers.get_mut(place)) {
+                *answer = Err(declined);
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Takes one report into memory, or says what has to be written for it.
+    async fn hear(&self, worker: Worker, report: Report) -> Result<Heard, Error> {
         let doubts = self.shared.reports.doubts(worker.id);
-        let known = self.shared.reports.get(worker.id).filter(|entry| self.trusts(entry, worker));
+        let known = self.shared.reports.get(worker.id).filter(|entry| self.trusts(entry, &worker));
         let known = match known {
             Some(entry) => Some(entry),
-            None => match self.check(worker).await? {
+            None => match self.check(&worker).await? {
                 Ok(entry) => entry,
-                Err(declined) => return Ok(Err(declined)),
+                Err(declined) => return Ok(Heard::Declined(declined)),
             },
         };
         let progress = self.next_progress(known.as_ref(), report);
+        let keep = || {
+            let command = Command::Progress { lease: worker.lease, progress: Arc::clone(&progress) };
+            Keep { order: worker.order(command), progress: Some(Arc::clone(&progress)) }
+        };
         let Some(mut entry) = known else {
             // The first report of a hand-out is written down, and with it when it came.
-            let command = Command::Progress { lease: worker.lease, progress: Arc::clone(&progress) };
-            return Ok(self.keep(worker, command, Some(Arc::clone(&progress))).await?.map(|_| progress));
+            return Ok(Heard::Keep(keep(), progress));
         };
         let now = self.now();
         if progress.has_moved_since(&entry.progress) {
             entry.moved_at = now;
         }
         if entry.moved_at > entry.noted_at && now.since(entry.noted_at) >= entry.lag {
-            let command = Command::Progress { lease: worker.lease, progress: Arc::clone(&progress) };
-            return Ok(self.keep(worker, command, Some(Arc::clone(&progress))).await?.map(|_| progress));
+            return Ok(Heard::Keep(keep(), progress));
         }
         let (lease, queue) = (entry.lease, Arc::clone(&entry.queue));
         entry.progress = Arc::clone(&progress);
         self.shared.reports.put(worker.id, entry, doubts);
         self.shared.wakes.boards().job_changed(queue.namespace, &queue.name, worker.id);
         self.tell_progress(worker.id, lease, &progress);
-        Ok(Ok(progress))
+        Ok(Heard::Held(progress))
     }
 
     /// The latest that is known of a running job's progress; nothing once its worker has been silent for long.
@@ -245,22 +303,27 @@ impl Engine {
         Arc::new(Progress::after(before, report, self.now()))
     }
 
-    /// Carries out a command that writes progress down, and remembers it.
-    async fn keep(
-        &self,
-        worker: &Worker,
-        command: Command,
-        progress: Option<Arc<Progress>>,
-    ) -> Result<Result<Applied, Declined>, Error> {
-        let doubts = self.shared.reports.doubts(worker.id);
-        let applied = match self.apply_one(worker.order(command)).await? {
-            Ok(applied) => applied,
-            Err(declined) => return Ok(Err(declined)),
-        };
-        if let (Some(progress), Some(job)) = (progress, &applied.running) {
-            self.remember(job, &applied.queue, progress, doubts);
+    /// Carries out commands that write progress down, and remembers it.
+    async fn keep_all(&self, keeps: Vec<Keep>) -> Result<Vec<Result<Applied, Declined>>, Error> {
+        if keeps.is_empty() {
+            return Ok(Vec::new());
         }
-        Ok(Ok(applied))
+        let (orders, said): (Vec<Order>, Vec<_>) = keeps
+            .into_iter()
+            .map(|keep| {
+                let doubts = self.shared.reports.doubts(keep.order.id);
+                (keep.order, (keep.progress, doubts))
+            })
+            .unzip();
+        let answers = self.apply(orders).await?;
+        for (answer, (progress, doubts)) in answers.iter().zip(said) {
+            if let (Ok(applied), Some(progress)) = (answer, progress)
+                && let Some(job) = &applied.running
+            {
+                self.remember(job, &applied.queue, progress, doubts);
+            }
+        }
+        Ok(answers)
     }
 
     fn remember(&self, job: &Job, queue: &Arc<Queue>, progress: Arc<Progress>, doubts: u64) {
@@ -335,6 +398,11 @@ impl Engine {
         self.shared.wakes.progressed(id, HandOut::of(lease), progress);
         self.shared.live.report(id, lease, progress);
     }
+}
+
+/// The answer to the only one.
+fn only<T>(mut answers: Vec<Result<T, Declined>>) -> Result<Result<T, Declined>, Error> {
+    Ok(answers.pop().unwrap_or(Err(Declined::NotFound)))
 }
 
 /// May this have been said by now? The way between nodes is open to others.

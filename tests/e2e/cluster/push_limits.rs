@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::JoinSet;
 
-use crate::api::{make_queue, publish_many, receive, settle, text};
+use crate::api::{make_queue, publish_many, receive, settle};
 use crate::cluster::{clients, three_nodes};
 use crate::push_load::{drained, pushing};
 

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use crate::api::{job, make_queue, publish, receive_one, settle, text};
 use crate::results::{MIB, Rig, bytes, digest, header};
 
-/// What a server may grow by while 64 MiB pass through it: some pieces, and what its allocator keeps.
-const GROWTH_MAX: u64 = 40 * 1024;
+/// What a server may grow by while 128 MiB pass through it: some pieces, and what its allocator keeps.
+const GROWTH_MAX: u64 = 64 * 1024;
 
 // I-36: of any length, in a folder and in a bucket (where more than 8 MiB go in parts).
 #[tokio::test(flavor = "multi_thread")]
@@ -106,7 +106,7 @@ async fn a_link_serves_ranges_and_tells_the_length() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_result_passes_through_in_little_memory() {
     for rig in [Rig::on_folder().await, Rig::on_bucket().await] {
-        let body = bytes(64 * MIB);
+        let body = bytes(128 * MIB);
         // What a server needs once it has seen an upload at all.
         rig.succeeded("work", body.slice(..9 * MIB)).await;
         let before = peaks(&rig);
@@ -116,7 +116,7 @@ async fn a_large_result_passes_through_in_little_memory() {
 
         assert!(got.body == body);
         for (before, after) in before.into_iter().zip(peaks(&rig)) {
-            println!("64 MiB through a server: {before} KiB at most before, {after} KiB after");
+            println!("128 MiB through a server: {before} KiB at most before, {after} KiB after");
             assert!(after - before <= GROWTH_MAX, "from {before} KiB to {after} KiB");
         }
         assert_eq!(rig.audit(), 2);

@@ -28,7 +28,10 @@ async fn one_call_extends_the_lease_and_keeps_progress_and_checkpoint() {
 
     let mut fields: Vec<&String> = told.as_object().unwrap().keys().collect();
     fields.sort();
-    assert_eq!(fields, ["cancelRequested", "deadline", "directives", "leaseExpiresAt", "softLimitReached"]);
+    assert_eq!(
+        fields,
+        ["accepted", "cancelRequested", "deadline", "directives", "id", "leaseExpiresAt", "softLimitReached"]
+    );
     assert_eq!((&told["directives"], &told["deadline"]), (&json!([]), &Value::Null));
     assert_eq!((&told["cancelRequested"], &told["softLimitReached"]), (&json!(false), &json!(false)));
     assert_eq!(told["leaseExpiresAt"], job["leaseExpiresAt"]);

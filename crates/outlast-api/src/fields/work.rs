@@ -2,17 +2,33 @@
 
 use outlast_core::queue::range;
 
-use super::{LEASE, media_type, sha256, span, upload_id};
+use super::{LEASE, job_id, media_type, sha256, span, upload_id};
 use crate::schema::{Field, Kind, Object, field, text};
+
+const EXTEND: Field =
+    field("extend", span(&range::VISIBILITY_TIMEOUT), "the lease from now on; as it was given if left out");
+const BEAT_PROGRESS: Field = field("progress", Kind::Object(&REPORT), "how far the work is");
+const BEAT_CHECKPOINT: Field =
+    field("checkpoint", Kind::Object(&SAVED), "where to go on from; kept in the same transaction");
+const ID: Field = field("id", job_id(), "the job").required();
+/// Of a worker with many jobs.
+const MANY_MAX: usize = 1000;
 
 pub const HEARTBEAT: Object = Object {
     name: "Heartbeat",
     about: "Still at work: the lease is extended.",
+    fields: &[EXTEND, BEAT_PROGRESS, BEAT_CHECKPOINT, LEASE],
+};
+pub const HEARTBEAT_OF: Object = Object {
+    name: "HeartbeatOf",
+    about: "One heartbeat of many: the job, its lease, and what a heartbeat carries.",
+    fields: &[ID, EXTEND, BEAT_PROGRESS, BEAT_CHECKPOINT, LEASE],
+};
+pub const HEARTBEATS: Object = Object {
+    name: "Heartbeats",
+    about: "Heartbeats of a worker with many jobs, each on its own, one durable commit.",
     fields: &[
-        field("extend", span(&range::VISIBILITY_TIMEOUT), "the lease from now on; as it was given if left out"),
-        field("progress", Kind::Object(&REPORT), "how far the work is"),
-        field("checkpoint", Kind::Object(&SAVED), "where to go on from; kept in the same transaction"),
-        LEASE,
+        field("heartbeats", Kind::List { of: &Kind::Entry(&HEARTBEAT_OF), max: MANY_MAX }, "the heartbeats").required()
     ],
 };
 
@@ -36,6 +52,16 @@ pub const PROGRESS: Object = Object {
     name: "NewProgress",
     about: "How far the work is, from its worker.",
     fields: &[PCT, STAGE, STAGE_PCT, STAGES_DONE, STAGES_TOTAL, ITEMS_DONE, ITEMS_TOTAL, MESSAGE, LEASE],
+};
+pub const PROGRESS_OF: Object = Object {
+    name: "ProgressOf",
+    about: "One report of many: the job, its lease, and how far it is.",
+    fields: &[ID, PCT, STAGE, STAGE_PCT, STAGES_DONE, STAGES_TOTAL, ITEMS_DONE, ITEMS_TOTAL, MESSAGE, LEASE],
+};
+pub const REPORTS: Object = Object {
+    name: "Reports",
+    about: "Progress of many jobs from one worker, each on its own.",
+    fields: &[field("reports", Kind::List { of: &Kind::Entry(&PROGRESS_OF), max: MANY_MAX }, "the reports").required()],
 };
 const SCHEMA_VERSION: Field = field(
     "schemaVersion",

@@ -104,8 +104,6 @@ fn lease() -> Value {
 }
 
 fn reports() -> Vec<(&'static str, Value)> {
-    let refused = object(json!({"id": maybe(id()), "accepted": {"const": false}, "error": refer("Problem")}), &[]);
-    let entry = json!({"anyOf": [refer("Reported"), refused]});
     vec![
         ("Reported", {
             let members =
@@ -115,13 +113,21 @@ fn reports() -> Vec<(&'static str, Value)> {
         ("Heard", {
             let directive = json!({"type": "string", "enum": ["cancel", "checkpoint_now", "hand_over", "slow_down"]});
             let members = json!({
-                "leaseExpiresAt": maybe(time()), "deadline": maybe(time()), "directives": list(directive), "cancelRequested": flag(),
-                "softLimitReached": flag(),
+                "id": id(), "accepted": {"const": true}, "leaseExpiresAt": maybe(time()), "deadline": maybe(time()),
+                "directives": list(directive), "cancelRequested": flag(), "softLimitReached": flag(),
             });
             object(members, &[])
         }),
-        ("ReportedBatch", object(json!({"results": list(entry)}), &[])),
+        ("ReportedBatch", results_of(refer("Reported"))),
+        ("HeardBatch", results_of(refer("Heard"))),
+        ("ReportedProgressBatch", results_of(refer("ReportedProgress"))),
     ]
+}
+
+/// The answer to a call about many jobs: each was taken or refused.
+fn results_of(taken: Value) -> Value {
+    let refused = object(json!({"id": maybe(id()), "accepted": {"const": false}, "error": refer("Problem")}), &[]);
+    object(json!({"results": list(json!({"anyOf": [taken, refused]}))}), &[])
 }
 
 /// Long-running work.

@@ -28,10 +28,12 @@ pub(crate) fn progress(out: &mut String, progress: &Progress) {
     out.push('}');
 }
 
-pub(crate) fn accepted_progress(out: &mut String, id: JobId, said: &Progress) {
+pub(crate) fn accepted_progress(id: JobId, said: &Progress) -> String {
+    let mut out = String::with_capacity(320);
     let _ = write!(out, "{{\"id\":\"{id}\",\"accepted\":true,\"progress\":");
-    progress(out, said);
+    progress(&mut out, said);
     out.push('}');
+    out
 }
 
 fn put(out: &mut String, name: &str, value: Option<impl std::fmt::Display>) {

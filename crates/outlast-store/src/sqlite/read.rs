@@ -13,6 +13,7 @@ use super::hot::select_record;
 use super::options::OpenError;
 use super::registry::Shared;
 use super::rows::{Record, record};
+use super::store::keep_plans;
 use super::write::unreadable;
 use crate::error::Error;
 use crate::history::{Log, Span};
@@ -75,6 +76,7 @@ impl Readers {
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&self.path, flags)?;
+        keep_plans(&connection)?;
         connection.pragma_update(None, "cache_size", -PAGE_CACHE_KIB)?;
         connection.busy_timeout(std::time::Duration::from_secs(5))?;
         Ok(connection)

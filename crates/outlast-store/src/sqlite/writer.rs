@@ -1,11 +1,13 @@
-//! The writer loop: take what waits, run it in one transaction, sync once, then answer everybody. No timer and no
-//! artificial delay: while one group syncs, the next one gathers by itself.
+//! The writer loop: take what waits, run it in one transaction, sync once, then answer everybody. While one group syncs,
+//! the next one gathers by itself, so there is no artificial delay; only heartbeats that follow each other closely wait a
+//! moment for each other, since ten thousand workers would have a sync each and none of them is in a hurry.
 //!
 //! A failed write or sync ends the thread without another answer, and the process with it: after a failed sync nobody
 //! knows what the disk holds.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 use outlast_core::{Clock, Entropy, JobId, Lease, Timestamp};
 use rusqlite::{Connection, ErrorCode, ffi};
@@ -29,6 +31,8 @@ const CHECKPOINT_PAGES: i64 = 4000;
 const WAL_PAGES_MAX: i64 = 4 * CHECKPOINT_PAGES;
 /// How many pages may have been written, by a rough count, before the WAL is asked for its true length.
 const LOOK_AT_WAL_PAGES: u64 = 1000;
+/// How long a patient call waits for company, and how close the one before it must have been for that.
+const COMPANY: Duration = Duration::from_millis(20);
 /// In the rig that answers first: how many groups stay uncommitted.
 const UNCOMMITTED_GROUPS: u32 = 64;
 
@@ -89,6 +93,8 @@ pub(super) struct Core<'c> {
 /// One call on the store. `run` may happen twice, when a group is repeated after a full disk.
 pub(super) trait Call: Send {
     fn writes(&self) -> bool;
+    /// May wait a moment for others.
+    fn is_patient(&self) -> bool;
     /// Needs new space, so it is refused while the disk is full.
     fn grows(&self) -> bool;
     /// Nobody waits for the answer any more and the effect would only harm.
@@ -102,6 +108,8 @@ pub(super) trait Call: Send {
 pub(super) enum Kind {
     Read,
     Write,
+    /// A write that may wait a moment for others.
+    Patient,
     /// A write that needs new space.
     Grow,
     /// A hand-out: moot without a receiver.
@@ -121,6 +129,10 @@ pub(super) struct Task<T, F> {
 impl<T: Send, F: FnMut(&mut Core<'_>) -> Result<T, Fault> + Send> Call for Task<T, F> {
     fn writes(&self) -> bool {
         self.kind != Kind::Read
+    }
+
+    fn is_patient(&self) -> bool {
+        self.kind == Kind::Patient
     }
 
     fn grows(&self) -> bool {
@@ -203,17 +215,51 @@ pub(super) struct Outside {
 type Group = Vec<Box<dyn Call>>;
 type Answered = (Box<dyn Call>, Result<(), Error>);
 
+/// Who shares a commit.
+#[derive(Default)]
+struct Company {
+    /// When the latest patient calls were taken.
+    patient_at: Option<Timestamp>,
+}
+
+impl Company {
+    /// The first one and who waits already; if all of them are patient and more such came lately, also who comes soon.
+    fn gather(&mut self, first: Box<dyn Call>, outside: &Outside) -> Group {
+        let mut group = vec![first];
+        take_waiting(&mut group, &outside.calls);
+        if !group.iter().all(|call| call.is_patient()) {
+            return group;
+        }
+        let now = outside.clock.now();
+        let expects_more = self.patient_at.replace(now).is_some_and(|at| now.since(at) < COMPANY);
+        while expects_more
+            && group.len() < GROUP_MAX
+            && group.last().is_some_and(|call| call.is_patient())
+            && let Some(left) = COMPANY.checked_sub(outside.clock.now().since(now))
+            && let Ok(next) = outside.calls.recv_timeout(left)
+        {
+            group.push(next);
+        }
+        take_waiting(&mut group, &outside.calls);
+        group
+    }
+}
+
+fn take_waiting(group: &mut Group, calls: &Receiver<Box<dyn Call>>) {
+    while group.len() < GROUP_MAX
+        && let Ok(next) = calls.try_recv()
+    {
+        group.push(next);
+    }
+}
+
 impl Writer<'_> {
     /// Runs until all senders are gone or a write fails.
     pub(super) fn run(mut self) {
         let mut uncommitted = 0;
+        let mut company = Company::default();
         while let Ok(first) = self.outside.calls.recv() {
-            let mut group = vec![first];
-            while group.len() < GROUP_MAX
-                && let Ok(next) = self.outside.calls.try_recv()
-            {
-                group.push(next);
-            }
+            let group = company.gather(first, &self.outside);
             self.core.now = self.core.now.max(self.outside.clock.now());
             let answered = match self.outside.durability {
                 // A lone call is committed, so that a rig can set itself up; under load the promise is broken.

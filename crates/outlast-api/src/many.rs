@@ -1,0 +1,85 @@
+//! Calls about many jobs: each entry is taken or refused on its own, and answered in its place.
+
+use axum::response::Response;
+use http::StatusCode;
+use outlast_core::{JobId, Lease};
+use serde_json::json;
+
+use crate::call::Call;
+use crate::error::Problem;
+use crate::schema::{Object, Value, Values, read_raw};
+use crate::wire;
+
+/// A call's entries: those that could be read, and what is wrong with the others.
+pub(crate) struct Many<T> {
+    pub(crate) taken: Vec<T>,
+    refused: Refused,
+}
+
+/// One place for each entry; filled where it was refused.
+pub(crate) struct Refused(Vec<Option<Problem>>);
+
+impl<T> Many<T> {
+    /// Reads the list of this name; `entry` is given the fields of one entry and where it stands.
+    pub(crate) fn read(
+        call: &Call,
+        body: &'static Object,
+        list: &str,
+        object: &'static Object,
+        entry: impl Fn(Values<'_>, &str) -> Result<T, Problem>,
+    ) -> Result<Many<T>, Problem> {
+        let entries = call.read(body)?.list(list).unwrap_or_default();
+        let mut many = Many { taken: Vec::with_capacity(entries.len()), refused: Refused(Vec::new()) };
+        for (place, raw) in entries.iter().enumerate() {
+            let read = match raw {
+                Value::Any(raw) => {
+                    let path = format!("{list}[{place}]");
+                    read_raw(object, raw, &path).map_err(Problem::invalid).and_then(|values| entry(values, &path))
+                }
+                _ => Err(Problem::field(list, "must be objects")),
+            };
+            many.refused.0.push(match read {
+                Ok(taken) => {
+                    many.taken.push(taken);
+                    None
+                }
+                Err(problem) => Some(problem),
+            });
+        }
+        Ok(many)
+    }
+
+    pub(crate) fn split(self) -> (Vec<T>, Refused) {
+        (self.taken, self.refused)
+    }
+}
+
+impl Refused {
+    /// All answers in order; `answers` has those of the entries that were taken.
+    pub(crate) fn answer(self, answers: impl IntoIterator<Item = String>) -> Response {
+        let mut answers = answers.into_iter();
+        let mut body = String::with_capacity(16 + self.0.len() * 128);
+        body.push_str("{\"results\":[");
+        for (place, refused) in self.0.into_iter().enumerate() {
+            if place > 0 {
+                body.push(',');
+            }
+            match refused {
+                Some(problem) => body.push_str(&refusal(None, &problem)),
+                None => body.push_str(&answers.next().unwrap_or_default()),
+            }
+        }
+        body.push_str("]}");
+        wire::ok(StatusCode::OK, body)
+    }
+}
+
+pub(crate) fn refusal(id: Option<JobId>, problem: &Problem) -> String {
+    json!({"id": id.map(|id| id.to_string()), "accepted": false, "error": problem.to_json()}).to_string()
+}
+
+/// Which job an entry is about, and under which lease.
+pub(crate) fn who(values: &mut Values<'_>) -> Result<(JobId, Option<Lease>), Problem> {
+    let id = values.text("id").unwrap_or_default().parse().map_err(|_| Problem::job_not_found())?;
+    Ok((id, values.text("lease").and_then(|text| text.parse().ok())))
+}
