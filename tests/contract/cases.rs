@@ -2,6 +2,7 @@
 //! `main.rs`; a new case is one line here (a case that is not listed is dead code, which the compiler reports).
 
 pub mod publish;
+pub mod arrivals;
 pub mod claims;
 pub mod gate;
 pub mod rate;
@@ -41,6 +42,11 @@ macro_rules! contract {
                 publish::a_namespace_takes_as_many_waiting_jobs_as_it_may,
                 publish::a_publish_to_an_unknown_queue_is_told_so,
                 publish::an_id_is_never_given_twice,
+                arrivals::an_event_is_stored_with_a_job_in_each_queue,
+                arrivals::an_event_that_came_before_changes_nothing,
+                arrivals::the_key_of_a_queue_finds_the_job_of_an_earlier_event,
+                arrivals::an_event_whose_jobs_do_not_fit_is_not_stored_at_all,
+                arrivals::events_are_listed_newest_first_and_pruned_oldest_first,
                 claims::jobs_go_out_by_priority_then_age_then_order_of_publish,
                 claims::a_job_that_waited_takes_the_place_of_the_time_it_was_due,
                 claims::a_released_job_goes_out_before_younger_ones,

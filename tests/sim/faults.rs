@@ -8,8 +8,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use outlast_core::arrival::{Arrival, ArrivalId};
 use outlast_core::checkpoint::Section;
-use outlast_core::{Command, Event, Evidence, JobId, Lease, NamespaceId, ObjectKey, Outage, Outcome, Queue, State};
+use outlast_core::{
+    Command, Event, Evidence, JobId, Lease, NamespaceId, ObjectKey, Outage, Outcome, Queue, State, Timestamp,
+};
+use outlast_store::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
 use outlast_store::jobs::{
     Applied, Claim, Claimed, Declined, Due, Found, JobPage, ListJobs, NewJob, Order, Published, Reach,
 };
@@ -227,6 +231,22 @@ impl JobStore for FaultyStore {
             published
         })
         .await
+    }
+
+    async fn ingest(&self, arrivals: Vec<NewArrival>) -> Result<Vec<Ingested>, Error> {
+        self.call(self.inner.ingest(arrivals)).await
+    }
+
+    async fn arrival(&self, namespace: NamespaceId, id: ArrivalId) -> Result<Option<Arrival>, Error> {
+        self.call(self.inner.arrival(namespace, id)).await
+    }
+
+    async fn arrivals(&self, list: ListArrivals) -> Result<ArrivalPage, Error> {
+        self.call(self.inner.arrivals(list)).await
+    }
+
+    async fn prune_arrivals(&self, before: Timestamp, limit: usize) -> Result<usize, Error> {
+        self.call(self.inner.prune_arrivals(before, limit)).await
     }
 
     async fn claim(&self, want: Claim) -> Result<Option<Claimed>, Error> {

@@ -4,6 +4,7 @@
 mod rules;
 mod world;
 mod publish;
+mod arrivals;
 mod claim;
 mod apply;
 mod read;
@@ -15,8 +16,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use outlast_core::arrival::{Arrival, ArrivalId};
 use outlast_core::checkpoint::Section;
-use outlast_core::{Clock, Entropy, Event, JobId, NamespaceId, ObjectKey, Outage, Queue};
+use outlast_core::{Clock, Entropy, Event, JobId, NamespaceId, ObjectKey, Outage, Queue, Timestamp};
+use outlast_store::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
 use outlast_store::jobs::{
     Applied, Claim, Claimed, Declined, Due, Found, JobPage, ListJobs, NewJob, Order, Published, Reach,
 };
@@ -86,6 +89,22 @@ impl JobStore for ModelStore {
     async fn publish(&self, jobs: Vec<NewJob>) -> Result<Vec<Published>, Error> {
         let mut world = self.transaction()?;
         Ok(jobs.iter().map(|new| world.publish(new)).collect())
+    }
+
+    async fn ingest(&self, arrivals: Vec<NewArrival>) -> Result<Vec<Ingested>, Error> {
+        self.transaction()?.ingest(&arrivals)
+    }
+
+    async fn arrival(&self, namespace: NamespaceId, id: ArrivalId) -> Result<Option<Arrival>, Error> {
+        Ok(self.transaction()?.arrival(namespace, id))
+    }
+
+    async fn arrivals(&self, list: ListArrivals) -> Result<ArrivalPage, Error> {
+        Ok(self.transaction()?.arrivals(&list))
+    }
+
+    async fn prune_arrivals(&self, before: Timestamp, limit: usize) -> Result<usize, Error> {
+        Ok(self.transaction()?.prune_arrivals(before, limit))
     }
 
     async fn claim(&self, want: Claim) -> Result<Option<Claimed>, Error> {

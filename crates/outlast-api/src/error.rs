@@ -238,6 +238,11 @@ impl Problem {
     }
 
     /// 500 without a code: nobody knows whether it was stored.
+    pub(crate) fn quota_reached(waiting_max: u64) -> Problem {
+        let detail = format!("this namespace has {waiting_max} waiting jobs, which is its limit; nothing was stored");
+        Problem::new(Code::TooManyRequests, detail)
+    }
+
     pub(crate) fn indeterminate() -> Problem {
         let detail = "the server stopped before the write was confirmed; look, or retry with the same idempotency key";
         Problem { code: None, ..Problem::new(Code::Internal, detail) }
@@ -293,6 +298,7 @@ impl From<Error> for Problem {
                 Code::Overloaded,
                 "too many writes are waiting for the disk; nothing was stored, try again",
             ),
+            Error::QuotaReached { waiting_max } => Problem::quota_reached(waiting_max),
             Error::DiskFull => Problem::new(Code::DiskFull, "the server's disk is full; nothing was stored"),
             Error::Unavailable => {
                 Problem::new(Code::StoreUnavailable, "the database cannot be reached; nothing was stored, try again")

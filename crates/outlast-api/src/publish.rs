@@ -131,11 +131,7 @@ fn created(published: Option<Published>, queue: &str) -> Result<(Job, bool, bool
         Some(Published::Created { job, .. }) => Ok((job, false, false)),
         Some(Published::Existing { job, payload_mismatch }) => Ok((job, true, payload_mismatch)),
         Some(Published::QueueNotFound) | None => Err(Problem::queue_not_found(queue)),
-        Some(Published::QuotaReached { waiting_max }) => {
-            let detail =
-                format!("this namespace has {waiting_max} waiting jobs, which is its limit; nothing was stored");
-            Err(Problem::new(Code::TooManyRequests, detail))
-        }
+        Some(Published::QuotaReached { waiting_max }) => Err(Problem::quota_reached(waiting_max)),
     }
 }
 
@@ -173,6 +169,7 @@ fn spec(mut values: Values<'_>, call: &Call) -> Result<Spec, Problem> {
         notify_email: values.text("notifyEmail").map(Into::into),
         traceparent: call.header("traceparent").filter(|text| is_traceparent(text)).map(Into::into),
         overrides,
+        origin: None,
     })
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::alarm::LAG_SHARE;
+use crate::arrival::Origin;
 use crate::ids::{JobId, Lease, QueueId};
 use crate::queue::Queue;
 use crate::state::{Ending, PendingReason, State, Status};
@@ -25,6 +26,8 @@ pub struct Spec {
     pub notify_email: Option<Box<str>>,
     pub traceparent: Option<Box<str>>,
     pub overrides: Overrides,
+    /// The event it was made of.
+    pub origin: Option<Box<Origin>>,
 }
 
 /// Queue settings a single job may set for itself.

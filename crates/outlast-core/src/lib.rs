@@ -27,6 +27,7 @@ pub mod pace;
 pub mod breaker;
 pub mod answer;
 pub mod dedupe;
+pub mod arrival;
 pub mod invariants;
 
 pub use change::{Change, Effect, Refusal, Update};

@@ -6,6 +6,9 @@ pub enum Error {
     /// Too much is waiting for the disk; try again later.
     #[error("too many writes are waiting")]
     Overloaded,
+    /// The namespace holds as many waiting jobs as it may.
+    #[error("the namespace has {waiting_max} waiting jobs, which is its limit")]
+    QuotaReached { waiting_max: u64 },
     /// The disk is full: nothing new is taken, outcomes still are.
     #[error("the disk is full")]
     DiskFull,

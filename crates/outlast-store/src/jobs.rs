@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use outlast_core::arrival::{Arrival, ArrivalId};
 use outlast_core::checkpoint::Section;
 use outlast_core::state::Phase;
 use outlast_core::{
     Command, Event, Job, JobId, NamespaceId, ObjectKey, Outage, Queue, Refusal, Spec, Status, Timestamp,
 };
 
+use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
 use crate::error::Error;
 use crate::kept::{Doomed, Inline, Kept, Stored};
 use crate::keys::{KeyId, KeyRecord, NewKey};
@@ -212,6 +214,13 @@ pub struct JobPage {
 pub trait JobStore: Send + Sync {
     /// Stores each job, or finds the one that has its key. Answers in order, after one sync.
     async fn publish(&self, jobs: Vec<NewJob>) -> Result<Vec<Published>, Error>;
+
+    /// Stores each arrival together with its jobs, or finds the one that came before. Answers in order, after one sync.
+    async fn ingest(&self, arrivals: Vec<NewArrival>) -> Result<Vec<Ingested>, Error>;
+    async fn arrival(&self, namespace: NamespaceId, id: ArrivalId) -> Result<Option<Arrival>, Error>;
+    async fn arrivals(&self, list: ListArrivals) -> Result<ArrivalPage, Error>;
+    /// Deletes up to `limit` arrivals that came before this time. How many they were.
+    async fn prune_arrivals(&self, before: Timestamp, limit: usize) -> Result<usize, Error>;
 
     /// Hands out up to `limit` queued jobs in order of priority, then age. `None` when there is no such queue.
     async fn claim(&self, want: Claim) -> Result<Option<Claimed>, Error>;

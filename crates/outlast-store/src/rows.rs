@@ -274,6 +274,10 @@ pub(crate) fn from_json<T: serde::de::DeserializeOwned>(json: &str) -> Result<T,
     serde_json::from_str(json).map_err(|error| Error::Corrupt(error.to_string()))
 }
 
+pub(crate) fn to_json(value: &impl Serialize) -> Result<String, Error> {
+    serde_json::to_string(value).map_err(|error| Error::Corrupt(error.to_string()))
+}
+
 fn corrupt(seq: i64, column: &str) -> Error {
     Error::Corrupt(format!("column {column} of job row {seq}"))
 }

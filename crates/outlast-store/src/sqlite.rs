@@ -13,6 +13,7 @@ mod reserve;
 mod writer;
 mod write;
 mod publish;
+mod arrivals;
 mod claim;
 mod kept;
 mod apply;

@@ -34,6 +34,7 @@ pub async fn a_job_is_stored_as_it_was_asked_for(fixture: &mut Fixture) {
             max_age: Some(7 * SECOND),
             result_ttl: Some(Duration::ZERO),
         },
+        origin: None,
     };
 
     let job = fixture.publish(spec.clone()).await;

@@ -100,6 +100,7 @@ impl Draw {
                 job_timeout: self.maybe(5, |draw| draw.seconds(9)),
                 ..Overrides::default()
             },
+            origin: None,
         }
     }
 

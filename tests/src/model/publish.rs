@@ -59,7 +59,7 @@ impl World {
         Published::Created { job, wake_at }
     }
 
-    fn waiting(&self, namespace: NamespaceId) -> u64 {
+    pub(super) fn waiting(&self, namespace: NamespaceId) -> u64 {
         let waits = |row: &&Row| {
             self.queue_of(&row.job).namespace == namespace
                 && matches!(row.job.status(), outlast_core::Status::Pending | outlast_core::Status::Queued)

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use outlast_core::arrival::Arrival;
 use outlast_core::change::Doom;
 use outlast_core::checkpoint::{Checkpoint, Section};
 use outlast_core::gate::Hold;
@@ -45,6 +46,8 @@ pub struct World {
     /// With the job each belongs to, which may be gone.
     pub objects: BTreeMap<ObjectKey, (JobId, Stored)>,
     pub operations: BTreeMap<OperationId, Operation>,
+    /// In the order in which they came.
+    pub(super) arrivals: Vec<(NamespaceId, Arrival)>,
     pub(super) queues_made: u32,
     pub(super) jobs_made: u64,
     pub(super) sealing_key: Option<i64>,
@@ -72,6 +75,7 @@ impl World {
             keys: BTreeMap::new(),
             objects: BTreeMap::new(),
             operations: BTreeMap::new(),
+            arrivals: Vec::new(),
             queues_made: 0,
             jobs_made: 0,
             sealing_key: None,

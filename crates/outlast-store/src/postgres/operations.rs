@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use outlast_core::{NamespaceId, Queue, QueueId, Timestamp};
-use serde::Serialize;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -19,6 +18,7 @@ use super::write::Transition;
 use crate::error::Error;
 use crate::operations::{NewOperation, Operation, OperationId, OperationKind, OperationStatus, Step, step};
 use crate::rows::from_json;
+use crate::rows::to_json;
 
 /// Rows one step looks at, whether they match or not: what bounds its time and its locks.
 const LOOK_MAX: usize = 500;
@@ -291,8 +291,4 @@ fn operation(row: &Row) -> Result<Operation, Error> {
         created_at: Timestamp::from_millis(get(row, 11)?),
         finished_at: get::<Option<i64>>(row, 12)?.map(Timestamp::from_millis),
     })
-}
-
-fn to_json(value: &impl Serialize) -> Result<String, Error> {
-    serde_json::to_string(value).map_err(|error| Error::Corrupt(error.to_string()))
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use outlast_core::arrival::Origin;
 use outlast_core::{Job, Overrides, Spec, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Row;
@@ -63,6 +64,7 @@ fn spec(row: &Row, priority: i8) -> Result<Spec, Error> {
         notify_email: stored.notify_email,
         traceparent: stored.traceparent,
         overrides: stored.overrides.unwrap_or_default().into(),
+        origin: stored.origin,
     })
 }
 
@@ -89,6 +91,8 @@ struct StoredSpec {
     traceparent: Option<Box<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     overrides: Option<StoredOverrides>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    origin: Option<Box<Origin>>,
 }
 
 /// The column `spec`. NULL when there is nothing in it.
@@ -107,6 +111,7 @@ pub(super) fn spec_json(spec: &Spec) -> Option<String> {
         notify_email: spec.notify_email.clone(),
         traceparent: spec.traceparent.clone(),
         overrides: (spec.overrides != Overrides::default()).then(|| StoredOverrides::from(&spec.overrides)),
+        origin: spec.origin.clone(),
     };
     Some(serde_json::to_string(&stored).unwrap_or_default())
 }

@@ -159,6 +159,20 @@ CREATE TABLE tally (
     PRIMARY KEY (queue, slot)
 ) WITH (fillfactor = 20);
 
+-- Events that providers send. A number is that of a job or of an arrival, never of both.
+CREATE TABLE arrival (
+    seq       bigint PRIMARY KEY,
+    namespace integer NOT NULL,
+    at        bigint NOT NULL,
+    source    text COLLATE "C" NOT NULL,
+    kind      bytea NOT NULL,
+    key       bytea,
+    headers   text,
+    body      text NOT NULL,
+    jobs      integer NOT NULL
+);
+CREATE UNIQUE INDEX arrival_key ON arrival (namespace, source, key) WHERE key IS NOT NULL;
+
 CREATE TABLE api_key (
     id         integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     namespace  integer NOT NULL,

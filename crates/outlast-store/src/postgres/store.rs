@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use outlast_core::arrival::{Arrival, ArrivalId};
 use outlast_core::checkpoint::Section;
-use outlast_core::{Clock, Event, JobId, NamespaceId, ObjectKey, Outage, Queue};
+use outlast_core::{Clock, Event, JobId, NamespaceId, ObjectKey, Outage, Queue, Timestamp};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_postgres::Client;
@@ -24,7 +25,8 @@ use super::session::Sql;
 use super::shared::{Setup, Shared};
 use super::transact::{Once, Running, Tx, begin_text, startup_options};
 use super::writer::{Answer, Ask, Writer};
-use super::{kept, keys, migrate, operations, queues, read, verify};
+use super::{arrivals, kept, keys, migrate, operations, queues, read, verify};
+use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
 use crate::error::Error;
 use crate::ids::Ids;
 use crate::jobs::{
@@ -170,6 +172,27 @@ impl JobStore for PostgresStore {
             Answer::Published(published) => Ok(published),
             Answer::Claimed(_) | Answer::Applied(_) => Err(Error::Indeterminate),
         }
+    }
+
+    async fn ingest(&self, new: Vec<NewArrival>) -> Result<Vec<Ingested>, Error> {
+        let new: Arc<[NewArrival]> = new.into();
+        self.transact(move |tx| {
+            let new = Arc::clone(&new);
+            Box::pin(async move { arrivals::ingest(&new, tx).await })
+        })
+        .await
+    }
+
+    async fn arrival(&self, namespace: NamespaceId, id: ArrivalId) -> Result<Option<Arrival>, Error> {
+        arrivals::one(&self.shared, namespace, id).await
+    }
+
+    async fn arrivals(&self, list: ListArrivals) -> Result<ArrivalPage, Error> {
+        arrivals::list(&self.shared, &list).await
+    }
+
+    async fn prune_arrivals(&self, before: Timestamp, limit: usize) -> Result<usize, Error> {
+        self.transact(move |tx| Box::pin(async move { arrivals::prune(before, limit, tx).await })).await
     }
 
     async fn claim(&self, want: Claim) -> Result<Option<Claimed>, Error> {

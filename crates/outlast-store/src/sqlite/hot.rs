@@ -38,8 +38,8 @@ const INSERT_JOB: &str = "
 
 const INSERT_SPEC: &str = "
     INSERT INTO spec (seq, payload, idempotency_key, key, tags, not_before, start_by, callback_url, notify_email,
-                      traceparent, overrides)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+                      traceparent, overrides, origin)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
 
 const UPDATE_JOB: &str = "
     UPDATE job

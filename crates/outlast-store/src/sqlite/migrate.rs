@@ -10,6 +10,7 @@ pub const MIGRATIONS: &[(u32, &str, &str)] = &[
     (1, "foundation", include_str!("migrations/0001_foundation.sql")),
     (2, "push", include_str!("migrations/0002_push.sql")),
     (3, "work", include_str!("migrations/0003_work.sql")),
+    (4, "inbound", include_str!("migrations/0004_inbound.sql")),
 ];
 
 /// The sum of all migrations, for readers; a test keeps it equal.

@@ -11,6 +11,7 @@ use super::write::unreadable;
 use super::writer::{Core, Fault};
 use crate::error::Error;
 use crate::operations::{NewOperation, Operation, OperationId, OperationKind, OperationStatus, Step, step};
+use crate::rows::to_json;
 
 /// Rows one step looks at, whether they match or not: what bounds its time.
 const LOOK_MAX: usize = 2000;
@@ -252,10 +253,6 @@ fn operation(row: &Row<'_>) -> Result<Operation, Error> {
         created_at: time(11)?.unwrap_or_default(),
         finished_at: time(12)?,
     })
-}
-
-fn to_json(value: &impl Serialize) -> Result<String, Error> {
-    serde_json::to_string(value).map_err(|error| Error::Corrupt(error.to_string()))
 }
 
 /// A plain enum's name, without the quotes of JSON.

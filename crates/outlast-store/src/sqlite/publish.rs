@@ -18,7 +18,7 @@ impl Core<'_> {
         jobs.iter().map(|new| self.publish_one(new)).collect()
     }
 
-    fn publish_one(&mut self, new: &NewJob) -> Result<Published, Fault> {
+    pub(super) fn publish_one(&mut self, new: &NewJob) -> Result<Published, Fault> {
         let Some(queue) = self.registry.find(new.namespace, &new.queue).cloned() else {
             return Ok(Published::QueueNotFound);
         };

@@ -92,7 +92,7 @@ impl Readers {
 
 pub(super) struct Reader<'a> {
     pub(super) connection: &'a Connection,
-    ids: Ids,
+    pub(super) ids: Ids,
     queues: &'a Shared,
 }
 

@@ -30,7 +30,7 @@ pub(super) const JOB_COLUMNS: &str = "
 /// Columns of the spec, read right after the hot ones.
 pub(super) const SPEC_COLUMNS: &str = "
     spec.payload, spec.idempotency_key, spec.key, spec.tags, spec.not_before, spec.start_by, spec.callback_url,
-    spec.notify_email, spec.traceparent, spec.overrides";
+    spec.notify_email, spec.traceparent, spec.overrides, spec.origin";
 
 const FIRST_SPEC_COLUMN: usize = 29;
 
@@ -93,6 +93,7 @@ fn spec(row: &Row<'_>, priority: i8) -> Result<Spec, Error> {
             .transpose()?
             .unwrap_or_default()
             .into(),
+        origin: get::<Option<String>>(row, at(10))?.map(|json| from_json(&json)).transpose()?,
     })
 }
 

@@ -81,7 +81,8 @@ CREATE TABLE spec (
     callback_url    TEXT,
     notify_email    TEXT,
     traceparent     TEXT,
-    overrides       TEXT
+    overrides       TEXT,
+    origin          TEXT
 );
 
 -- Only for jobs that have tags or a key; label is namespace, name and value in one.
@@ -143,6 +144,20 @@ CREATE TABLE object (
 );
 CREATE INDEX object_job ON object (job);
 CREATE INDEX object_doomed ON object (doomed_at) WHERE doomed_at IS NOT NULL;
+
+-- Events that providers send. A number is that of a job or of an arrival, never of both.
+CREATE TABLE arrival (
+    seq       INTEGER PRIMARY KEY,
+    namespace INTEGER NOT NULL,
+    at        INTEGER NOT NULL,
+    source    TEXT NOT NULL,
+    kind      TEXT NOT NULL,
+    key       TEXT,
+    headers   TEXT,
+    body      TEXT NOT NULL,
+    jobs      INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX arrival_key ON arrival (namespace, source, key) WHERE key IS NOT NULL;
 
 CREATE TABLE api_key (
     id         INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -7,8 +7,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use outlast_core::arrival::{Arrival, ArrivalId};
 use outlast_core::checkpoint::Section;
-use outlast_core::{Command, Entropy, Event, JobId, NamespaceId, ObjectKey, Outage, Queue};
+use outlast_core::{Command, Entropy, Event, JobId, NamespaceId, ObjectKey, Outage, Queue, Timestamp};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use tokio::sync::{oneshot, watch};
@@ -20,6 +21,7 @@ use super::read::Readers;
 use super::registry::Shared;
 use super::reserve::Reserve;
 use super::writer::{Call, Core, Fault, Kind, Outside, Setup, Task, Writer};
+use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
 use crate::error::Error;
 use crate::ids::Ids;
 use crate::jobs::{
@@ -232,6 +234,22 @@ fn secret(connection: &Connection, entropy: &mut dyn Entropy) -> Result<i64, Ope
 impl JobStore for SqliteStore {
     async fn publish(&self, jobs: Vec<NewJob>) -> Result<Vec<Published>, Error> {
         self.call(Kind::Grow, move |core| core.publish(&jobs)).await
+    }
+
+    async fn ingest(&self, arrivals: Vec<NewArrival>) -> Result<Vec<Ingested>, Error> {
+        self.call(Kind::Grow, move |core| core.ingest(&arrivals)).await?
+    }
+
+    async fn arrival(&self, namespace: NamespaceId, id: ArrivalId) -> Result<Option<Arrival>, Error> {
+        self.readers.run(move |reader| reader.arrival(namespace, id)).await
+    }
+
+    async fn arrivals(&self, list: ListArrivals) -> Result<ArrivalPage, Error> {
+        self.readers.run(move |reader| reader.arrivals(&list)).await
+    }
+
+    async fn prune_arrivals(&self, before: Timestamp, limit: usize) -> Result<usize, Error> {
+        self.call(Kind::Write, move |core| core.prune_arrivals(before, limit)).await
     }
 
     async fn claim(&self, want: Claim) -> Result<Option<Claimed>, Error> {

@@ -13,7 +13,7 @@ use super::writer::{Core, Fault};
 use crate::error::Error;
 use crate::history::{self, PHASES, code};
 use crate::progress::work_column;
-use crate::rows::{UPLOAD, opened_at_column, queued_at_column, state_columns};
+use crate::rows::{UPLOAD, opened_at_column, queued_at_column, state_columns, to_json};
 use crate::step::{Step, labels, step};
 
 const PAGE_BYTES: usize = 4096;
@@ -124,6 +124,7 @@ impl Core<'_> {
             spec.notify_email.as_deref(),
             spec.traceparent.as_deref(),
             overrides_json(spec),
+            spec.origin.as_ref().map(to_json).transpose()?,
         ])?;
         for label in labels(job, queue.namespace) {
             self.connection.prepare_cached(INSERT_LABEL)?.execute(params![label, record.seq])?;
@@ -291,7 +292,7 @@ impl Core<'_> {
     /// Rows tell how far numbers have been given out, as long as they are there. Before one goes that is newer than what
     /// was noted, the next number is noted: a number never comes back, else an id, a cursor or the position of an
     /// operation could mean another job after a restart.
-    fn keep_next_seq(&mut self, deleted: i64) -> Result<(), Fault> {
+    pub(super) fn keep_next_seq(&mut self, deleted: i64) -> Result<(), Fault> {
         if deleted >= self.noted_seq {
             self.connection.prepare_cached(NOTE_SEQ)?.execute([self.next_seq])?;
             self.noted_seq = self.next_seq;
@@ -425,7 +426,7 @@ const DELETE_JOB: &str = "DELETE FROM job WHERE seq = ?1";
 const DELETE_SPEC: &str = "DELETE FROM spec WHERE seq = ?1";
 const DELETE_HISTORY: &str = "DELETE FROM history WHERE job = ?1";
 const DELETE_LABEL: &str = "DELETE FROM label WHERE label = ?1 AND seq = ?2";
-const NEWEST: &str = "SELECT max(seq) FROM job";
+const NEWEST: &str = "SELECT max((SELECT coalesce(max(seq), 0) FROM job), (SELECT coalesce(max(seq), 0) FROM arrival))";
 const NOTED_SEQ: &str = "SELECT value FROM meta WHERE name = 'next_seq'";
 const NOTE_SEQ: &str = "
     INSERT INTO meta (name, value)

@@ -1,0 +1,88 @@
+//! What stores say about arrivals: the events that providers send.
+
+use std::sync::Arc;
+
+use outlast_core::arrival::{Arrival, ArrivalId, Headers, Origin};
+use outlast_core::{NamespaceId, Spec};
+
+use crate::jobs::{NewJob, Published};
+
+/// An arrival to be stored, with the jobs that come of it: all of it or nothing.
+#[derive(Clone, Debug)]
+pub struct NewArrival {
+    pub namespace: NamespaceId,
+    pub source: Box<str>,
+    pub kind: Box<str>,
+    /// The provider's own id; a second arrival of the source with the same one is a repetition.
+    pub key: Option<Box<str>>,
+    pub headers: Headers,
+    pub body: Arc<str>,
+    pub jobs: Vec<NewJob>,
+}
+
+impl NewArrival {
+    /// What its jobs remember of it.
+    pub fn origin(&self, event: ArrivalId) -> Origin {
+        Origin { event, source: self.source.clone(), kind: self.kind.clone(), headers: self.headers.clone() }
+    }
+
+    /// The same job, which knows where it came from.
+    pub fn stamped(&self, job: &NewJob, event: ArrivalId) -> NewJob {
+        let spec = Spec { origin: Some(Box::new(self.origin(event))), ..Spec::clone(&job.spec) };
+        NewJob { spec: Arc::new(spec), ..job.clone() }
+    }
+
+    /// As it is when it has been stored under this id.
+    pub fn stored(&self, id: ArrivalId, at: outlast_core::Timestamp, jobs: u32) -> Arrival {
+        Arrival {
+            id,
+            at,
+            source: self.source.clone(),
+            kind: self.kind.clone(),
+            key: self.key.clone(),
+            headers: self.headers.clone(),
+            body: Arc::clone(&self.body),
+            jobs,
+        }
+    }
+}
+
+/// The answer to one arrival.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ingested {
+    /// It is stored; the jobs in the order in which they were asked for.
+    Created { id: ArrivalId, jobs: Vec<Published> },
+    /// It came before, as this one; nothing was done.
+    Existing { id: ArrivalId },
+}
+
+/// How many jobs were made.
+pub fn created(jobs: &[Published]) -> u32 {
+    let made = jobs.iter().filter(|job| matches!(job, Published::Created { .. })).count();
+    u32::try_from(made).unwrap_or(u32::MAX)
+}
+
+/// Which arrivals to list, newest first.
+#[derive(Clone, Debug)]
+pub struct ListArrivals {
+    pub namespace: NamespaceId,
+    pub source: Option<String>,
+    pub kind: Option<String>,
+    /// Only those older than this position.
+    pub before: Option<u64>,
+    pub limit: usize,
+}
+
+impl ListArrivals {
+    pub(crate) fn fits(&self, source: &str, kind: &str) -> bool {
+        self.source.as_deref().is_none_or(|wanted| wanted == source)
+            && self.kind.as_deref().is_none_or(|wanted| wanted == kind)
+    }
+}
+
+/// A page may be short, even empty, and still have a `next`: a page looks at a bounded number of arrivals.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ArrivalPage {
+    pub arrivals: Vec<Arrival>,
+    pub next: Option<u64>,
+}

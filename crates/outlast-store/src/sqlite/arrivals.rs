@@ -1,0 +1,142 @@
+//! Arrivals inside the writer: the event and all its jobs in one transaction, once for each id of the provider. Readers
+//! list them.
+
+use outlast_core::arrival::{Arrival, ArrivalId};
+use outlast_core::{NamespaceId, Timestamp};
+use rusqlite::{OptionalExtension, Row, params};
+
+use super::read::Reader;
+use super::write::unreadable;
+use super::writer::{Core, Fault};
+use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival, created};
+use crate::error::Error;
+use crate::ids::Ids;
+use crate::rows::{from_json, to_json};
+
+/// Rows one page of a list looks at.
+const LOOK_MAX: i64 = 5000;
+
+const FIND: &str = "SELECT seq, at FROM arrival WHERE namespace = ?1 AND source = ?2 AND key = ?3";
+const INSERT: &str = "
+    INSERT INTO arrival (seq, namespace, at, source, kind, key, headers, body, jobs)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+/// In the order in which [`arrival`] reads them.
+const COLUMNS: &str = "seq, namespace, at, source, kind, key, headers, body, jobs";
+const OLDEST: &str = "SELECT seq, at FROM arrival ORDER BY seq LIMIT ?1";
+const DELETE: &str = "DELETE FROM arrival WHERE seq <= ?1";
+
+impl Core<'_> {
+    /// The inner error refuses all of it before anything is written: a part of a transaction cannot be taken back.
+    pub(super) fn ingest(&mut self, arrivals: &[NewArrival]) -> Result<Result<Vec<Ingested>, Error>, Fault> {
+        let waiting_max = self.namespace_waiting_max;
+        for new in arrivals {
+            let others = arrivals.iter().filter(|other| other.namespace == new.namespace);
+            let jobs: usize = others.map(|other| other.jobs.len()).sum();
+            if jobs > 0 && self.index.waiting(new.namespace) + jobs as u64 > waiting_max {
+                return Ok(Err(Error::QuotaReached { waiting_max }));
+            }
+        }
+        Ok(Ok(arrivals.iter().map(|new| self.ingest_one(new)).collect::<Result<_, Fault>>()?))
+    }
+
+    fn ingest_one(&mut self, new: &NewArrival) -> Result<Ingested, Fault> {
+        if let Some(key) = &new.key {
+            let mut find = self.connection.prepare_cached(FIND)?;
+            let found = find.query_row(params![new.namespace.0, new.source, key], |row| Ok((row.get(0)?, row.get(1)?)));
+            if let Some((seq, at)) = found.optional()? {
+                return Ok(Ingested::Existing { id: ArrivalId(self.ids.id(seq, Timestamp::from_millis(at))) });
+            }
+        }
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        let id = ArrivalId(self.ids.id(seq, self.now));
+        let mut jobs = Vec::with_capacity(new.jobs.len());
+        for job in &new.jobs {
+            jobs.push(self.publish_one(&new.stamped(job, id))?);
+        }
+        let headers = (!new.headers.is_empty()).then(|| to_json(&new.headers)).transpose()?;
+        self.connection.prepare_cached(INSERT)?.execute(params![
+            seq,
+            new.namespace.0,
+            self.now.as_millis(),
+            new.source,
+            new.kind,
+            new.key,
+            headers,
+            &*new.body,
+            created(&jobs),
+        ])?;
+        self.dirty_pages += 1 + new.body.len() as u64 / 4096;
+        Ok(Ingested::Created { id, jobs })
+    }
+
+    pub(super) fn prune_arrivals(&mut self, before: Timestamp, limit: usize) -> Result<usize, Fault> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let mut oldest = self.connection.prepare_cached(OLDEST)?;
+        let mut last = None;
+        let mut rows = oldest.query([limit])?;
+        // In order of number, which is the order of time.
+        while let Some(row) = rows.next()?
+            && row.get::<_, i64>(1)? < before.as_millis()
+        {
+            last = Some(row.get::<_, i64>(0)?);
+        }
+        drop(rows);
+        drop(oldest);
+        let Some(last) = last else {
+            return Ok(0);
+        };
+        // The number of the newest row must not be given out again once the row is gone.
+        self.keep_next_seq(last)?;
+        Ok(self.connection.prepare_cached(DELETE)?.execute([last])?)
+    }
+}
+
+impl Reader<'_> {
+    pub(super) fn arrival(&self, namespace: NamespaceId, id: ArrivalId) -> Result<Option<Arrival>, Error> {
+        let sql = format!("SELECT {COLUMNS} FROM arrival WHERE seq = ?1 AND namespace = ?2");
+        let mut statement = self.connection.prepare_cached(&sql).map_err(unreadable)?;
+        let row = params![self.ids.seq(id.0), namespace.0];
+        let found = statement.query_row(row, |row| Ok(arrival(row, self.ids))).optional().map_err(unreadable)?;
+        Ok(found.transpose()?.map(|(_, arrival)| arrival).filter(|arrival| arrival.id == id))
+    }
+
+    pub(super) fn arrivals(&self, list: &ListArrivals) -> Result<ArrivalPage, Error> {
+        let sql = format!("SELECT {COLUMNS} FROM arrival WHERE seq < ?1 AND namespace = ?2 ORDER BY seq DESC LIMIT ?3");
+        let mut statement = self.connection.prepare_cached(&sql).map_err(unreadable)?;
+        let before = list.before.map_or(i64::MAX, u64::cast_signed);
+        let mut rows = statement.query(params![before, list.namespace.0, LOOK_MAX]).map_err(unreadable)?;
+        let mut page = ArrivalPage { arrivals: Vec::new(), next: None };
+        let mut looked_at = 0;
+        while let Some(row) = rows.next().map_err(unreadable)? {
+            let (seq, arrival) = arrival(row, self.ids)?;
+            looked_at += 1;
+            if list.fits(&arrival.source, &arrival.kind) {
+                page.arrivals.push(arrival);
+            }
+            if page.arrivals.len() == list.limit || looked_at == LOOK_MAX {
+                page.next = Some(seq.cast_unsigned());
+                break;
+            }
+        }
+        Ok(page)
+    }
+}
+
+fn arrival(row: &Row<'_>, ids: Ids) -> Result<(i64, Arrival), Error> {
+    let seq: i64 = row.get(0).map_err(unreadable)?;
+    let at = Timestamp::from_millis(row.get(2).map_err(unreadable)?);
+    let text = |at: usize| row.get::<_, String>(at).map_err(unreadable);
+    let headers: Option<String> = row.get(6).map_err(unreadable)?;
+    let arrival = Arrival {
+        id: ArrivalId(ids.id(seq, at)),
+        at,
+        source: text(3)?.into(),
+        kind: text(4)?.into(),
+        key: row.get::<_, Option<String>>(5).map_err(unreadable)?.map(Into::into),
+        headers: headers.map(|json| from_json(&json)).transpose()?.unwrap_or_default(),
+        body: text(7)?.into(),
+        jobs: row.get(8).map_err(unreadable)?,
+    };
+    Ok((seq, arrival))
+}
