@@ -3,6 +3,7 @@
 
 pub mod ports;
 pub mod sign;
+pub mod inbound;
 pub mod engine;
 pub mod wakes;
 mod tail;

@@ -1,0 +1,5 @@
+//! What comes in from other services: is it really from them, what does it tell, and what is kept of it. Pure: no IO, and
+//! time is an argument.
+
+pub mod verify;
+mod media;
