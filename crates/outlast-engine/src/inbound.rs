@@ -2,4 +2,5 @@
 //! time is an argument.
 
 pub mod verify;
+pub mod provider;
 mod media;

@@ -1,0 +1,83 @@
+//! What a verified webhook tells: the type of its event, the id by which a repeated one is known, its payload as JSON, and
+//! the few headers that are kept. Call it only after [`super::verify::Verifier::check`]; where a provider tells the type
+//! in a header, that header is not under the signature.
+
+mod body;
+mod cloudevents;
+mod kept;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use http::HeaderMap;
+use serde_json::Value;
+
+use super::verify::Scheme;
+use rules::{Names, Told};
+
+/// The type of an event whose webhook does not tell one. It can be subscribed to by this name or by `*`.
+pub const UNTYPED: &str = "untyped";
+
+/// Longest text that a name is made of, in characters. A type has two such parts at most, an id three.
+const TEXT_LENGTH_MAX: usize = 255;
+
+/// One event from outside.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    pub event_type: String,
+    /// Two webhooks of a source with the same id tell of the same event. `None` where the provider has nothing of the
+    /// kind: then each webhook counts.
+    pub provider_event_id: Option<String>,
+    /// JSON. A body that was JSON is kept as it came, byte for byte.
+    pub payload: String,
+    /// The same, parsed.
+    pub value: Value,
+    /// Names in lower case, in order.
+    pub headers: Vec<(String, String)>,
+}
+
+/// Verified, but of no use.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// To be answered with 400.
+    #[error("the body is said to be JSON and is not: {0}")]
+    Json(String),
+    /// To be answered with 415.
+    #[error("a body of type \"{0}\" must be UTF-8; JSON, forms and text are taken")]
+    Media(String),
+    /// To be answered with 400.
+    #[error("{0} must come once")]
+    Repeated(String),
+    /// To be answered with 400.
+    #[error("{0} must be at most {TEXT_LENGTH_MAX} characters, without control characters")]
+    Text(String),
+}
+
+/// Reads a verified webhook. CloudEvents win over the rule of the provider on `standard-webhooks` and `hmac`, the schemes
+/// of senders that may well speak it.
+pub fn read(scheme: &Scheme, headers: &HeaderMap, body: &[u8]) -> Result<Event, Unreadable> {
+    let (payload, value) = body::read(scheme, headers, body)?;
+    let told = Told { headers, value: &value };
+    let cloudevent = match scheme {
+        Scheme::StandardWebhooks | Scheme::Hmac(_) => cloudevents::names(&told)?,
+        _ => None,
+    };
+    let names = match cloudevent {
+        Some(names) if names.id.is_some() => names,
+        Some(names) => Names { id: rules::names(scheme, &told)?.id, ..names },
+        None => rules::names(scheme, &told)?,
+    };
+    Ok(Event {
+        event_type: names.event_type.unwrap_or_else(|| UNTYPED.to_owned()),
+        provider_event_id: names.id,
+        headers: kept::headers(scheme, headers),
+        payload,
+        value,
+    })
+}
+
+/// What Slack wants back, as it is, when somebody enters the address of a source there. Such a webhook tells no event.
+pub fn challenge<'a>(scheme: &Scheme, event: &'a Event) -> Option<&'a str> {
+    let asks = *scheme == Scheme::Slack && event.value.get("type")? == "url_verification";
+    event.value.get("challenge").filter(|_| asks)?.as_str()
+}
