@@ -196,6 +196,11 @@ impl Problem {
         Problem::invalid(vec![FieldError::new(field, message)])
     }
 
+    /// The fields at fault.
+    pub(crate) fn into_errors(self) -> Vec<FieldError> {
+        self.errors
+    }
+
     /// The same about one entry of a list: its fields are named with their place.
     pub(crate) fn at(self, place: &str) -> Problem {
         if self.errors.is_empty() {

@@ -8,6 +8,7 @@ pub mod limits;
 pub mod error;
 pub mod schema;
 pub mod fields;
+pub mod settings;
 pub mod openapi;
 
 mod auth;
@@ -15,7 +16,6 @@ mod cors;
 mod body;
 mod call;
 mod wire;
-mod settings;
 mod publish;
 mod receive;
 mod outcome;

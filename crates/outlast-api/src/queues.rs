@@ -8,7 +8,6 @@ use outlast_core::{NamespaceId, Queue};
 use outlast_engine::queues::{QueueChange, SavedQueue, moves};
 use outlast_engine::scope::{Principal, Word};
 use outlast_engine::secrets::OVERLAP_DEFAULT;
-use outlast_engine::sign::Secret;
 use outlast_store::jobs::Reach;
 use outlast_store::operations::{Filter, NewOperation, OperationKind};
 use outlast_store::queues::{Counts, DeleteRefusal, Expect, SaveRefusal};
@@ -109,7 +108,7 @@ async fn set_paused(call: &Call, paused: bool) -> Result<Response, Problem> {
 pub(crate) async fn rotate_secret(call: Call) -> Result<Response, Problem> {
     let name = call.tended_queue()?;
     let mut values = call.read(&fields::ROTATE)?;
-    let secret = signing_secret(&mut values)?;
+    let secret = settings::signing_secret(&mut values)?;
     let overlap = values.duration("overlap").unwrap_or(OVERLAP_DEFAULT);
     let (queue, _) = find_to_change(&call, name).await?;
     if !queue.settings.is_push() {
@@ -192,7 +191,7 @@ fn body<'a>(call: &'a Call, object: &'static crate::schema::Object, name: &str) 
 
 /// What the fields ask for, over the present settings or from nothing.
 fn change(call: &Call, present: Option<&Queue>, mut values: Values<'_>) -> Result<QueueChange, Problem> {
-    let secret = signing_secret(&mut values)?;
+    let secret = settings::signing_secret(&mut values)?;
     let has_headers = values.contains("headers");
     let mut settings = match present {
         Some(queue) => settings::from_present(queue.settings.clone(), values)?,
@@ -210,16 +209,8 @@ fn change(call: &Call, present: Option<&Queue>, mut values: Values<'_>) -> Resul
     if present.is_some_and(|queue| queue.settings.mode == Mode::Callback) && settings.mode != Mode::Callback {
         return Err(Problem::field("mode", "cannot be set here: this queue delivers callbacks"));
     }
-    if secret.is_some() && !settings.is_push() {
-        return Err(Problem::field("signingSecret", "has no meaning without a webhookUrl"));
-    }
+    settings::check_use(secret.as_ref(), &settings)?;
     Ok(QueueChange { settings, secret })
-}
-
-fn signing_secret(values: &mut Values<'_>) -> Result<Option<Secret>, Problem> {
-    let text = values.text("signingSecret");
-    let secret = text.map(|text| Secret::from_text(&text)).transpose();
-    secret.map_err(|malformed| Problem::field("signingSecret", format!("is not usable: {malformed}")))
 }
 
 async fn save(call: &Call, name: &str, change: QueueChange, expect: Expect) -> Result<SavedQueue, Problem> {

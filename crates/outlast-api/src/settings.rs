@@ -9,9 +9,41 @@ use outlast_core::queue::{
 };
 use outlast_core::retry::{Backoff, Seconds};
 use outlast_engine::egress::headers::{check_amount, custom_header};
+use outlast_engine::queues::QueueChange;
+use outlast_engine::sign::Secret;
 
 use crate::error::Problem;
-use crate::schema::{Value, Values};
+use crate::fields;
+use crate::schema::{self, Value, Values};
+
+/// A new queue that is written down elsewhere than in a request: JSON as in the body that creates one, by the same table
+/// and the same rules. Where its URL leads is not looked at; that is up to the engine's `check_url`.
+pub fn read_queue(json: &[u8]) -> Result<QueueChange, Vec<FieldError>> {
+    let mut values = schema::read(&fields::QUEUE_NEW, json)?;
+    values.take("name");
+    new_queue(values).map_err(Problem::into_errors)
+}
+
+fn new_queue(mut values: Values<'_>) -> Result<QueueChange, Problem> {
+    let secret = signing_secret(&mut values)?;
+    let settings = from_nothing(values)?;
+    check_use(secret.as_ref(), &settings)?;
+    Ok(QueueChange { settings, secret })
+}
+
+pub(crate) fn signing_secret(values: &mut Values<'_>) -> Result<Option<Secret>, Problem> {
+    let text = values.text("signingSecret");
+    let secret = text.map(|text| Secret::from_text(&text)).transpose();
+    secret.map_err(|malformed| Problem::field("signingSecret", format!("is not usable: {malformed}")))
+}
+
+/// A secret that would never sign anything is a mistake.
+pub(crate) fn check_use(secret: Option<&Secret>, settings: &QueueSettings) -> Result<(), Problem> {
+    if secret.is_some() && !settings.is_push() {
+        return Err(Problem::field("signingSecret", "has no meaning without a webhookUrl"));
+    }
+    Ok(())
+}
 
 /// Settings from nothing: defaults, the template's presets, the given fields.
 pub(crate) fn from_nothing(mut values: Values<'_>) -> Result<QueueSettings, Problem> {
@@ -213,4 +245,36 @@ pub(crate) fn scope(word: &str) -> Scope {
 /// The schema has checked the range.
 fn to_u32(count: i64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_written_down_elsewhere_is_read_like_a_request() {
+        let json = br#"{"name": "mail", "maxAttempts": 7, "visibilityTimeout": "60s", "backoff": {"type": "fixed"}}"#;
+
+        let change = read_queue(json).unwrap();
+
+        assert_eq!(change.settings.max_attempts, 7);
+        assert_eq!(change.settings.visibility_timeout, Duration::from_secs(60));
+        assert!(matches!(change.settings.backoff, Backoff::Fixed { .. }));
+        assert!(change.secret.is_none());
+    }
+
+    #[test]
+    fn every_fault_of_a_written_queue_names_its_field() {
+        for (json, fields) in [
+            (r#"{"maxAttempts": 0, "retention": "soon"}"#, &["maxAttempts", "retention", "name"][..]),
+            (r#"{"name": "m", "mode": "ack"}"#, &["webhookUrl"]),
+            (r#"{"name": "m", "signingSecret": "0123456789abcdef"}"#, &["signingSecret"]),
+            (r#"{"name": "m", "backoff": {"type": "fixed", "maxDelay": 5}}"#, &["backoff.maxDelay"]),
+        ] {
+            let errors = read_queue(json.as_bytes()).unwrap_err();
+
+            let named: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
+            assert_eq!(named, fields, "{json}");
+        }
+    }
 }
