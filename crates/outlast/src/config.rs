@@ -5,9 +5,15 @@
 pub(crate) mod problem;
 pub(crate) mod egress;
 pub(crate) mod sections;
+pub(crate) mod sources;
+pub(crate) mod queues;
 
+mod settings;
+mod expressions;
 mod reader;
+mod nearest;
 mod tree;
+mod json;
 mod units;
 mod variables;
 
@@ -19,8 +25,10 @@ use outlast_store::blobs::location::Location;
 
 use self::egress::Egress;
 use self::problem::{Origin, Problem};
+use self::queues::QueueConfig;
 use self::reader::Section;
 use self::sections::{Limits, ListenAddress, Log, Push, Store, Timeouts};
+use self::sources::SourceConfig;
 use self::tree::Node;
 
 /// Every option with its default and its explanation.
@@ -50,6 +58,10 @@ pub(crate) struct Config {
     pub store: Store,
     pub egress: Egress,
     pub push: Push,
+    /// Where events come from, in the order of the file.
+    pub sources: Vec<SourceConfig>,
+    /// Queues that the file has, in its order.
+    pub queues: Vec<QueueConfig>,
 }
 
 /// Services outside the process. The URLs may hold passwords.
@@ -154,8 +166,8 @@ impl Config {
         let mut problems = Vec::new();
         let mut root = tree::parse(DEFAULTS, &Origin::Defaults).map_err(|problem| vec![problem])?;
         if let Some(path) = config_path(flags, environment) {
-            let file = read_file(&path).map_err(|problem| vec![problem])?;
             let origin = Origin::file(&path);
+            let file = read_text(&path).map_err(|message| vec![Problem::new(origin.clone(), message)])?;
             let mut layer = tree::parse(&file, &origin).map_err(|problem| vec![problem])?;
             variables::expand(&mut layer, environment, &mut problems);
             tree::overlay(&mut root, layer, "", &mut problems);
@@ -174,7 +186,7 @@ impl Config {
         if problems.is_empty() {
             return Ok(config);
         }
-        problems.sort_by_key(|problem| problem.origin.line());
+        problems.sort_by_key(|problem| problem.origin.position());
         Err(problems)
     }
 
@@ -188,13 +200,13 @@ fn config_path(flags: &Flags, environment: &Environment) -> Option<PathBuf> {
     flags.config.clone().or_else(|| environment.setting("OUTLAST_CONFIG").map(PathBuf::from))
 }
 
-fn read_file(path: &Path) -> Result<String, Problem> {
-    let fail = |message: String| Problem::new(Origin::file(path), message);
-    let length = std::fs::metadata(path).map_err(|error| fail(format!("cannot be read: {error}")))?.len();
+/// A file that the operator names, whole.
+fn read_text(path: &Path) -> Result<String, String> {
+    let length = std::fs::metadata(path).map_err(|error| format!("cannot be read: {error}"))?.len();
     if length > FILE_BYTES_MAX {
-        return Err(fail(format!("is {length} bytes long; a configuration file has at most {FILE_BYTES_MAX}")));
+        return Err(format!("is {length} bytes long; a configuration file has at most {FILE_BYTES_MAX}"));
     }
-    std::fs::read_to_string(path).map_err(|error| fail(format!("cannot be read: {error}")))
+    std::fs::read_to_string(path).map_err(|error| format!("cannot be read: {error}"))
 }
 
 fn environment_layer(environment: &Environment) -> Node {
@@ -239,6 +251,8 @@ fn flag_layer(flags: &Flags) -> Node {
 }
 
 fn read(section: &mut Section, environment: &Environment) -> Config {
+    let limits = section.nested("limits", Limits::read);
+    let source_names = section.names("sources");
     let config = Config {
         data: PathBuf::from(section.text("data")),
         listen: sections::listen(section, "listen").unwrap_or_default(),
@@ -252,7 +266,9 @@ fn read(section: &mut Section, environment: &Environment) -> Config {
             blobs: sections::blobs(section, environment),
         },
         log: section.nested("log", Log::read),
-        limits: section.nested("limits", Limits::read),
+        sources: sources::read(section, &limits),
+        queues: queues::read(section, &source_names),
+        limits,
         timeouts: section.nested("timeouts", Timeouts::read),
         store: section.nested("store", Store::read),
         egress: section.nested("egress", Egress::read),

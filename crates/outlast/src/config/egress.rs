@@ -43,7 +43,7 @@ impl Egress {
 }
 
 /// A block, or one address.
-fn block(text: &str) -> Option<IpNet> {
+pub(crate) fn block(text: &str) -> Option<IpNet> {
     text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
 }
 

@@ -1,7 +1,7 @@
 //! What is wrong with a configuration, and where it was written.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Where a value came from.
@@ -35,10 +35,18 @@ impl Origin {
     }
 
     /// For sorting problems into reading order; values from outside the file come last.
-    pub(crate) fn line(&self) -> u64 {
+    pub(crate) fn position(&self) -> (u64, u64) {
         match self {
-            Origin::File { line, .. } => *line,
-            _ => u64::MAX,
+            Origin::File { line, column, .. } => (*line, *column),
+            _ => (u64::MAX, 0),
+        }
+    }
+
+    /// Where relative paths that were written here start from.
+    pub(crate) fn directory(&self) -> PathBuf {
+        match self {
+            Origin::File { path, .. } => Path::new(&**path).parent().map(Path::to_path_buf).unwrap_or_default(),
+            _ => PathBuf::new(),
         }
     }
 }

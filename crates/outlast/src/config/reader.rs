@@ -1,11 +1,15 @@
 //! Reads typed options out of a section of the merged tree and remembers every problem, so that one run reports them
 //! all. A reading method returns a stand-in value after a problem; the caller discards the whole configuration then.
 
+mod entries;
+
+use std::borrow::Cow;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use outlast_core::time::{duration_from_seconds, parse_duration};
 
+use super::nearest::unknown_key;
 use super::problem::{Origin, Problem};
 use super::tree::{Key, Node, Value, join};
 use super::units::{parse_bytes, show_bytes};
@@ -14,8 +18,10 @@ pub(crate) struct Section {
     path: String,
     entries: Vec<(Key, Node)>,
     /// The names this section has, learnt from what was read; the rest of the entries are unknown keys.
-    known: Vec<&'static str>,
+    known: Vec<Cow<'static, str>>,
     origins: Vec<(&'static str, Origin)>,
+    /// Options that have no value because it was refused; nothing more is said about them.
+    refused: Vec<&'static str>,
     problems: Vec<Problem>,
 }
 
@@ -30,7 +36,7 @@ impl Section {
             // The defaults have a map here and `overlay` keeps it one.
             _ => Vec::new(),
         };
-        Section { path, entries, known: Vec::new(), origins: Vec::new(), problems: Vec::new() }
+        Section { path, entries, known: Vec::new(), origins: Vec::new(), refused: Vec::new(), problems: Vec::new() }
     }
 
     /// Reads the section `name` below this one.
@@ -45,18 +51,16 @@ impl Section {
     /// What is wrong with everything read, and with every key that was not read.
     pub(crate) fn finish(mut self) -> Vec<Problem> {
         for (key, _) in &self.entries {
-            let mut problem =
-                Problem::new(key.origin.clone(), format!("unknown key \"{}\"", join(&self.path, &key.name)));
-            if let Some(near) = nearest(&key.name, &self.known) {
-                problem = problem.with_hint(format!("did you mean \"{near}\"?"));
-            }
-            self.problems.push(problem);
+            self.problems.push(unknown_key(&self.path, key, self.known.iter().map(|name| &**name)));
         }
         self.problems
     }
 
     /// Adds a problem about an option that was read before.
     pub(crate) fn complain(&mut self, name: &'static str, message: &str) {
+        if self.refused.contains(&name) {
+            return;
+        }
         let origin = self.origins.iter().find(|(known, _)| *known == name).map(|(_, origin)| origin.clone());
         let message = format!("{} {message}", join(&self.path, name));
         self.problems.push(Problem::new(origin.unwrap_or(Origin::Merged), message));
@@ -81,6 +85,7 @@ impl Section {
             Value::Integer(value) => Some(value.to_string()),
             other => {
                 self.complain(name, &format!("must be a text, not {}", describe(&other)));
+                self.refused.push(name);
                 None
             }
         }
@@ -137,12 +142,16 @@ impl Section {
 
     /// `None` when unset.
     pub(crate) fn optional_count(&mut self, name: &'static str, range: RangeInclusive<usize>) -> Option<usize> {
-        let is_unset = self.entries.iter().any(|(key, node)| key.name == name && matches!(node.value, Value::Null));
-        if is_unset {
-            self.take(name);
-            return None;
+        self.optional(name, |section| section.count(name, range))
+    }
+
+    /// `None` when unset; else as `read` reads this option.
+    pub(crate) fn optional<T>(&mut self, name: &'static str, read: impl FnOnce(&mut Section) -> T) -> Option<T> {
+        if self.is_set(name) {
+            return Some(read(self));
         }
-        Some(self.count(name, range))
+        self.take(name);
+        None
     }
 
     /// A list, or one text with commas, since the environment has no lists. `wants` says what each entry is.
@@ -150,7 +159,10 @@ impl Section {
         let node = self.take(name);
         let entries = match &node.value {
             Value::Null => Vec::new(),
-            Value::List(items) => items.iter().map(|item| (text_of(&item.value), describe(&item.value))).collect(),
+            Value::List(items) => {
+                let items = items.iter().filter(|item| !matches!(item.value, Value::Refused));
+                items.map(|item| (text_of(&item.value), describe(&item.value))).collect()
+            }
             Value::Text { value, .. } => {
                 let parts = value.split(',').map(str::trim).filter(|part| !part.is_empty());
                 parts.map(|part| (Some(part.to_owned()), describe(&node.value))).collect()
@@ -209,15 +221,20 @@ impl Section {
         }
     }
 
-    fn take(&mut self, name: &'static str) -> Node {
-        self.known.push(name);
+    /// The option as it is; null when unset.
+    pub(crate) fn take(&mut self, name: &'static str) -> Node {
+        self.known.push(Cow::Borrowed(name));
         let Some(at) = self.entries.iter().position(|(key, _)| key.name == name) else {
             let missing = Node { value: Value::Null, origin: Origin::Defaults };
             self.problems.push(Problem::new(Origin::Defaults, format!("{} is missing", join(&self.path, name))));
             return missing;
         };
-        let (_, node) = self.entries.swap_remove(at);
+        let (_, mut node) = self.entries.swap_remove(at);
         self.origins.push((name, node.origin.clone()));
+        if matches!(node.value, Value::Refused) {
+            self.refused.push(name);
+            node.value = Value::Null;
+        }
         node
     }
 }
@@ -232,9 +249,9 @@ fn text_of(value: &Value) -> Option<String> {
 }
 
 /// The value as it was written, for a message.
-fn describe(value: &Value) -> String {
+pub(crate) fn describe(value: &Value) -> String {
     match value {
-        Value::Null => "nothing".to_owned(),
+        Value::Null | Value::Refused => "nothing".to_owned(),
         Value::Bool(value) => value.to_string(),
         Value::Integer(value) => value.to_string(),
         Value::Float(value) => value.to_string(),
@@ -242,33 +259,4 @@ fn describe(value: &Value) -> String {
         Value::List(_) => "a list".to_owned(),
         Value::Map(_) => "a mapping".to_owned(),
     }
-}
-
-/// The known name that a typing mistake most likely meant: at most a third of its letters differ.
-fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
-    let mut best: Option<(usize, &str)> = None;
-    for candidate in known {
-        let away = distance(name, candidate);
-        if away <= (candidate.len() / 3).max(1) && best.is_none_or(|(least, _)| away < least) {
-            best = Some((away, candidate));
-        }
-    }
-    best.map(|(_, candidate)| candidate)
-}
-
-/// Levenshtein distance, row by row.
-fn distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (at, left_char) in left.chars().enumerate() {
-        let mut next = vec![at + 1];
-        let mut last = at + 1;
-        for ((right_char, diagonal), above) in right.iter().zip(&row).zip(row.iter().skip(1)) {
-            let replaced = diagonal + usize::from(left_char != *right_char);
-            last = replaced.min(above + 1).min(last + 1);
-            next.push(last);
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or_default()
 }

@@ -7,11 +7,15 @@ use std::time::Duration;
 use outlast_store::blobs::location::Location;
 
 use super::reader::Section;
+use super::tree::Value;
 use super::{Environment, Secret};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 const GIB: u64 = 1024 * MIB;
+
+/// So many secrets are live at once while one replaces another.
+const SECRETS_MAX: usize = 10;
 
 /// A host and port to listen on. The host is a name or an address, without brackets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -213,6 +217,44 @@ pub(crate) fn admin_key(section: &mut Section) -> Option<Secret> {
         section.complain("admin_key", "must be at most 255 visible ASCII characters without spaces");
     }
     Some(Secret::new(text))
+}
+
+/// A text that is never shown. Numbers are refused, since they need not be what was written: `007` is 7.
+pub(crate) fn secret(section: &mut Section, name: &'static str) -> Option<Secret> {
+    let read = read_secret(section.take(name).value);
+    read.unwrap_or_else(|message| {
+        section.complain(name, message);
+        None
+    })
+}
+
+/// A list of them. No text with commas: a secret may have commas in it.
+pub(crate) fn secrets(section: &mut Section, name: &'static str) -> Vec<Secret> {
+    let items = match section.take(name).value {
+        Value::Null => return Vec::new(),
+        Value::List(items) if (1..=SECRETS_MAX).contains(&items.len()) => items,
+        _ => {
+            section.complain(name, &format!("must be a list of 1 to {SECRETS_MAX} texts"));
+            return Vec::new();
+        }
+    };
+    let mut secrets = Vec::with_capacity(items.len());
+    for item in items {
+        match read_secret(item.value) {
+            Ok(secret) => secrets.extend(secret),
+            Err(message) => section.complain(name, &format!("must be a list of texts, each of which {message}")),
+        }
+    }
+    secrets
+}
+
+fn read_secret(value: Value) -> Result<Option<Secret>, &'static str> {
+    match value {
+        Value::Null | Value::Refused => Ok(None),
+        Value::Text { value, .. } if value.is_empty() => Err("must not be empty"),
+        Value::Text { value, .. } => Ok(Some(Secret::new(value))),
+        _ => Err("must be a text; put it into quotes"),
+    }
 }
 
 /// A URL of one of the given schemes. The text is a secret: it may hold a password.

@@ -1,5 +1,8 @@
 //! The layers of the configuration, and the messages of everything that can be wrong in it.
 
+mod queues;
+mod sources;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -106,8 +109,10 @@ fn unknown_keys_are_refused_with_file_and_line() {
             "outlast.yaml:4:1: unknown key \"watermelon\"",
         ],
     );
-    check_refused("queues: []\n", &["outlast.yaml:1:1: unknown key \"queues\""]);
-    check_refused("sources: {}\n", &["outlast.yaml:1:1: unknown key \"sources\""]);
+    for section in ["queues", "sources"] {
+        let message = format!("outlast.yaml:1:10: {section} must be a section with options below it");
+        check_refused(&format!("{section:7}: []\n"), &[&message]);
+    }
 }
 
 #[test]

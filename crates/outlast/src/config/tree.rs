@@ -16,6 +16,8 @@ pub(crate) struct Node {
 #[derive(Debug, Clone)]
 pub(crate) enum Value {
     Null,
+    /// Stands where something was refused already, so that the same mistake is not reported twice.
+    Refused,
     Bool(bool),
     Integer(i128),
     Float(f64),
@@ -37,6 +39,16 @@ pub(crate) struct Key {
 impl Node {
     pub(crate) fn empty_map(origin: Origin) -> Node {
         Node { value: Value::Map(Vec::new()), origin }
+    }
+
+    /// A map in which all these options are unset, as if that had been written at `origin`.
+    pub(crate) fn unset(options: &[&str], origin: &Origin) -> Node {
+        let mut entries = Vec::with_capacity(options.len());
+        for option in options {
+            let key = Key { name: (*option).to_owned(), origin: origin.clone() };
+            entries.push((key, Node { value: Value::Null, origin: origin.clone() }));
+        }
+        Node { value: Value::Map(entries), origin: origin.clone() }
     }
 
     /// Puts a text at `path` (one or more names) of a map, making the maps on the way.
@@ -76,6 +88,9 @@ pub(crate) fn parse(yaml: &str, source: &Origin) -> Result<Node, Problem> {
 pub(crate) fn overlay(base: &mut Node, top: Node, path: &str, problems: &mut Vec<Problem>) {
     match (&mut base.value, top.value) {
         (_, Value::Null) => {}
+        (Value::Null, Value::Refused) => *base = Node { value: Value::Refused, origin: top.origin },
+        // What is below stands in.
+        (_, Value::Refused) => {}
         (Value::Map(below), Value::Map(above)) => {
             for (key, node) in above {
                 match below.iter_mut().find(|(present, _)| present.name == key.name) {

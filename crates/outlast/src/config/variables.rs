@@ -14,8 +14,7 @@ pub(crate) fn expand(node: &mut Node, environment: &Environment, problems: &mut 
             Ok(None) => {}
             Err(message) => {
                 problems.push(Problem::new(node.origin.clone(), message));
-                // Null keeps the default below, so that the same mistake is not reported twice.
-                node.value = Value::Null;
+                node.value = Value::Refused;
             }
         },
         Value::List(items) => {
@@ -28,7 +27,7 @@ pub(crate) fn expand(node: &mut Node, environment: &Environment, problems: &mut 
                 expand(value, environment, problems);
             }
         }
-        Value::Null | Value::Bool(_) | Value::Integer(_) | Value::Float(_) => {}
+        Value::Null | Value::Refused | Value::Bool(_) | Value::Integer(_) | Value::Float(_) => {}
     }
 }
 

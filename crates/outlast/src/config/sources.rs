@@ -1,0 +1,195 @@
+//! The section `sources`: where other services send their events, and how it is proven that they come from there. Only
+//! read and checked here; whoever verifies takes it from there. Must never show a secret.
+
+pub(crate) mod verify;
+
+use std::path::Path;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use outlast_api::routes::ROUTES;
+
+use super::egress::block;
+use super::json::to_json;
+use super::problem::Problem;
+use super::reader::{Section, describe};
+use super::sections::{Limits, secret, secrets};
+use super::tree::{Key, Value};
+use super::{Secret, read_text};
+
+use self::verify::Verify;
+
+/// Every option of a source.
+pub(crate) const OPTIONS: &[&str] = &[
+    "path",
+    "verify",
+    "secret",
+    "secrets",
+    "tolerance",
+    "allowed_ips",
+    "schema",
+    "max_body",
+    "header",
+    "prefix",
+    "encoding",
+    "algorithm",
+    "type_path",
+    "type_header",
+];
+
+const TOLERANCE_DEFAULT: Duration = Duration::from_secs(300);
+const MAX_BODY_DEFAULT: usize = 1024 * 1024;
+const MAX_BODY_LEAST: u64 = 1024;
+/// Of a source's name, so that the default path stays short.
+const NAME_LENGTH_MAX: usize = 63;
+/// Shorter than the least that `limits.url_bytes` can be.
+const PATH_LENGTH_MAX: usize = 255;
+
+/// Beginnings of paths that are or will be ours.
+const OWN_PATHS: &[&str] = &["/v1", "/api", "/events", "/health", "/metrics", "/dashboard"];
+
+#[derive(Debug, Clone)]
+#[cfg_attr(not(test), expect(dead_code, reason = "read where the sections are applied to the server"))]
+pub(crate) struct SourceConfig {
+    pub name: String,
+    /// Where events are posted to. No other source has it, and none of our routes begins like it.
+    pub path: String,
+    pub verify: Verify,
+    /// At least one. A signature by any of them will do, so that secrets can be replaced one after the other.
+    pub secrets: Vec<Secret>,
+    /// How old or how far ahead a signed time may be.
+    pub tolerance: Duration,
+    /// From where events may come; anywhere if empty.
+    pub allowed_ips: Vec<IpNet>,
+    /// What events must look like: a JSON Schema, as it was written. Known to be an object, not to be a sound schema.
+    pub schema: Option<serde_json::Value>,
+    pub max_body: usize,
+}
+
+pub(crate) fn read(root: &mut Section, limits: &Limits) -> Vec<SourceConfig> {
+    let mut taken: Vec<(String, String)> = Vec::new();
+    root.each("sources", OPTIONS, |key, section| {
+        let source = read_one(key, section, limits);
+        match taken.iter().find(|(path, _)| *path == source.path) {
+            Some((_, other)) => section.complain("path", &format!("is the path of source {other:?} already")),
+            None => taken.push((source.path.clone(), source.name.clone())),
+        }
+        source
+    })
+}
+
+fn read_one(key: &Key, section: &mut Section, limits: &Limits) -> SourceConfig {
+    if !is_name(&key.name) {
+        let rule = "must be named with lower-case letters, digits, \"_\" and \"-\", starting with a letter or digit, at most 63";
+        let message = format!("{} {rule}", section.path());
+        section.report(Problem::new(key.origin.clone(), message));
+    }
+    // Zero stands for a limit that was refused.
+    let body_most = if limits.batch_bytes == 0 { MAX_BODY_DEFAULT } else { limits.batch_bytes };
+    let body_range = MAX_BODY_LEAST..=u64::try_from(body_most).unwrap_or(u64::MAX);
+    SourceConfig {
+        name: key.name.clone(),
+        path: path(&key.name, section),
+        verify: verify::read(section),
+        secrets: live_secrets(section),
+        tolerance: section
+            .optional("tolerance", |section| {
+                section.duration("tolerance", Duration::from_secs(1)..=Duration::from_secs(3600))
+            })
+            .unwrap_or(TOLERANCE_DEFAULT),
+        allowed_ips: allowed_ips(section),
+        schema: schema(section),
+        max_body: section
+            .optional("max_body", |section| section.size("max_body", body_range))
+            .unwrap_or(MAX_BODY_DEFAULT.min(body_most)),
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    name.bytes().next().is_some_and(is_plain)
+        && name.len() <= NAME_LENGTH_MAX
+        && name.bytes().all(|byte| is_plain(byte) || matches!(byte, b'_' | b'-'))
+}
+
+fn path(name: &str, section: &mut Section) -> String {
+    let Some(path) = section.optional_text("path") else {
+        return format!("/webhooks/{name}");
+    };
+    if !is_plain_path(&path) {
+        section.complain(
+            "path",
+            "must be a path such as /webhooks/stripe: letters, digits, \"-\", \"_\", \".\" and \"~\" between slashes, \
+             at most 255 characters, without query and without \"..\"",
+        );
+    } else if let Some(own) = own_beginning(&path) {
+        section
+            .complain("path", &format!("must not begin with {own}, which is ours; left out, it is /webhooks/{name}"));
+    }
+    path
+}
+
+fn is_plain_path(path: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
+    let is_part = |part: &str| !matches!(part, "" | "." | "..") && part.bytes().all(is_plain);
+    path.len() <= PATH_LENGTH_MAX && path.strip_prefix('/').is_some_and(|rest| rest.split('/').all(is_part))
+}
+
+/// The beginning that the path shares with what is ours: the reserved ones, and whatever has a route.
+fn own_beginning(path: &str) -> Option<&'static str> {
+    let routes = ROUTES.iter().filter_map(|route| {
+        let end = route.path.match_indices('/').nth(1).map_or(route.path.len(), |(at, _)| at);
+        route.path.get(..end)
+    });
+    OWN_PATHS.iter().copied().chain(routes).find(|own| path.starts_with(own))
+}
+
+/// `secret`, or `secrets` while one replaces another.
+fn live_secrets(section: &mut Section) -> Vec<Secret> {
+    let (has_one, has_many) = (section.is_set("secret"), section.is_set("secrets"));
+    let (one, many) = (secret(section, "secret"), secrets(section, "secrets"));
+    if has_one && has_many {
+        section.complain("secrets", "cannot stand beside secret; put all of them into secrets");
+    } else if !has_one && !has_many && !section.is_refused("secrets") {
+        section.complain("secret", "is required; or secrets, a list, while one replaces another");
+    }
+    one.into_iter().chain(many).collect()
+}
+
+fn allowed_ips(section: &mut Section) -> Vec<IpNet> {
+    let is_empty = section.is_empty_list("allowed_ips");
+    let blocks = section.list("allowed_ips", "address blocks such as 10.0.0.0/8 or fd00::/8", block);
+    if is_empty {
+        // Nobody who writes a list means everybody: it may come from a variable that is empty.
+        section.complain("allowed_ips", "must have at least one entry; left out, events may come from anywhere");
+    }
+    blocks
+}
+
+/// A file beside the configuration, or the schema itself.
+fn schema(section: &mut Section) -> Option<serde_json::Value> {
+    let node = section.take("schema");
+    let shown = describe(&node.value);
+    let read = match node.value {
+        Value::Null => return None,
+        Value::Map(_) => Ok(to_json(node.value)),
+        Value::Text { value, .. } => schema_file(&node.origin.directory().join(value), &shown),
+        _ => Err(format!("must be the path of a JSON Schema file, or the schema itself, not {shown}")),
+    };
+    match read {
+        Ok(schema) => Some(schema),
+        Err(message) => {
+            section.complain("schema", &message);
+            None
+        }
+    }
+}
+
+fn schema_file(path: &Path, shown: &str) -> Result<serde_json::Value, String> {
+    let text = read_text(path).map_err(|message| format!("{shown} {message}"))?;
+    match serde_json::from_str(&text) {
+        Ok(schema @ serde_json::Value::Object(_)) => Ok(schema),
+        Ok(_) => Err(format!("{shown} must hold a JSON object")),
+        Err(error) => Err(format!("{shown} is not valid JSON: {error}")),
+    }
+}
