@@ -510,7 +510,10 @@ async fn configurations_are_printed_and_validated() {
     fs::write(cli.directory.join("bad.yaml"), "limits:\n  payload_byte: 1\nlisten: nowhere\n").unwrap();
 
     assert_eq!(cli.out(&["validate", "--config", "good.yaml"]), "good.yaml is valid\n");
-    assert_eq!(cli.json(&["validate", "--config", "good.yaml"]), json!({"valid": true, "problems": []}));
+    assert_eq!(
+        cli.json(&["validate", "--config", "good.yaml"]),
+        json!({"valid": true, "problems": [], "sources": [], "queues": []})
+    );
     let complaint = cli.fails(2, &["validate", "--config", "bad.yaml"]);
     assert!(complaint.starts_with("error: the configuration has 2 problems\n"), "{complaint}");
     assert!(complaint.contains("bad.yaml:2") && complaint.contains("bad.yaml:3"), "{complaint}");
