@@ -260,6 +260,28 @@ fn a_variable_that_is_not_set_is_told_once() {
 }
 
 #[test]
+fn variables_and_their_defaults_are_put_in_with_and_without_quotes() {
+    for quote in ["", "'", "\""] {
+        let yaml = format!(
+            "sources:\n  shop:\n    verify: stripe\n    secret: {quote}${{SECRET:-made up}}{quote}\nqueues:\n  mail:\n    \
+             max_attempts: {quote}${{NUMBER:-9}}{quote}\n    api_key: {quote}${{KEY}}{quote}\n"
+        );
+
+        let (unset, set) = (
+            load(&yaml, &[("KEY", "k")]).unwrap(),
+            load(&yaml, &[("KEY", "k"), ("SECRET", "s"), ("NUMBER", "3")]).unwrap(),
+        );
+
+        let read = |config: &super::Config| {
+            let queue = &config.queues[0];
+            let (secret, key) = (config.sources[0].secrets[0].expose(), queue.api_key.as_ref().unwrap().expose());
+            format!("{secret} {} {key}", queue.change.settings.max_attempts)
+        };
+        assert_eq!((read(&unset).as_str(), read(&set).as_str()), ("made up 9 k", "s 3 k"), "{yaml}");
+    }
+}
+
+#[test]
 fn secrets_of_queues_never_appear_in_messages() {
     for options in [
         "api_key: 'hunter 2'",
