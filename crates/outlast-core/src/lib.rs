@@ -28,6 +28,7 @@ pub mod breaker;
 pub mod answer;
 pub mod dedupe;
 pub mod arrival;
+pub mod filter;
 pub mod invariants;
 
 pub use change::{Change, Effect, Refusal, Update};
@@ -36,6 +37,7 @@ pub use decide::{decide, held};
 pub use entropy::Entropy;
 pub use event::{Event, EventKind};
 pub use filename::Filename;
+pub use filter::{Filter, FilterError};
 pub use ids::{JobId, Lease, NamespaceId, QueueId};
 pub use job::{Headway, Job, Overrides, Spec};
 pub use object::{Object, ObjectKey, Role};
