@@ -10,6 +10,7 @@ mod clock;
 mod connection;
 mod disk;
 mod download;
+mod filter;
 mod latency;
 mod load;
 mod nginx;
@@ -91,6 +92,9 @@ async fn run(args: &RunArgs) -> Result<ExitCode> {
     }
     if settings.wants(Scenario::Beats) {
         beats::run(&settings, &mut report).await?;
+    }
+    if settings.wants(Scenario::Filter) {
+        filter::run(&settings, &mut report)?;
     }
     let mut ended = Ok(());
     if settings.wants(Scenario::Download) {

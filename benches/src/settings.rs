@@ -80,6 +80,7 @@ pub(crate) enum Scenario {
     Viewers,
     Beats,
     Download,
+    Filter,
     PgPublish,
     PgLifecycle,
     PgLifecycleBatch,
