@@ -525,6 +525,32 @@ async fn configurations_are_printed_and_validated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn filters_are_tried_on_an_event() {
+    let server = Server::fresh().await;
+    let cli = Cli::of(&server);
+    let event = cli.directory.join("event.json");
+    fs::write(&event, json!({"type": "invoice.paid", "amount": 500, "note": "\u{1b}[2J"}).to_string()).unwrap();
+    let tried = |filter: &str| {
+        let mut command = cli.command(&["filter", filter]);
+        command.stdin(fs::File::open(&event).unwrap());
+        ran(command)
+    };
+
+    let (passed, failed) = (tried("$.amount >= 500"), tried("$.amount > 500 and $.note exists"));
+    let (unknown, at_all) =
+        (tried("$.amount => 500"), cli.json(&["filter", "$.missing != 1", "--event", "@event.json"]));
+
+    assert_eq!((passed.code, passed.out.lines().next()), (0, Some("matches")));
+    assert_eq!((failed.code, failed.out.lines().next()), (1, Some("does not match")));
+    assert!(failed.out.contains("no     $.amount > 500  500\n"), "{}", failed.out);
+    assert!(!failed.out.contains('\u{1b}'), "an event cannot steer the terminal");
+    assert_eq!(unknown.code, 2);
+    assert!(unknown.err.ends_with("did you mean \">=\"?\n  $.amount => 500\n           ^\n"), "{}", unknown.err);
+    assert_eq!(at_all["terms"][0], json!({"column": 1, "term": "$.missing != 1", "holds": true, "found": []}));
+    assert!(cli.fails(2, &["filter", "$.a exists", "--event", "{a}"]).contains("the event is not JSON"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn there_are_completions_for_every_shell_and_help_for_every_command() {
     let server = Server::fresh().await;
     let cli = Cli::of(&server);

@@ -3,6 +3,7 @@
 pub(crate) mod completions;
 pub(crate) mod defaults;
 pub(crate) mod doctor;
+pub(crate) mod filter;
 pub(crate) mod jobs;
 pub(crate) mod keys;
 pub(crate) mod listen;

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::commands::{completions, defaults, doctor, jobs, keys, listen, queues, start, validate, worker};
+use crate::commands::{completions, defaults, doctor, filter, jobs, keys, listen, queues, start, validate, worker};
 use crate::config::Environment;
 use crate::failure::{EXIT_CODES, Exit, Failure};
 use crate::serve::Mode;
@@ -43,6 +43,8 @@ enum Command {
     Validate(validate::Args),
     /// Check data directory, configuration, server and key
     Doctor(doctor::Args),
+    /// Try a filter on an event and show why it matches or does not
+    Filter(filter::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
     /// Make, inspect and operate queues
@@ -86,6 +88,7 @@ async fn run(command: Command, environment: &Environment) -> Result<(), Failure>
         Command::Config => defaults::run(),
         Command::Validate(args) => validate::run(&args, environment),
         Command::Doctor(args) => doctor::run(&args, environment).await,
+        Command::Filter(args) => filter::run(&args),
         Command::Completions(args) => completions::run(&args, Cli::command()),
         Command::Queues(args) => queues::run(*args, environment).await,
         Command::Jobs(args) => jobs::run(args, environment).await,
