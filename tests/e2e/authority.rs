@@ -69,6 +69,12 @@ const NEEDS: &[(&str, &str, &str)] = &[
     ("POST",   "/v1/jobs/{id}/release",            "consume"),
     ("POST",   "/v1/jobs/{id}/cancelled",          "consume"),
     ("POST",   "/v1/outcomes",                     "consume"),
+    ("POST",   "/v1/heartbeats",                   "consume"),
+    ("POST",   "/v1/progress",                     "consume"),
+    ("POST",   "/events/{source}/{type}",          "publish"),
+    ("GET","/v1/events",                       "read"),
+    ("GET","/v1/events/{id}",                  "read"),
+    ("POST",   "/v1/events/{id}/replay",           "manage"),
     ("GET","/v1/operations",                   "read"),
     ("GET","/v1/operations/{id}",              "read"),
     ("POST",   "/v1/operations/{id}/stop",         "manage"),
@@ -195,7 +201,18 @@ fn expected(scene: &Scene, route: &'static Route, holder: &Holder, foreign: &Arc
         }
         ("POST", "/v1/queues") if holder.bound == Bound::Elsewhere => Expect::Problem(403, "forbidden"),
         ("POST", "/v1/queues" | "/v1/keys") => Expect::Without(201, Arc::clone(foreign)),
-        ("POST", "/v1/outcomes") => Expect::Holds(200, "/results/0/error/code", json!("job_not_found")),
+        ("POST", "/v1/outcomes" | "/v1/heartbeats" | "/v1/progress") => {
+            Expect::Holds(200, "/results/0/error/code", json!("job_not_found"))
+        }
+        // Events are of no queue.
+        (_, path)
+            if (path.starts_with("/v1/events") || path.starts_with("/events")) && holder.bound == Bound::Elsewhere =>
+        {
+            Expect::Problem(403, "forbidden")
+        }
+        ("POST", "/events/{source}/{type}") => Expect::Problem(404, "source_not_found"),
+        ("GET", "/v1/events") => Expect::Without(200, Arc::clone(foreign)),
+        (_, path) if path.starts_with("/v1/events/") => Expect::Problem(404, "event_not_found"),
         (_, path) if path.contains("{queue}") => Expect::Problem(404, "queue_not_found"),
         (_, path) if path.starts_with("/v1/jobs/") => Expect::Problem(404, "job_not_found"),
         (_, path) if path.starts_with("/v1/operations/") => Expect::Problem(404, "operation_not_found"),
@@ -226,8 +243,13 @@ fn probe(case: Case) -> Case {
 /// A request that would show or change something, if it were let through.
 fn harmful(scene: &Scene, route: &'static Route) -> Case {
     let mut body = scene.body(route).map(|members| members.into_iter().collect::<Vec<_>>()).unwrap_or_default();
-    if route.path == "/v1/outcomes" {
-        body = vec![("outcomes".to_owned(), json!([{"id": scene.things.running, "outcome": "ack"}]).to_string())];
+    let about_running = |list: &str, entry: Value| vec![(list.to_owned(), json!([entry]).to_string())];
+    let running = &scene.things.running;
+    match route.path {
+        "/v1/outcomes" => body = about_running("outcomes", json!({"id": running, "outcome": "ack"})),
+        "/v1/heartbeats" => body = about_running("heartbeats", json!({"id": running, "extend": 3600})),
+        "/v1/progress" => body = about_running("reports", json!({"id": running, "pct": 99})),
+        _ => {}
     }
     let members: Vec<String> = body.iter().map(|(name, json)| format!("\"{name}\":{json}")).collect();
     let body = match (route.body, route.raw) {

@@ -118,7 +118,10 @@ impl Things {
             _ => &self.running,
         };
         let path = route.path.replace("{queue}", &self.queue).replace("{id}", id);
-        path.replace("{name}", SECTION).replace("{link}", "of-nobody")
+        path.replace("{name}", SECTION)
+            .replace("{link}", "of-nobody")
+            .replace("{source}", "shop")
+            .replace("{type}", "paid")
     }
 }
 

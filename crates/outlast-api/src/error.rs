@@ -28,6 +28,8 @@ pub enum Code {
     ResultMissing,
     KeyNotFound,
     OperationNotFound,
+    EventNotFound,
+    SourceNotFound,
     MethodNotAllowed,
     RequestTimeout,
     QueueExists,
@@ -45,6 +47,7 @@ pub enum Code {
     NotPullable,
     JobExpired,
     VersionMismatch,
+    SetByFile,
     PayloadTooLarge,
     UriTooLong,
     UnsupportedMediaType,
@@ -60,7 +63,7 @@ pub enum Code {
 }
 
 impl Code {
-    pub const ALL: [Code; 43] = [
+    pub const ALL: [Code; 46] = [
         Code::InvalidRequest,
         Code::LeaseRequired,
         Code::Unauthorized,
@@ -75,6 +78,8 @@ impl Code {
         Code::ResultMissing,
         Code::KeyNotFound,
         Code::OperationNotFound,
+        Code::EventNotFound,
+        Code::SourceNotFound,
         Code::MethodNotAllowed,
         Code::RequestTimeout,
         Code::QueueExists,
@@ -92,6 +97,7 @@ impl Code {
         Code::NotPullable,
         Code::JobExpired,
         Code::VersionMismatch,
+        Code::SetByFile,
         Code::PayloadTooLarge,
         Code::UriTooLong,
         Code::UnsupportedMediaType,
@@ -123,6 +129,9 @@ impl Code {
             Code::ResultMissing => ("result_missing", 502, "The result is gone from the object store"),
             Code::KeyNotFound => ("key_not_found", 404, "No such key"),
             Code::OperationNotFound => ("operation_not_found", 404, "No such operation"),
+            Code::EventNotFound => ("event_not_found", 404, "No such event"),
+            Code::SourceNotFound => ("source_not_found", 404, "No such source"),
+            Code::SetByFile => ("set_by_file", 409, "The configuration file says otherwise"),
             Code::MethodNotAllowed => ("method_not_allowed", 405, "Method not allowed"),
             Code::RequestTimeout => ("request_timeout", 408, "The request body came too slowly"),
             Code::QueueExists => ("queue_exists", 409, "The queue exists already"),

@@ -467,6 +467,15 @@ pub const LIST_JOBS: &[Field] = &[
     field("key", text(128), "only this fair-share key"),
     field("tag.*", text(256), "only jobs with this tag"),
 ];
+pub const LIST_EVENTS: &[Field] =
+    &[LIMIT, CURSOR, field("source", text(64), "only of this source"), field("type", text(255), "only of this type")];
+pub const REPLAY_EVENT: Object = Object {
+    name: "ReplayEvent",
+    about: "New jobs of an event that came before.",
+    fields: &[field("queue", name(), "only in this queue; in all that take it if left out")],
+};
+pub const EVENT_HEADERS: &[Field] =
+    &[field("Idempotency-Key", idempotency_key(), "your own id of the event; a second one with it changes nothing")];
 pub const JOB_WAIT: &[Field] = &[
     field(
         "wait",

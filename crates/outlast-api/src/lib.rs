@@ -34,6 +34,8 @@ mod keys;
 mod token;
 mod simple;
 mod health;
+pub mod sources;
+mod events;
 mod many;
 mod metrics;
 

@@ -28,6 +28,8 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tower::Service;
 
+use crate::sources::Peer;
+
 use pulse::{Doing, Pulse, Watchdog};
 use takeover::{Next, Upgraded};
 
@@ -101,7 +103,8 @@ pub async fn serve(listener: TcpListener, router: Router, settings: Settings, st
         let Some(seat) = addresses.seat(peer.ip(), settings.connections_per_address_max) else {
             continue;
         };
-        let task = connection(stream, router.clone(), Arc::clone(&settings), stopping.subscribe());
+        let peer = Peer(peer.ip());
+        let task = connection((stream, peer), router.clone(), Arc::clone(&settings), stopping.subscribe());
         connections.spawn(async move {
             task.await;
             drop(seat);
@@ -116,7 +119,12 @@ pub async fn serve(listener: TcpListener, router: Router, settings: Settings, st
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, settings: Arc<Settings>, mut stopping: watch::Receiver<bool>) {
+async fn connection(
+    (stream, peer): (TcpStream, Peer),
+    router: Router,
+    settings: Arc<Settings>,
+    mut stopping: watch::Receiver<bool>,
+) {
     // Answers are small and written whole: waiting to fill a segment would only delay them.
     let _ = stream.set_nodelay(true);
     tokio::select! {
@@ -127,7 +135,8 @@ async fn connection(stream: TcpStream, router: Router, settings: Arc<Settings>, 
     let io = Watched { stream: TokioIo::new(stream), pulse: Arc::clone(&pulse), is_bounded: false };
     let next = Next::default();
     let (counted, noted) = (Arc::clone(&pulse), next.clone());
-    let service = hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+    let service = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+        request.extensions_mut().insert(peer);
         counted.set(Doing::Answering);
         let (pulse, next) = (Arc::clone(&counted), noted.clone());
         let answer = router.clone().call(request.map(Body::new));

@@ -91,6 +91,10 @@ pub(crate) async fn render(
         ("reports_refused", "Reports that were refused", &meters.refused_reports),
         ("alarms_served", "Jobs moved by time", &meters.woken),
         ("jobs_stalled", "Times that work on a job did not move for its stallTimeout", &meters.stalled),
+        ("events", "Events of sources that were stored", &meters.events),
+        ("events_repeated", "Events that had come before", &meters.events_repeated),
+        ("events_refused", "Webhooks that were not believed", &meters.events_refused),
+        ("filters_exhausted", "Filters that were given up on an event", &meters.filters_exhausted),
         ("loop_failures", "Background steps that failed and were repeated", &meters.loop_failures),
     ] {
         register(&mut registry, name, help, value.get());

@@ -99,7 +99,9 @@ fn parameters(route: &Route) -> Vec<Value> {
             "queue" => NAME_PATTERN,
             "name" => SECTION_PATTERN,
             "link" => LINK_PATTERN,
-            _ if route.path.starts_with("/v1/jobs/") => ID_PATTERN,
+            "source" => "^[a-z0-9][a-z0-9_-]{0,62}$",
+            "type" => "^[^/\\x00-\\x1f\\x7f]{1,255}$",
+            _ if route.path.starts_with("/v1/jobs/") || route.path.starts_with("/v1/events/") => ID_PATTERN,
             _ => NUMBER_PATTERN,
         };
         let schema = json!({"type": "string", "pattern": pattern});

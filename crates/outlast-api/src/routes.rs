@@ -12,8 +12,8 @@ use crate::call::Call;
 use crate::error::Problem;
 use crate::schema::{Field, Object};
 use crate::{
-    checkpoint, dead, fields, health, jobs, keys, objects, openapi, operations, outcome, publish, queues, receive,
-    results, simple, stream, token, work, ws,
+    checkpoint, dead, events, fields, health, jobs, keys, objects, openapi, operations, outcome, publish, queues,
+    receive, results, simple, stream, token, work, ws,
 };
 
 /// What a caller must have.
@@ -135,6 +135,11 @@ impl Route {
         self
     }
 
+    const fn sized(mut self, size: Size) -> Route {
+        self.size = size;
+        self
+    }
+
     const fn asks(mut self, query: &'static [Field]) -> Route {
         self.query = query;
         self
@@ -229,6 +234,11 @@ pub static ROUTES: &[Route] = &[
     plain(Method::POST,   "/v1/outcomes",                      CONSUME, (200, "outcomes of several jobs", Shape::Named("ReportedBatch")),       handler!(outcome::batch)).reads(&fields::OUTCOMES, Size::Batch),
     plain(Method::POST,   "/v1/heartbeats",                    CONSUME, (200, "heartbeats of many jobs", Shape::Named("HeardBatch")),           handler!(work::heartbeats)).reads(&fields::HEARTBEATS, Size::Batch),
     plain(Method::POST,   "/v1/progress",                      CONSUME, (200, "progress of many jobs", Shape::Named("ReportedProgressBatch")),  handler!(work::reports)).reads(&fields::REPORTS, Size::Batch),
+
+    plain(Method::POST,   "/events/{source}/{type}",           PUBLISH, (200, "an event of your own program", Shape::Named("EventTaken")),      handler!(events::send)).takes(Raw::Json).sized(Size::Batch).hears(fields::EVENT_HEADERS),
+    plain(Method::GET,    "/v1/events",                        READ,    (200, "lists events of sources, newest first", Shape::Named("EventPage")), handler!(events::list)).asks(fields::LIST_EVENTS),
+    plain(Method::GET,    "/v1/events/{id}",                   READ,    (200, "shows an event with its payload", Shape::Named("Event")),        handler!(events::show)),
+    plain(Method::POST,   "/v1/events/{id}/replay",            MANAGE,  (202, "makes jobs of an event again", Shape::Named("EventReplayed")),   handler!(events::replay)).reads(&fields::REPLAY_EVENT, Size::Small),
 
     plain(Method::GET,    "/v1/operations",                    READ,    (200, "lists operations, newest first", Shape::Named("OperationPage")), handler!(operations::list)).asks(fields::NEWEST),
     plain(Method::GET,    "/v1/operations/{id}",               READ,    (200, "shows an operation", OPERATION),                                 handler!(operations::show)),

@@ -16,6 +16,7 @@ use http::header::{CONNECTION, EXPECT};
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, Uri};
 use outlast_engine::Engine;
+use outlast_engine::inbound::declared::Source;
 use outlast_engine::scope::Word;
 use outlast_store::jobs::Reach;
 
@@ -28,7 +29,7 @@ use crate::routes::{Need, ROUTES, Raw, Route, Size};
 use crate::schema::{Values, read, read_query};
 use crate::stream::seats::Seats;
 use crate::view::Views;
-use crate::{body, cors, fields};
+use crate::{body, cors, fields, sources};
 
 /// What all requests share.
 #[derive(Clone)]
@@ -69,10 +70,7 @@ impl Api {
             router = router.route(path, self.methods(&routes));
         }
         let api = self.clone();
-        router.fallback(move |request: Request| async move {
-            let detail = "there is nothing at this URL; GET /openapi.json lists what there is";
-            api.refuse(request, Problem::new(Code::RouteNotFound, detail)).await
-        })
+        router.fallback(move |request: Request| async move { api.answer_elsewhere(request).await })
     }
 
     /// The router of the private listener: metrics without a key, and health.
@@ -115,6 +113,49 @@ impl Api {
             methods = methods.on(filter(&route.method), handler);
         }
         methods
+    }
+
+    /// The answer where none of our routes is: the path of a source, or nothing.
+    async fn answer_elsewhere(&self, request: Request) -> Response {
+        let source = self.shared.engine.declared().source_at(request.uri().path()).cloned();
+        let Some(source) = source else {
+            let detail = "there is nothing at this URL; GET /openapi.json lists what there is";
+            return self.refuse(request, Problem::new(Code::RouteNotFound, detail)).await;
+        };
+        if request.method() != Method::POST {
+            return self.refuse(request, Problem::method_not_allowed("POST".to_owned())).await;
+        }
+        let (parts, mut body) = request.into_parts();
+        let result = self.take_event(&source, &parts, &mut body).await;
+        self.finish(result, parts.headers.contains_key(EXPECT), &mut body).await
+    }
+
+    async fn take_event(&self, source: &Arc<Source>, parts: &Parts, body: &mut Body) -> Result<Response, Problem> {
+        let shared = &self.shared;
+        self.check_target(&parts.uri)?;
+        let _in_flight = self.seat(shared.limits.in_flight_requests)?;
+        let expected = body::declared_length(&parts.headers).unwrap_or(source.body_max).min(source.body_max);
+        let _held = self.hold(expected)?;
+        let taken = AssertUnwindSafe(sources::take(&shared.engine, &shared.limits, source, parts, body));
+        taken.catch_unwind().await.unwrap_or_else(|_| {
+            tracing::error!(source = &*source.name, "a handler panicked");
+            Err(Problem::indeterminate())
+        })
+    }
+
+    /// A place among the requests that are answered at the same time.
+    fn seat(&self, most: usize) -> Result<Guard<'_>, Problem> {
+        Guard::take(&self.shared.in_flight, 1, most).ok_or_else(|| {
+            Problem::new(Code::Overloaded, "too many requests are in flight; nothing was stored, try again")
+        })
+    }
+
+    /// Room for a body of so many bytes.
+    fn hold(&self, bytes: usize) -> Result<Guard<'_>, Problem> {
+        let shared = &self.shared;
+        Guard::take(&shared.in_flight_bytes, bytes, shared.limits.in_flight_bytes).ok_or_else(|| {
+            Problem::new(Code::Overloaded, "too many large requests are in flight; nothing was stored, try again")
+        })
     }
 
     /// The answer where no route fits. A URL that is too long is told first, as everywhere.
@@ -198,9 +239,7 @@ impl Api {
         let admitted = admit(&shared.engine, route, pass).await?;
         // A busy server is not a dead one: what needs no key, health above all, is answered beyond the limit.
         let most = if route.need == Need::Nothing { usize::MAX } else { shared.limits.in_flight_requests };
-        let _in_flight = Guard::take(&shared.in_flight, 1, most).ok_or_else(|| {
-            Problem::new(Code::Overloaded, "too many requests are in flight; nothing was stored, try again")
-        })?;
+        let _in_flight = self.seat(most)?;
         let parameters = path_parameters(&mut parts).await;
         admitted.check_job(&parameters)?;
         let (query, tags) = match parts.uri.query() {
@@ -215,9 +254,7 @@ impl Api {
             true => 0,
             false => body::declared_length(&parts.headers).unwrap_or(bytes_max).min(bytes_max),
         };
-        let _held = Guard::take(&shared.in_flight_bytes, expected, shared.limits.in_flight_bytes).ok_or_else(|| {
-            Problem::new(Code::Overloaded, "too many large requests are in flight; nothing was stored, try again")
-        })?;
+        let _held = self.hold(expected)?;
         let (body, upload) = match route.raw {
             Some(Raw::Bytes) => (Bytes::new(), std::mem::take(body)),
             _ => (body::read(&parts.headers, body, bytes_max, &shared.limits).await?, Body::empty()),

@@ -6,9 +6,10 @@ use std::time::Duration;
 use axum::response::Response;
 use http::StatusCode;
 use outlast_core::state::Phase;
-use outlast_core::{Command, Evidence, JobId, Lease, Outcome, Queue, State, Status};
+use outlast_core::{Command, Evidence, Job, JobId, Lease, Outcome, Queue, State, Status};
 use outlast_store::jobs::{Claim, Order, Reach};
-use serde_json::{Value, json};
+use outlast_store::step::PAYLOAD_KEY_MARK;
+use serde_json::{Map, Value, json};
 
 use crate::call::Call;
 use crate::dead::texts;
@@ -21,13 +22,14 @@ const QUEUES_MAX: usize = 1000;
 
 pub(crate) async fn queues(call: Call) -> Result<Response, Problem> {
     let queues = call.engine.store().queues(namespace(&call)?, None, QUEUES_MAX).await?;
+    let declared = call.engine.declared();
     let pullable = queues.iter().filter(|(queue, _)| queue.settings.allows_pull() && call.reach.covers(queue));
     let items: Vec<Value> = pullable
         .map(|(queue, counts)| {
             json!({
                 "name": queue.name,
-                "source": null,
-                "events": [],
+                "source": declared.queues.get(&queue.name).and_then(|queue| queue.source.as_deref()),
+                "events": declared.queues.get(&queue.name).map_or(&[][..], |queue| &queue.events),
                 "visibility_timeout": visibility(queue),
                 "depth": counts.get(Status::Queued),
             })
@@ -62,9 +64,9 @@ pub(crate) async fn messages(mut call: Call) -> Result<Response, Problem> {
         };
         let head = json!({
             "id": job.id.to_string(),
-            "event_id": job.spec.idempotency_key.as_deref().filter(|key| !key.starts_with(outlast_store::step::PAYLOAD_KEY_MARK)).map_or_else(|| job.id.to_string(), str::to_owned),
-            "event_type": null,
-            "headers": {},
+            "event_id": event_id(job),
+            "event_type": job.spec.origin.as_ref().map(|origin| &*origin.kind),
+            "headers": headers(job),
             "attempt": job.attempt,
             "created_at": job.created_at.to_string(),
             "receipt": format!("{}.{}", job.id, running.lease),
@@ -76,6 +78,20 @@ pub(crate) async fn messages(mut call: Call) -> Result<Response, Problem> {
     }
     body.push_str("]}");
     Ok(wire::ok(StatusCode::OK, body))
+}
+
+/// The event that the message is made of; else what its sender calls it, else itself.
+fn event_id(job: &Job) -> String {
+    if let Some(origin) = &job.spec.origin {
+        return origin.event.to_string();
+    }
+    let given = job.spec.idempotency_key.as_deref();
+    given.filter(|key| !key.starts_with(PAYLOAD_KEY_MARK)).map_or_else(|| job.id.to_string(), str::to_owned)
+}
+
+fn headers(job: &Job) -> Map<String, Value> {
+    let kept = job.spec.origin.iter().flat_map(|origin| &origin.headers);
+    kept.map(|(name, value)| (name.to_string(), json!(**value))).collect()
 }
 
 pub(crate) async fn ack(call: Call) -> Result<Response, Problem> {

@@ -1,7 +1,7 @@
 //! The engine: what all verbs share, and the start and stop of its loops.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, RwLock};
 
 use outlast_core::{Clock, Entropy, JobId, Timestamp};
 use outlast_store::blobs::Blobs;
@@ -12,6 +12,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use crate::egress::{Egress, RefusedUrl};
+use crate::inbound::declared::Declared;
 use crate::keys::Keys;
 use crate::looks::Looks;
 use crate::meters::Meters;
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) signs: Signs,
     pub(crate) keys: Keys,
     pub(crate) meters: Meters,
+    /// What the configuration file declares.
+    pub(crate) declared: RwLock<Arc<Declared>>,
     pub(crate) reports: Reports,
     pub(crate) push: Push,
     /// Rung when objects may have been doomed.
@@ -98,6 +101,7 @@ impl Engine {
             signs: Signs::default(),
             keys: Keys::default(),
             meters: Meters::default(),
+            declared: RwLock::new(Arc::new(Declared::nothing())),
             reports: Reports::default(),
             doomed: Notify::new(),
             has_objects: AtomicBool::new(false),
@@ -117,6 +121,7 @@ impl Engine {
             tokio::spawn(self.clone().run_push()),
             tokio::spawn(self.clone().run_collect()),
             tokio::spawn(self.clone().run_boards()),
+            tokio::spawn(self.clone().run_event_pruning()),
         ];
         if self.is_shared() {
             loops.push(tokio::spawn(self.clone().run_hearing()));

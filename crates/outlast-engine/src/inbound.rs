@@ -3,4 +3,5 @@
 
 pub mod verify;
 pub mod provider;
+pub mod declared;
 mod media;

@@ -88,6 +88,13 @@ pub enum AdminKeyError {
     Store(#[from] Error),
 }
 
+impl Keys {
+    /// Somebody may have lost a key.
+    pub(crate) fn someone_left(&self) {
+        self.gone.send_replace(());
+    }
+}
+
 impl Engine {
     /// Reads all keys into memory. To be called before requests are served, and after every change.
     pub async fn load_keys(&self) -> Result<(), Error> {
@@ -138,11 +145,27 @@ impl Engine {
         if let Some(answer) = self.check_key(key) {
             return Ok(answer);
         }
+        if let Some(principal) = self.holder_of_queue_key(key) {
+            return Ok(Some(principal));
+        }
         if !self.is_shared() || !is_well_formed(key) {
             return Ok(None);
         }
         self.look_for_key().await?;
         Ok(self.check_key(key).flatten())
+    }
+
+    /// A key of the configuration file opens one queue for its workers.
+    fn holder_of_queue_key(&self, key: &str) -> Option<Principal> {
+        let declared = self.declared();
+        let queue = declared.opened_by(&Sha256::digest(key.as_bytes()).into())?;
+        let scope = Scope { word: Word::Consume, queue: Some(queue.to_owned()) };
+        Some(Principal {
+            key: KeyId(0),
+            namespace: declared.namespace,
+            namespace_name: DEFAULT_NAMESPACE.into(),
+            scopes: [scope].into(),
+        })
     }
 
     /// `None` when nothing is known about such a key.

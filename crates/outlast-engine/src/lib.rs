@@ -12,6 +12,7 @@ pub mod boards;
 mod unheard;
 mod others;
 pub mod publish;
+pub mod ingest;
 pub mod claim;
 pub mod outcome;
 mod reports;

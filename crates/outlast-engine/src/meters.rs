@@ -33,5 +33,11 @@ pub struct Meters {
     pub objects_deleted: Meter,
     /// Times that work on a job was found not to move.
     pub stalled: Meter,
+    /// Events of providers that were stored, and that had been before.
+    pub events: Meter,
+    pub events_repeated: Meter,
+    /// Webhooks whose signature was not believed, or that came from elsewhere.
+    pub events_refused: Meter,
+    pub filters_exhausted: Meter,
     pub loop_failures: Meter,
 }

@@ -10,7 +10,7 @@ use crate::schema::{Field, Kind};
 /// Every schema by name.
 pub(super) fn schemas() -> Map<String, Value> {
     let mut schemas = Map::new();
-    for (name, schema) in [jobs(), reports(), work(), operations_and_keys(), simple_form()]
+    for (name, schema) in [jobs(), reports(), events(), work(), operations_and_keys(), simple_form()]
         .into_iter()
         .flatten()
         .chain([("Queue", queue())])
@@ -128,6 +128,27 @@ fn reports() -> Vec<(&'static str, Value)> {
 fn results_of(taken: Value) -> Value {
     let refused = object(json!({"id": maybe(id()), "accepted": {"const": false}, "error": refer("Problem")}), &[]);
     object(json!({"results": list(json!({"anyOf": [taken, refused]}))}), &[])
+}
+
+/// Events of sources.
+fn events() -> Vec<(&'static str, Value)> {
+    let summary = || {
+        json!({
+            "id": id(), "source": text(), "type": text(), "providerEventId": maybe(text()), "receivedAt": time(),
+            "jobsCreated": count(), "headers": {"type": "object", "additionalProperties": text()},
+        })
+    };
+    let mut whole = summary();
+    if let Some(members) = whole.as_object_mut() {
+        members.insert("payload".to_owned(), json!({}));
+    }
+    let job = object(json!({"queue": text(), "id": id(), "status": refer("Status")}), &[]);
+    vec![
+        ("EventTaken", object(json!({"event_id": id(), "duplicate": flag(), "jobs_created": count()}), &[])),
+        ("EventPage", object(json!({"items": list(object(summary(), &[])), "nextCursor": maybe(text())}), &[])),
+        ("Event", object(whole, &[])),
+        ("EventReplayed", object(json!({"event_id": id(), "jobs": list(job)}), &[])),
+    ]
 }
 
 /// Long-running work.

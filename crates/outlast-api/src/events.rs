@@ -1,0 +1,137 @@
+//! Events of sources: sent by our users' own programs, looked at, and made into jobs again.
+
+use std::sync::Arc;
+
+use axum::response::Response;
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use outlast_core::NamespaceId;
+use outlast_core::arrival::Arrival;
+use outlast_engine::inbound::declared::Source;
+use outlast_engine::ingest::Told;
+use outlast_store::arrivals::ListArrivals;
+use outlast_store::jobs::{Published, Reach};
+use serde_json::{Map, Value, json};
+
+use crate::call::Call;
+use crate::error::{Code, Problem};
+use crate::{fields, sources, wire};
+
+const PAGE_DEFAULT: usize = 50;
+const KIND_BYTES_MAX: usize = 255;
+
+/// `POST /events/{source}/{type}`: the key is the pass, and the type stands in the URL.
+pub(crate) async fn send(call: Call) -> Result<Response, Problem> {
+    let namespace = whole_namespace(&call)?;
+    let declared = call.engine.declared();
+    let name = call.parameter("source");
+    let source: &Arc<Source> =
+        declared.source(name).filter(|_| declared.namespace == namespace).ok_or_else(|| source_not_found(name))?;
+    let kind = call.parameter("type");
+    if kind.is_empty() || kind.len() > KIND_BYTES_MAX || kind.chars().any(char::is_control) {
+        let detail = format!("must be 1 to {KIND_BYTES_MAX} bytes without control characters");
+        return Err(Problem::field("type", detail));
+    }
+    if call.body.len() > source.body_max {
+        return Err(crate::body::too_large(source.body_max));
+    }
+    let body = std::str::from_utf8(&call.body).map_err(|_| Problem::field("body", "must be UTF-8"))?;
+    let value: Value =
+        serde_json::from_str(body).map_err(|error| Problem::field("body", format!("must be JSON: {error}")))?;
+    let mut headers = vec![(CONTENT_TYPE.to_string(), "application/json".to_owned())];
+    headers.extend(
+        call.headers
+            .iter()
+            .filter(|(name, _)| name.as_str().starts_with("ce-"))
+            .filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned()))),
+    );
+    let told = Told {
+        kind: kind.to_owned(),
+        key: call.header("idempotency-key").map(str::to_owned),
+        headers,
+        body: body.to_owned(),
+        value,
+    };
+    sources::store(&call.engine, source, told).await
+}
+
+pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
+    let namespace = whole_namespace(&call)?;
+    let limit = call.query.usize("limit").unwrap_or(PAGE_DEFAULT);
+    let before = match call.query.text("cursor") {
+        None => None,
+        Some(text) => {
+            let position = text.strip_prefix('e').and_then(|position| position.parse().ok());
+            Some(position.ok_or_else(|| Problem::field("cursor", "must be the nextCursor of the page before"))?)
+        }
+    };
+    let (source, kind) = (call.query.text("source"), call.query.text("type"));
+    let page = call.engine.store().arrivals(ListArrivals { namespace, source, kind, before, limit }).await?;
+    let items = page.arrivals.iter().map(|arrival| Value::Object(summary(arrival))).collect();
+    Ok(wire::json_ok(StatusCode::OK, &wire::page(items, page.next.map(|position| format!("e{position}")))))
+}
+
+pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
+    let arrival = find(&call).await?;
+    let mut body = Value::Object(summary(&arrival)).to_string();
+    body.pop();
+    // As it was sent, byte for byte.
+    body.push_str(",\"payload\":");
+    body.push_str(&arrival.body);
+    body.push('}');
+    Ok(wire::ok(StatusCode::OK, body))
+}
+
+/// New jobs of an event, in the queue that is named or in all that take it.
+pub(crate) async fn replay(call: Call) -> Result<Response, Problem> {
+    let arrival = find(&call).await?;
+    let queue = call.read(&fields::REPLAY_EVENT)?.text("queue");
+    let published = call.engine.replay_event(whole_namespace(&call)?, &arrival, queue.as_deref()).await?;
+    let mut jobs = Vec::with_capacity(published.len());
+    for (name, answer) in published {
+        match answer {
+            Published::Created { job, .. } | Published::Existing { job, .. } => {
+                jobs.push(json!({"queue": &*name, "id": job.id.to_string(), "status": job.status().as_str()}));
+            }
+            Published::QueueNotFound if queue.is_some() => return Err(Problem::queue_not_found(&name)),
+            // Declared here, and deleted in the meantime.
+            Published::QueueNotFound => {}
+            Published::QuotaReached { waiting_max } => return Err(Problem::quota_reached(waiting_max)),
+        }
+    }
+    Ok(wire::json_ok(StatusCode::ACCEPTED, &json!({"event_id": arrival.id.to_string(), "jobs": jobs})))
+}
+
+async fn find(call: &Call) -> Result<Arrival, Problem> {
+    let not_found = || Problem::new(Code::EventNotFound, "no event with this id; events are kept for 7 days");
+    let id = call.parameter("id").parse().map_err(|_| not_found())?;
+    call.engine.store().arrival(whole_namespace(call)?, id).await?.ok_or_else(not_found)
+}
+
+/// Events belong to no queue, so a key that is bound to some cannot touch them.
+fn whole_namespace(call: &Call) -> Result<NamespaceId, Problem> {
+    match &call.reach {
+        Reach::Queues(..) => {
+            Err(Problem::new(Code::Forbidden, "the key's scope is bound to queues; events are of none"))
+        }
+        Reach::Everything | Reach::Namespace(_) => Ok(call.caller()?.namespace),
+    }
+}
+
+fn source_not_found(name: &str) -> Problem {
+    Problem::new(Code::SourceNotFound, format!("no source \"{name}\"; sources stand in the configuration file"))
+}
+
+fn summary(arrival: &Arrival) -> Map<String, Value> {
+    let headers: Map<String, Value> =
+        arrival.headers.iter().map(|(name, value)| (name.to_string(), json!(**value))).collect();
+    let mut map = Map::new();
+    map.insert("id".to_owned(), json!(arrival.id.to_string()));
+    map.insert("source".to_owned(), json!(*arrival.source));
+    map.insert("type".to_owned(), json!(*arrival.kind));
+    map.insert("providerEventId".to_owned(), json!(arrival.key));
+    map.insert("receivedAt".to_owned(), json!(arrival.at.to_string()));
+    map.insert("jobsCreated".to_owned(), json!(arrival.jobs));
+    map.insert("headers".to_owned(), Value::Object(headers));
+    map
+}

@@ -1,0 +1,93 @@
+//! What providers post to the paths of sources. There is no key: the signature is the pass. Whoever fails it gets the same
+//! answer whatever was wrong, and nothing happens; who passes it gets their 200 when event and jobs are on disk.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::response::Response;
+use http::request::Parts;
+use http::{HeaderValue, StatusCode, header};
+use outlast_engine::Engine;
+use outlast_engine::inbound::declared::Source;
+use outlast_engine::inbound::provider::{self, Unreadable};
+use outlast_engine::inbound::verify::Request;
+use outlast_engine::ingest::{Taken, Told};
+use serde_json::json;
+
+use crate::body;
+use crate::error::{Code, Problem};
+use crate::limits::Limits;
+use crate::wire;
+
+/// Where a request came from; every request has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub IpAddr);
+
+/// One webhook, from the first byte of its body to the answer.
+pub(crate) async fn take(
+    engine: &Engine,
+    limits: &Limits,
+    source: &Arc<Source>,
+    parts: &Parts,
+    body: &mut Body,
+) -> Result<Response, Problem> {
+    let refuse = || {
+        engine.meters().events_refused.add(1);
+        Problem::new(Code::Unauthorized, "the signature is not valid")
+    };
+    if !parts.extensions.get::<Peer>().is_some_and(|Peer(address)| source.admits(*address)) {
+        return Err(refuse());
+    }
+    // Its size is bounded before anything is worked out over it.
+    let bytes = body::read(&parts.headers, body, source.body_max, limits).await?;
+    let url = match parts.uri.query() {
+        Some(query) => format!("{}?{query}", source.url),
+        None => source.url.clone(),
+    };
+    let request = Request { url: &url, headers: &parts.headers, body: &bytes, now: engine.now() };
+    source.verifier.check(&request).map_err(|_| refuse())?;
+    let scheme = source.verifier.scheme();
+    let event = provider::read(scheme, &parts.headers, &bytes).map_err(unreadable)?;
+    if let Some(challenge) = provider::challenge(scheme, &event) {
+        return Ok(plain_text(challenge));
+    }
+    let told = Told {
+        kind: event.event_type,
+        key: event.provider_event_id,
+        headers: event.headers,
+        body: event.payload,
+        value: event.value,
+    };
+    store(engine, source, told).await
+}
+
+/// Checks an event whose sender is known against the schema of its source, and stores it.
+pub(crate) async fn store(engine: &Engine, source: &Arc<Source>, told: Told) -> Result<Response, Problem> {
+    if let Some(schema) = &source.schema {
+        schema(&told.value)
+            .map_err(|why| Problem::field("body", format!("does not fit the source's schema: {why}")))?;
+    }
+    let taken = engine.ingest(engine.declared().namespace, source, told).await?;
+    Ok(answer(&taken))
+}
+
+fn answer(taken: &Taken) -> Response {
+    let body = json!({
+        "event_id": taken.id.to_string(), "duplicate": taken.duplicate, "jobs_created": taken.jobs_created,
+    });
+    wire::json_ok(StatusCode::OK, &body)
+}
+
+fn unreadable(why: Unreadable) -> Problem {
+    match why {
+        Unreadable::Media(_) => Problem::new(Code::UnsupportedMediaType, why.to_string()),
+        Unreadable::Json(_) | Unreadable::Repeated(_) | Unreadable::Text(_) => Problem::field("body", why.to_string()),
+    }
+}
+
+fn plain_text(text: &str) -> Response {
+    let mut response = Response::new(Body::from(text.to_owned()));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}

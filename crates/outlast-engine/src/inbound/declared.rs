@@ -1,0 +1,144 @@
+//! What the configuration file declares and this node acts on: sources, and queues with what they take of them. Held in
+//! memory only; all nodes of a store read the same file. Replaced as a whole when the file is read again.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use outlast_core::NamespaceId;
+use outlast_core::arrival::names;
+use outlast_core::dedupe::KEY_BYTES_MAX;
+use outlast_core::filter::{Exhausted, Filter, Path};
+use outlast_core::object::digest_text;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use super::verify::Verifier;
+
+#[derive(Debug)]
+pub struct Declared {
+    /// Where the queues are that sources feed.
+    pub namespace: NamespaceId,
+    pub sources: Vec<Arc<Source>>,
+    pub queues: BTreeMap<String, DeclaredQueue>,
+}
+
+/// Where a provider sends its events.
+pub struct Source {
+    pub name: Box<str>,
+    pub path: String,
+    /// The address as the provider knows it, where its scheme signs that.
+    pub url: String,
+    pub verifier: Verifier,
+    /// From where events may come; anywhere if empty.
+    pub allowed: Vec<IpNet>,
+    pub schema: Option<Schema>,
+    pub body_max: usize,
+    /// In order of their queues' names.
+    pub subscribers: Vec<Subscriber>,
+}
+
+/// What events must look like.
+pub type Schema = Box<dyn Fn(&Value) -> Result<(), String> + Send + Sync>;
+
+/// A queue that takes some events of a source.
+pub struct Subscriber {
+    pub queue: Arc<str>,
+    pub events: Vec<String>,
+    pub filter: Option<Filter>,
+    pub key: Option<Path>,
+}
+
+/// A queue of the file.
+#[derive(Default)]
+pub struct DeclaredQueue {
+    /// Settings that the file has, as they are called on the wire: nobody else may change them.
+    pub settings: Vec<String>,
+    /// The digest of a key that opens this queue only.
+    pub key: Option<[u8; 32]>,
+    pub source: Option<String>,
+    pub events: Vec<String>,
+    pub filter: Option<String>,
+    pub idempotency_key: Option<String>,
+}
+
+impl Declared {
+    /// What a server without a file has. The namespace is nobody's: nothing leads to it.
+    pub fn nothing() -> Declared {
+        Declared { namespace: NamespaceId(0), sources: Vec::new(), queues: BTreeMap::new() }
+    }
+
+    pub fn source_at(&self, path: &str) -> Option<&Arc<Source>> {
+        self.sources.iter().find(|source| source.path == path)
+    }
+
+    pub fn source(&self, name: &str) -> Option<&Arc<Source>> {
+        self.sources.iter().find(|source| &*source.name == name)
+    }
+
+    /// The queue that this key opens. All are compared, each in constant time.
+    pub(crate) fn opened_by(&self, presented: &[u8; 32]) -> Option<&str> {
+        let mut opened = None;
+        for (name, queue) in &self.queues {
+            if let Some(key) = &queue.key
+                && bool::from(key.ct_eq(presented))
+            {
+                opened = Some(name.as_str());
+            }
+        }
+        opened
+    }
+}
+
+impl DeclaredQueue {
+    pub fn digest(key: &str) -> [u8; 32] {
+        Sha256::digest(key.as_bytes()).into()
+    }
+}
+
+impl Source {
+    pub fn admits(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.allowed.is_empty() || self.allowed.iter().any(|block| block.contains(&address))
+    }
+}
+
+impl Subscriber {
+    pub(crate) fn takes(&self, kind: &str, event: &Value) -> Result<bool, Exhausted> {
+        if !self.events.iter().any(|pattern| names(pattern, kind)) {
+            return Ok(false);
+        }
+        self.filter.as_ref().map_or(Ok(true), |filter| filter.matches(event))
+    }
+
+    /// What makes a job of this event the same as another one: a text or a number that the path finds. One that is too
+    /// long stands as its digest.
+    pub(crate) fn key_of(&self, event: &Value) -> Option<Box<str>> {
+        let found = self.key.as_ref()?.nodes(event).ok()?;
+        let text = match found.first()? {
+            Value::String(text) => text.clone(),
+            Value::Number(number) => number.to_string(),
+            _ => return None,
+        };
+        match text.len() {
+            0 => None,
+            length if length <= KEY_BYTES_MAX => Some(text.into()),
+            _ => Some(digest_text(&Sha256::digest(text.as_bytes())).into()),
+        }
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source").field("name", &self.name).field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for DeclaredQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeclaredQueue").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

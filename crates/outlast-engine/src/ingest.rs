@@ -1,0 +1,173 @@
+//! Events of providers: which queues take them, and then event and jobs stored together. Nobody is told that an event was
+//! taken before it is on disk with all its jobs.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use outlast_core::arrival::{Arrival, ArrivalId, Headers, Origin};
+use outlast_core::{Job, NamespaceId, Spec, Timestamp};
+use outlast_store::Error;
+use outlast_store::arrivals::{Ingested, NewArrival, created};
+use outlast_store::jobs::{NewJob, Published};
+use serde_json::Value;
+use tokio::time::sleep;
+
+use crate::engine::Engine;
+use crate::inbound::declared::{Declared, Source, Subscriber};
+
+/// How long an event can be looked at and replayed, and its id is remembered.
+pub const KEPT_FOR: Duration = Duration::from_secs(7 * 86_400);
+/// How often events that are over their time are looked for.
+const PRUNE_EVERY: Duration = Duration::from_secs(600);
+const PRUNE_MAX: usize = 1000;
+
+/// An event whose sender is known.
+#[derive(Clone, Debug)]
+pub struct Told {
+    pub kind: String,
+    /// The sender's own id of it.
+    pub key: Option<String>,
+    pub headers: Vec<(String, String)>,
+    /// JSON text, and the same parsed.
+    pub body: String,
+    pub value: Value,
+}
+
+/// What became of an event.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Taken {
+    /// The event's id; that of the first one for a repetition.
+    pub id: ArrivalId,
+    pub duplicate: bool,
+    pub jobs_created: u32,
+}
+
+impl Engine {
+    /// What the file declares takes the place of what it declared before.
+    pub fn declare(&self, declared: Declared) {
+        *self.shared.declared.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(declared);
+        self.shared.keys.someone_left();
+    }
+
+    pub fn declared(&self) -> Arc<Declared> {
+        Arc::clone(&self.shared.declared.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Stores an event and a job in each queue that takes it. Durable when it returns.
+    pub async fn ingest(&self, namespace: NamespaceId, source: &Source, told: Told) -> Result<Taken, Error> {
+        let body: Arc<str> = told.body.into();
+        let takers = self.takers(source, &told.kind, &told.value);
+        let jobs: Vec<NewJob> = takers.map(|taker| job_for(taker, namespace, &body, &told.value)).collect();
+        let places: Vec<Arc<str>> = jobs.iter().map(|job| Arc::clone(&job.queue)).collect();
+        let new = NewArrival {
+            namespace,
+            source: source.name.clone(),
+            kind: told.kind.into(),
+            key: told.key.map(Into::into),
+            headers: headers(told.headers),
+            body,
+            jobs,
+        };
+        let unheard = self.unheard(vec![Some(namespace)]);
+        let answer = unheard.heard(self.shared.store.ingest(vec![new]).await)?.pop();
+        let (id, jobs) = match answer {
+            Some(Ingested::Created { id, jobs }) => (id, jobs),
+            Some(Ingested::Existing { id }) => {
+                self.shared.meters.events_repeated.add(1);
+                return Ok(Taken { id, duplicate: true, jobs_created: 0 });
+            }
+            None => return Err(Error::Indeterminate),
+        };
+        self.shared.meters.events.add(1);
+        for (answer, queue) in jobs.iter().zip(&places) {
+            self.announce_published(namespace, queue, answer);
+        }
+        Ok(match (created(&jobs), first_of(&jobs)) {
+            (0, Some(first)) => Taken { id: first, duplicate: true, jobs_created: 0 },
+            (jobs_created, _) => Taken { id, duplicate: false, jobs_created },
+        })
+    }
+
+    /// New jobs of an event that came before: in the queue that is named, or in all that take it now. Keys of queues do not
+    /// count: whoever asks wants the jobs.
+    pub async fn replay_event(
+        &self,
+        namespace: NamespaceId,
+        arrival: &Arrival,
+        queue: Option<&str>,
+    ) -> Result<Vec<(Arc<str>, Published)>, Error> {
+        let value: Value = serde_json::from_str(&arrival.body).unwrap_or_default();
+        let places: Vec<Arc<str>> = match (queue, self.declared().source(&arrival.source)) {
+            (Some(queue), _) => vec![queue.into()],
+            (None, Some(source)) => {
+                self.takers(source, &arrival.kind, &value).map(|taker| Arc::clone(&taker.queue)).collect()
+            }
+            (None, None) => Vec::new(),
+        };
+        let origin = Origin {
+            event: arrival.id,
+            source: arrival.source.clone(),
+            kind: arrival.kind.clone(),
+            headers: arrival.headers.clone(),
+        };
+        let spec =
+            Arc::new(Spec { payload: Arc::clone(&arrival.body), origin: Some(Box::new(origin)), ..Spec::default() });
+        let jobs = places.iter().map(|queue| NewJob { namespace, queue: Arc::clone(queue), spec: Arc::clone(&spec) });
+        let published = self.publish(jobs.collect()).await?;
+        Ok(places.into_iter().zip(published).collect())
+    }
+
+    /// A filter that cannot be judged takes nothing, and holds up nobody else: the event is stored and can be replayed.
+    fn takers<'a>(&self, source: &'a Source, kind: &str, value: &Value) -> impl Iterator<Item = &'a Subscriber> {
+        source.subscribers.iter().filter(move |subscriber| {
+            subscriber.takes(kind, value).unwrap_or_else(|exhausted| {
+                self.shared.meters.filters_exhausted.add(1);
+                tracing::warn!(source = &*source.name, queue = &*subscriber.queue, %exhausted, "a filter was given up; the event was not taken");
+                false
+            })
+        })
+    }
+
+    /// Forgets events that are over their time.
+    pub(crate) async fn run_event_pruning(self) {
+        let mut stopping = self.stopping();
+        while !*stopping.borrow() {
+            let before = Timestamp::from_millis(self.now().as_millis().saturating_sub(millis(KEPT_FOR)));
+            match self.shared.store.prune_arrivals(before, PRUNE_MAX).await {
+                Ok(PRUNE_MAX) => continue,
+                Ok(_) | Err(Error::Stopped) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "old events could not be deleted; trying again");
+                    self.shared.meters.loop_failures.add(1);
+                }
+            }
+            tokio::select! {
+                biased;
+                _ = stopping.changed() => {}
+                () = sleep(self.jitter(PRUNE_EVERY)) => {}
+            }
+        }
+        tracing::debug!("the pruning of events has ended");
+    }
+}
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn job_for(taker: &Subscriber, namespace: NamespaceId, body: &Arc<str>, value: &Value) -> NewJob {
+    let spec = Spec { payload: Arc::clone(body), idempotency_key: taker.key_of(value), ..Spec::default() };
+    NewJob { namespace, queue: Arc::clone(&taker.queue), spec: Arc::new(spec) }
+}
+
+fn headers(headers: Vec<(String, String)>) -> Headers {
+    headers.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
+}
+
+/// The event that the first of these jobs came of, where jobs were found by their keys.
+fn first_of(jobs: &[Published]) -> Option<ArrivalId> {
+    jobs.iter().find_map(|job| match job {
+        Published::Existing { job: Job { spec, .. }, .. } => spec.origin.as_ref().map(|origin| origin.event),
+        _ => None,
+    })
+}
