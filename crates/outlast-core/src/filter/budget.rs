@@ -39,6 +39,11 @@ impl Budget {
         Ok(())
     }
 
+    #[cfg(test)]
+    pub(super) fn spent(&self) -> u64 {
+        STEPS - self.left
+    }
+
     pub(super) fn extent(&mut self, event: &Value) -> Result<Extent, Overrun> {
         if let Some(extent) = self.extent {
             return Ok(extent);
@@ -53,7 +58,7 @@ impl Budget {
 /// How large an event is for somebody who searches it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
-    /// All values in it, long texts counted more than once.
+    /// All values in it, long texts and names counted more than once.
     pub values: u64,
     /// The same, each value counted once for every value that it lies in, itself included: what a visit of all subtrees takes.
     pub nested: u64,
@@ -87,6 +92,7 @@ impl Extent {
 fn text_bytes(value: &Value) -> u64 {
     match value {
         Value::String(text) => text.len() as u64,
+        Value::Object(members) => members.keys().map(|name| name.len() as u64).sum(),
         _ => 0,
     }
 }

@@ -89,6 +89,20 @@ proptest! {
     }
 
     #[test]
+    fn no_search_finds_more_than_was_paid_for(
+        steps in prop::collection::vec(any_steps(), 1..6),
+        event in events(),
+    ) {
+        let path = Path::parse(&format!("${}", steps.concat())).unwrap();
+        let mut budget = Budget::full();
+
+        // One value may come out of a path that is followed, for nothing.
+        if let Ok(found) = path.query(&event, &mut budget) {
+            prop_assert!(found.len() <= 1 || found.len() as u64 * 16 <= budget.spent(), "{} on {}", path, event);
+        }
+    }
+
+    #[test]
     fn whatever_is_taken_for_a_path_is_one_and_nothing_else_is(text in "\\$[ab0\\[\\]'\"\\.\\*\\?@$(): ,=1-]{0,12}") {
         let ours = Path::parse(&text).is_ok();
         let library = JsonPath::parse(text.trim()).is_ok();
