@@ -81,6 +81,7 @@ const NEEDS: &[(&str, &str, &str)] = &[
     ("POST",   "/v1/keys",                         "admin"),
     ("GET","/v1/keys",                         "admin"),
     ("DELETE", "/v1/keys/{id}",                    "admin"),
+    ("POST",   "/v1/reload",                       "admin"),
     ("GET","/api/queues",                      "consume"),
     ("GET","/api/queues/{queue}/messages",     "consume"),
     ("POST",   "/api/queues/{queue}/ack",          "consume"),

@@ -23,7 +23,7 @@ const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_co
 /// Revokes keys by number, the fuzzer's own among them: last, and on its own.
 const REVOKE: &str = "deleteKeysId";
 /// Where a wrong entry does not spoil the whole.
-const BATCHES: [&str; 2] = ["postOutcomes", "postQueuesQueueJobsBatch"];
+const BATCHES: [&str; 4] = ["postOutcomes", "postQueuesQueueJobsBatch", "postHeartbeats", "postProgress"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn schemathesis_finds_no_server_error_and_nothing_undocumented() {

@@ -15,6 +15,7 @@ use outlast_store::jobs::Reach;
 
 use crate::error::Problem;
 use crate::limits::Limits;
+use crate::reload::Reload;
 use crate::schema::{Object, Values, read};
 use crate::stream::seats::Seats;
 use crate::view::Views;
@@ -24,6 +25,7 @@ pub(crate) struct Call {
     pub(crate) limits: Arc<Limits>,
     pub(crate) seats: Arc<Seats>,
     pub(crate) views: Arc<Views>,
+    pub(crate) reload: Option<Reload>,
     /// `None` only on routes that need no key. For a token: its key.
     pub(crate) principal: Option<Principal>,
     /// What the caller's scope for this route covers.

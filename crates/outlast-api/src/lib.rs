@@ -35,6 +35,7 @@ mod token;
 mod simple;
 mod health;
 pub mod sources;
+pub mod reload;
 mod events;
 mod many;
 mod metrics;

@@ -5,13 +5,14 @@ use http::header::{ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH, LOCATION};
 use http::{HeaderValue, StatusCode};
 use outlast_core::queue::{CALLBACKS, Mode, is_name};
 use outlast_core::{NamespaceId, Queue};
+use outlast_engine::Engine;
 use outlast_engine::queues::{QueueChange, SavedQueue, moves};
 use outlast_engine::scope::{Principal, Word};
 use outlast_engine::secrets::OVERLAP_DEFAULT;
 use outlast_store::jobs::Reach;
 use outlast_store::operations::{Filter, NewOperation, OperationKind};
 use outlast_store::queues::{Counts, DeleteRefusal, Expect, SaveRefusal};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::call::Call;
 use crate::error::{Code, Problem};
@@ -38,7 +39,12 @@ pub(crate) async fn create(call: Call) -> Result<Response, Problem> {
 
 pub(crate) async fn put(call: Call) -> Result<Response, Problem> {
     let name = own_name(&call)?;
-    let change = change(&call, None, body(&call, &fields::QUEUE, &name)?)?;
+    let present = find(&call, &name).await.ok();
+    let values = body(&call, &fields::QUEUE, &name)?;
+    let change = match &present {
+        Some((queue, _)) => kept_by_file(&call, queue, values, |values| change(&call, None, values))?,
+        None => change(&call, None, values)?,
+    };
     let saved = save(&call, &name, change, expect(&call)?).await?;
     answer(&call, &saved).await
 }
@@ -51,7 +57,8 @@ pub(crate) async fn patch(call: Call) -> Result<Response, Problem> {
     let asked = expect(&call)?;
     for _ in 0..PATCH_TRIES {
         let (queue, _) = find_to_change(&call, &name).await?;
-        let change = change(&call, Some(&queue), body(&call, &fields::QUEUE_PATCH, &name)?)?;
+        let values = body(&call, &fields::QUEUE_PATCH, &name)?;
+        let change = kept_by_file(&call, &queue, values, |values| change(&call, Some(&queue), values))?;
         let expect = if asked == Expect::Anything { Expect::Version(queue.version) } else { asked };
         match call.engine.save_queue(namespace(&call)?, &name, change, expect).await? {
             Ok(saved) => return answer(&call, &saved).await,
@@ -122,6 +129,10 @@ pub(crate) async fn rotate_secret(call: Call) -> Result<Response, Problem> {
 pub(crate) async fn delete(mut call: Call) -> Result<Response, Problem> {
     let force = call.query.bool("force").unwrap_or(false);
     let name = call.queue()?.to_owned();
+    if declared(&call, &name)?.is_some() {
+        let detail = format!("queue \"{name}\" stands in the configuration file; take it out there first");
+        return Err(Problem::new(Code::SetByFile, detail));
+    }
     match call.engine.delete_queue(namespace(&call)?, &name).await? {
         Ok(()) => {
             let mut response = Response::default();
@@ -187,6 +198,33 @@ fn body<'a>(call: &'a Call, object: &'static crate::schema::Object, name: &str) 
         }
         _ => Ok(values),
     }
+}
+
+/// What the configuration file says about a queue of the caller's.
+fn declared(call: &Call, name: &str) -> Result<Option<Vec<String>>, Problem> {
+    let declared = call.engine.declared();
+    let is_ours = declared.namespace == namespace(call)?;
+    Ok(declared.queues.get(name).filter(|_| is_ours).map(|queue| queue.settings.clone()))
+}
+
+/// The change with what the file says left as it is; a request that says otherwise is refused.
+fn kept_by_file(
+    call: &Call,
+    queue: &Queue,
+    values: Values<'_>,
+    change: impl FnOnce(Values<'_>) -> Result<QueueChange, Problem>,
+) -> Result<QueueChange, Problem> {
+    let Some(names) = declared(call, &queue.name)? else {
+        return change(values);
+    };
+    let given: Vec<String> = names.iter().filter(|name| values.contains(name)).cloned().collect();
+    let asked = change(values)?;
+    let kept = asked.settings.with(&names, &queue.settings);
+    if let Some(name) = asked.settings.differing(&kept).into_iter().find(|name| given.contains(name)) {
+        let detail = format!("{name} of queue \"{}\" is set by the configuration file; change it there", queue.name);
+        return Err(Problem::new(Code::SetByFile, detail));
+    }
+    Ok(QueueChange { settings: kept, ..asked })
 }
 
 /// What the fields ask for, over the present settings or from nothing.
@@ -275,16 +313,31 @@ fn shown(call: &Call, queue: &Queue, counts: &Counts) -> Response {
 
 /// The queue as this caller may see it: what stands in its headers may open an endpoint, so only who could set it sees it.
 fn view(call: &Call, queue: &Queue, counts: &Counts) -> Value {
-    view_for(call.principal.as_ref(), queue, counts)
+    view_for(&call.engine, call.principal.as_ref(), queue, counts)
 }
 
-pub(crate) fn view_for(caller: Option<&Principal>, queue: &Queue, counts: &Counts) -> Value {
+pub(crate) fn view_for(engine: &Engine, caller: Option<&Principal>, queue: &Queue, counts: &Counts) -> Value {
     let mut body = wire::queue(queue, counts);
+    if let Value::Object(members) = &mut body {
+        members.insert("declared".to_owned(), shown_declared(engine, queue));
+    }
     let manages = caller.and_then(|caller| caller.reach(Word::Manage));
     if !manages.is_some_and(|reach| reach.covers(queue)) {
         wire::hide_headers(&mut body);
     }
     body
+}
+
+/// What the configuration file says about it, null where it says nothing.
+fn shown_declared(engine: &Engine, queue: &Queue) -> Value {
+    let declared = engine.declared();
+    let Some(found) = declared.queues.get(&queue.name).filter(|_| declared.namespace == queue.namespace) else {
+        return Value::Null;
+    };
+    json!({
+        "settings": found.settings, "source": found.source, "events": found.events, "filter": found.filter,
+        "idempotencyKey": found.idempotency_key,
+    })
 }
 
 fn with_etag(mut response: Response, queue: &Queue) -> Response {

@@ -13,7 +13,7 @@ use crate::error::Problem;
 use crate::schema::{Field, Object};
 use crate::{
     checkpoint, dead, events, fields, health, jobs, keys, objects, openapi, operations, outcome, publish, queues,
-    receive, results, simple, stream, token, work, ws,
+    receive, reload, results, simple, stream, token, work, ws,
 };
 
 /// What a caller must have.
@@ -237,7 +237,7 @@ pub static ROUTES: &[Route] = &[
 
     plain(Method::POST,   "/events/{source}/{type}",           PUBLISH, (200, "an event of your own program", Shape::Named("EventTaken")),      handler!(events::send)).takes(Raw::Json).sized(Size::Batch).hears(fields::EVENT_HEADERS),
     plain(Method::GET,    "/v1/events",                        READ,    (200, "lists events of sources, newest first", Shape::Named("EventPage")), handler!(events::list)).asks(fields::LIST_EVENTS),
-    plain(Method::GET,    "/v1/events/{id}",                   READ,    (200, "shows an event with its payload", Shape::Named("Event")),        handler!(events::show)),
+    plain(Method::GET,    "/v1/events/{id}",                   READ,    (200, "shows an event with its payload", Shape::Named("SourceEvent")),  handler!(events::show)),
     plain(Method::POST,   "/v1/events/{id}/replay",            MANAGE,  (202, "makes jobs of an event again", Shape::Named("EventReplayed")),   handler!(events::replay)).reads(&fields::REPLAY_EVENT, Size::Small),
 
     plain(Method::GET,    "/v1/operations",                    READ,    (200, "lists operations, newest first", Shape::Named("OperationPage")), handler!(operations::list)).asks(fields::NEWEST),
@@ -247,6 +247,8 @@ pub static ROUTES: &[Route] = &[
     plain(Method::POST,   "/v1/keys",                          ADMIN,   (201, "makes a key, shown this once", Shape::Named("IssuedKey")),       handler!(keys::create)).reads(&fields::KEY, Size::Small),
     plain(Method::GET,    "/v1/keys",                          ADMIN,   (200, "lists keys without their text", Shape::Named("KeyPage")),        handler!(keys::list)).asks(fields::PAGE),
     plain(Method::DELETE, "/v1/keys/{id}",                     ADMIN,   (200, "revokes a key", Shape::Named("Key")),                            handler!(keys::revoke)),
+
+    plain(Method::POST,   "/v1/reload",                        ADMIN,   (200, "reads the configuration file again", Shape::Named("Reloaded")),  handler!(reload::reload)),
 
     plain(Method::GET,    "/api/queues",                       CONSUME, (200, "simple form: lists pull queues", Shape::Named("SimpleQueues")),  handler!(simple::queues)),
     plain(Method::GET,    "/api/queues/{queue}/messages",      CONSUME, (200, "simple form: takes messages", Shape::Named("Messages")),         handler!(simple::messages)).asks(fields::MESSAGES),

@@ -3,7 +3,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use axum::body::{Body, HttpBody};
 use axum::extract::{RawPathParams, Request};
@@ -25,6 +25,7 @@ use crate::call::Call;
 use crate::error::{Code, Problem};
 use crate::limits::Limits;
 use crate::metrics::Requests;
+use crate::reload::Reload;
 use crate::routes::{Need, ROUTES, Raw, Route, Size};
 use crate::schema::{Values, read, read_query};
 use crate::stream::seats::Seats;
@@ -45,6 +46,8 @@ struct Shared {
     requests: Requests,
     seats: Arc<Seats>,
     views: Arc<Views>,
+    /// Set once, before requests are served.
+    reload: OnceLock<Reload>,
 }
 
 impl Api {
@@ -57,8 +60,15 @@ impl Api {
             requests: Requests::default(),
             seats: Arc::default(),
             views: Arc::default(),
+            reload: OnceLock::new(),
         };
         Api { shared: Arc::new(shared) }
+    }
+
+    /// The same, which can read its configuration again.
+    pub fn reloading(self, reload: Reload) -> Api {
+        let _ = self.shared.reload.set(reload);
+        self
     }
 
     /// The router of the public listener.
@@ -267,6 +277,7 @@ impl Api {
             limits: Arc::clone(&shared.limits),
             seats: Arc::clone(&shared.seats),
             views: Arc::clone(&shared.views),
+            reload: shared.reload.get().cloned(),
             principal: admitted.principal,
             reach: admitted.reach,
             token: admitted.token,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::gate::Hold;
 use crate::ids::{NamespaceId, QueueId};
@@ -171,6 +172,32 @@ pub struct QueueSettings {
     pub dedupe_by: DedupeBy,
     pub fencing: Fencing,
     pub signature_header: String,
+}
+
+impl QueueSettings {
+    /// The settings that are not as in `other`, as they are called on the wire.
+    pub fn differing(&self, other: &QueueSettings) -> Vec<String> {
+        let (mine, theirs) = (self.members(), other.members());
+        mine.into_iter().filter(|(name, value)| theirs.get(name) != Some(value)).map(|(name, _)| name).collect()
+    }
+
+    /// The same with these settings as in `other`. Names that are no settings change nothing.
+    pub fn with(&self, names: &[String], other: &QueueSettings) -> QueueSettings {
+        let (mut mine, theirs) = (self.members(), other.members());
+        for name in names {
+            if let Some(value) = theirs.get(name) {
+                mine.insert(name.clone(), value.clone());
+            }
+        }
+        serde_json::from_value(Value::Object(mine)).unwrap_or_else(|_| self.clone())
+    }
+
+    fn members(&self) -> Map<String, Value> {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(members)) => members,
+            _ => Map::new(),
+        }
+    }
 }
 
 const DAY: Duration = Duration::from_secs(86_400);

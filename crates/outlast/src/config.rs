@@ -190,6 +190,31 @@ impl Config {
         Err(problems)
     }
 
+    /// Options beside sources and queues that are not as in `other`, by their names in the file.
+    pub(crate) fn differing(&self, other: &Config) -> Vec<String> {
+        let external = (&self.external, &other.external);
+        [
+            ("data", self.data == other.data),
+            ("listen", self.listen == other.listen),
+            ("metrics_listen", self.metrics_listen == other.metrics_listen),
+            ("admin_key", self.admin_key == other.admin_key),
+            ("secret_key", self.secret_key == other.secret_key),
+            ("database_url", external.0.database_url == external.1.database_url),
+            ("redis_url", external.0.redis_url == external.1.redis_url),
+            ("blobs_url", external.0.blobs == external.1.blobs),
+            ("log", self.log == other.log),
+            ("limits", self.limits == other.limits),
+            ("timeouts", self.timeouts == other.timeouts),
+            ("store", self.store == other.store),
+            ("egress", self.egress == other.egress),
+            ("push", self.push == other.push),
+        ]
+        .into_iter()
+        .filter(|(_, is_same)| !is_same)
+        .map(|(name, _)| name.to_owned())
+        .collect()
+    }
+
     /// Where objects are kept.
     pub(crate) fn blobs(&self) -> Location {
         self.external.blobs.clone().unwrap_or_else(|| Location::Folder(self.data.join("objects")))

@@ -2,9 +2,11 @@
 
 mod backing;
 mod database;
+mod declare;
 mod descriptors;
 mod egress;
 mod files;
+pub(crate) mod reload;
 mod sealing;
 
 use std::fs;
@@ -24,7 +26,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use self::backing::Backing;
+use self::declare::declare;
 use self::files::write_private;
+use self::reload::{Load, Reloader};
 use crate::config::Config;
 
 /// How the server is run.
@@ -45,7 +49,7 @@ fn open_blobs(config: &Config) -> anyhow::Result<Blobs> {
 }
 
 /// Runs until a signal asks it to stop, or until the store fails.
-pub(crate) async fn run(config: Config, mode: Mode) -> anyhow::Result<()> {
+pub(crate) async fn run(config: Config, mode: Mode, load: Load) -> anyhow::Result<()> {
     descriptors::raise(config.limits.connections);
     let listener = bind(&config.listen.to_string()).await?;
     let private_listener = match &config.metrics_listen {
@@ -69,7 +73,10 @@ pub(crate) async fn run(config: Config, mode: Mode) -> anyhow::Result<()> {
     let engine = Engine::new(ports, push_settings(&config));
     sealing::settle(&engine, new_key, &config).await?;
     let key = admin_key(&engine, &config, &directory).await?;
-    let api = Api::new(engine.clone(), api_limits(&config));
+    declare(&engine, &config).await?;
+    let reloader = Reloader::new(engine.clone(), load, config.clone());
+    let api = Api::new(engine.clone(), api_limits(&config)).reloading(reloader.hook());
+    let reloading = tokio::spawn(reloader.run());
     let loops = engine.start();
 
     let (stop, stopped) = watch::channel(false);
@@ -96,6 +103,7 @@ pub(crate) async fn run(config: Config, mode: Mode) -> anyhow::Result<()> {
     if let Some(private) = private {
         let _ = private.await;
     }
+    reloading.abort();
     engine.stop();
     loops.finish().await;
     backing.close().await;

@@ -146,7 +146,8 @@ fn events() -> Vec<(&'static str, Value)> {
     vec![
         ("EventTaken", object(json!({"event_id": id(), "duplicate": flag(), "jobs_created": count()}), &[])),
         ("EventPage", object(json!({"items": list(object(summary(), &[])), "nextCursor": maybe(text())}), &[])),
-        ("Event", object(whole, &[])),
+        ("SourceEvent", object(whole, &[])),
+        ("Reloaded", object(json!({"sources": count(), "queues": count(), "needsRestart": list(text())}), &[])),
         ("EventReplayed", object(json!({"event_id": id(), "jobs": list(job)}), &[])),
     ]
 }
@@ -261,6 +262,10 @@ fn queue() -> Value {
     let state = json!({
         "paused": flag(), "hold": maybe(hold()), "version": count(),
         "createdAt": time(), "updatedAt": time(), "counts": object(Value::Object(counts), &[]),
+        "declared": maybe(object(json!({
+            "settings": list(text()), "source": maybe(text()), "events": list(text()), "filter": maybe(text()),
+            "idempotencyKey": maybe(text()),
+        }), &[])),
     });
     if let Value::Object(state) = state {
         members.extend(state);

@@ -71,6 +71,10 @@ impl Declared {
         Declared { namespace: NamespaceId(0), sources: Vec::new(), queues: BTreeMap::new() }
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.sources.is_empty() && self.queues.is_empty()
+    }
+
     pub fn source_at(&self, path: &str) -> Option<&Arc<Source>> {
         self.sources.iter().find(|source| source.path == path)
     }

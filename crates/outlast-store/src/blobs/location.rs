@@ -10,7 +10,7 @@ use object_store::gcp::GoogleConfigKey;
 use object_store::path::Path;
 use url::Url;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Location {
     Folder(PathBuf),
     Bucket(BucketSettings),
@@ -24,7 +24,7 @@ pub enum Kind {
 }
 
 /// What a bucket is reached with.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub struct BucketSettings {
     pub kind: Kind,
     pub name: String,

@@ -15,6 +15,8 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: &Args, environment: &Environment, mode: Mode) -> Result<(), Failure> {
     let config = Config::load(&args.flags, environment).map_err(|problems| Failure::configuration(&problems))?;
     telemetry::start(&config.log)?;
-    serve::run(config, mode).await?;
+    let (flags, environment) = (args.flags.clone(), environment.clone());
+    let load = Box::new(move || Config::load(&flags, &environment));
+    serve::run(config, mode, load).await?;
     Ok(())
 }

@@ -94,7 +94,7 @@ fn queue_json(queue: &QueueConfig) -> Value {
         "name": queue.name,
         "source": subscription.map(|subscription| &subscription.source),
         "events": subscription.map(patterns),
-        "filter": subscription.and_then(|subscription| subscription.filter.as_ref()),
+        "filter": subscription.and_then(|subscription| subscription.filter.as_ref()).map(ToString::to_string),
     })
 }
 

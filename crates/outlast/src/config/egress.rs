@@ -10,7 +10,7 @@ use super::reader::Section;
 /// Of a name server whose port is not given.
 const DNS_PORT: u16 = 53;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Egress {
     pub allow_private_targets: Vec<IpNet>,
     pub https_only: bool,

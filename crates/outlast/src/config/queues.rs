@@ -3,10 +3,11 @@
 
 use std::fmt;
 
+use outlast_core::filter::{Filter, Path};
 use outlast_engine::queues::QueueChange;
 
 use super::Secret;
-use super::expressions::{check_filter, check_path};
+use super::expressions;
 use super::nearest::nearest;
 use super::reader::Section;
 use super::sections::secret;
@@ -20,11 +21,12 @@ const EVENTS_MAX: usize = 100;
 const EVENT_TYPE_BYTES_MAX: usize = 256;
 
 #[derive(Clone)]
-#[cfg_attr(not(test), expect(dead_code, reason = "read where the sections are applied to the server"))]
 pub(crate) struct QueueConfig {
     pub name: String,
     /// The queue as a request for it would ask, signing secret included. Where its URL leads was not looked at.
     pub change: QueueChange,
+    /// The settings that the file has, as they are called on the wire.
+    pub settings: Vec<String>,
     /// A key that opens this queue only.
     pub api_key: Option<Secret>,
     pub subscription: Option<Subscription>,
@@ -39,15 +41,14 @@ impl fmt::Debug for QueueConfig {
 
 /// Which events become jobs of a queue.
 #[derive(Debug, Clone)]
-#[cfg_attr(not(test), expect(dead_code, reason = "read where the sections are applied to the server"))]
 pub(crate) struct Subscription {
     /// A source of the same file.
     pub source: String,
     /// At least one.
     pub events: Vec<EventPattern>,
-    pub filter: Option<String>,
+    pub filter: Option<Filter>,
     /// A JSONPath to what makes an event the same as another one.
-    pub idempotency_key: Option<String>,
+    pub idempotency_key: Option<Path>,
 }
 
 /// Which types of events are meant.
@@ -69,7 +70,7 @@ impl EventPattern {
             Some(prefix) => (EventPattern::Prefix, prefix),
             None => (EventPattern::Exact, text),
         };
-        let has_name = !matches!(name, "" | ".") && (name.len() == text.len() || name.ends_with('.'));
+        let has_name = !matches!(name, "" | "." | "/") && (name.len() == text.len() || name.ends_with(['.', '/']));
         // Some providers have types with spaces inside, such as "Push Hook".
         let is_plain = name.trim() == name && name.bytes().all(|byte| (0x20..0x7f).contains(&byte) && byte != b'*');
         (has_name && is_plain && text.len() <= EVENT_TYPE_BYTES_MAX).then(|| kind(name.to_owned()))
@@ -92,9 +93,11 @@ pub(crate) fn read(root: &mut Section, sources: &[String]) -> Vec<QueueConfig> {
 }
 
 fn read_one(key: &Key, section: &mut Section, sources: &[String]) -> QueueConfig {
+    let (change, settings) = settings::read(key, section);
     QueueConfig {
         name: key.name.clone(),
-        change: settings::read(key, section),
+        change,
+        settings,
         api_key: api_key(section),
         subscription: subscription(section, sources),
     }
@@ -145,18 +148,13 @@ fn events(section: &mut Section) -> Vec<EventPattern> {
     events
 }
 
-fn filter(section: &mut Section) -> Option<String> {
-    let filter = section.optional_text("filter")?;
-    if let Err((column, message)) = check_filter(&filter) {
-        section.complain("filter", &format!("is not a filter: column {column}: {message}"));
-    }
-    Some(filter)
+fn filter(section: &mut Section) -> Option<Filter> {
+    let text = section.optional_text("filter")?;
+    let read = expressions::filter(&text);
+    read.map_err(|message| section.complain("filter", &format!("is not a filter: {message}"))).ok()
 }
 
-fn idempotency_key(section: &mut Section) -> Option<String> {
-    let path = section.optional_text("idempotency_key")?;
-    if let Err(message) = check_path(&path) {
-        section.complain("idempotency_key", &message);
-    }
-    Some(path)
+fn idempotency_key(section: &mut Section) -> Option<Path> {
+    let text = section.optional_text("idempotency_key")?;
+    expressions::path(&text).map_err(|message| section.complain("idempotency_key", &message)).ok()
 }

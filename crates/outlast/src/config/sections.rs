@@ -39,7 +39,7 @@ impl fmt::Display for ListenAddress {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Log {
     /// A level, or a list of `target=level`; already checked.
     pub level: String,
@@ -65,7 +65,7 @@ impl Log {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Limits {
     pub payload_bytes: usize,
     pub batch_jobs: usize,
@@ -107,7 +107,7 @@ impl Limits {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Timeouts {
     pub first_byte: Duration,
     pub head: Duration,
@@ -137,7 +137,7 @@ impl Timeouts {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Store {
     pub page_cache_bytes: u64,
     pub job_cache_bytes: u64,
@@ -174,7 +174,7 @@ impl Store {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Push {
     pub in_flight: usize,
     pub response_excerpts: bool,

@@ -24,8 +24,8 @@ pub(crate) fn names() -> Vec<String> {
     QUEUE_NEW.fields.iter().filter(|field| field.name != NAME).map(|field| snake_case(field.name)).collect()
 }
 
-/// Reads the settings out of the section of a queue.
-pub(crate) fn read(key: &Key, section: &mut Section) -> QueueChange {
+/// Reads the settings out of the section of a queue; also which ones they are, on the wire.
+pub(crate) fn read(key: &Key, section: &mut Section) -> (QueueChange, Vec<String>) {
     let entries = section.take_known(names());
     let path = section.path().to_owned();
     let mut body = Body { places: Vec::new(), problems: Vec::new() };
@@ -35,6 +35,7 @@ pub(crate) fn read(key: &Key, section: &mut Section) -> QueueChange {
         body.places.push(Place { field, path, origin: key.origin.clone(), is_refused: false });
     }
     let mut members = body.object(QUEUE_NEW.fields, entries, &At { field: String::new(), path: path.clone() });
+    let mut given: Vec<String> = members.keys().cloned().collect();
     members.insert(NAME.to_owned(), Json::String(key.name.clone()));
 
     let read = read_queue(Json::Object(members).to_string().as_bytes());
@@ -47,7 +48,11 @@ pub(crate) fn read(key: &Key, section: &mut Section) -> QueueChange {
     for problem in body.problems {
         section.report(problem);
     }
-    change
+    // What a template presets is said by the file as well.
+    given.extend(change.settings.differing(&QueueSettings::default()));
+    given.sort_unstable();
+    given.dedup();
+    (change, given)
 }
 
 /// `visibilityTimeout` as `visibility_timeout`.

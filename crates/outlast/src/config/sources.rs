@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use outlast_api::routes::ROUTES;
+use outlast_engine::inbound::verify::{Scheme, Verifier};
 
 use super::egress::block;
 use super::json::to_json;
@@ -17,11 +18,10 @@ use super::sections::{Limits, secret, secrets};
 use super::tree::{Key, Value};
 use super::{Secret, read_text};
 
-use self::verify::Verify;
-
 /// Every option of a source.
 pub(crate) const OPTIONS: &[&str] = &[
     "path",
+    "url",
     "verify",
     "secret",
     "secrets",
@@ -49,12 +49,13 @@ const PATH_LENGTH_MAX: usize = 255;
 const OWN_PATHS: &[&str] = &["/v1", "/api", "/events", "/health", "/metrics", "/dashboard"];
 
 #[derive(Debug, Clone)]
-#[cfg_attr(not(test), expect(dead_code, reason = "read where the sections are applied to the server"))]
 pub(crate) struct SourceConfig {
     pub name: String,
     /// Where events are posted to. No other source has it, and none of our routes begins like it.
     pub path: String,
-    pub verify: Verify,
+    pub verify: Scheme,
+    /// The address as the provider knows it; empty where its scheme does not sign that.
+    pub url: String,
     /// At least one. A signature by any of them will do, so that secrets can be replaced one after the other.
     pub secrets: Vec<Secret>,
     /// How old or how far ahead a signed time may be.
@@ -84,12 +85,14 @@ fn read_one(key: &Key, section: &mut Section, limits: &Limits) -> SourceConfig {
         let message = format!("{} {rule}", section.path());
         section.report(Problem::new(key.origin.clone(), message));
     }
+    let url = section.optional_text("url");
     // Zero stands for a limit that was refused.
     let body_most = if limits.batch_bytes == 0 { MAX_BODY_DEFAULT } else { limits.batch_bytes };
     let body_range = MAX_BODY_LEAST..=u64::try_from(body_most).unwrap_or(u64::MAX);
-    SourceConfig {
+    let source = SourceConfig {
         name: key.name.clone(),
         path: path(&key.name, section),
+        url: String::new(),
         verify: verify::read(section),
         secrets: live_secrets(section),
         tolerance: section
@@ -102,6 +105,47 @@ fn read_one(key: &Key, section: &mut Section, limits: &Limits) -> SourceConfig {
         max_body: section
             .optional("max_body", |section| section.size("max_body", body_range))
             .unwrap_or(MAX_BODY_DEFAULT.min(body_most)),
+    };
+    let source = with_url(source, url, section);
+    check_secrets(&source, section);
+    source
+}
+
+/// Twilio signs the address that it was given, and the one that a request names is up to its sender.
+fn with_url(source: SourceConfig, url: Option<String>, section: &mut Section) -> SourceConfig {
+    match (url, &source.verify) {
+        (None, Scheme::Twilio) => {
+            section
+                .complain("url", "is required with verify: twilio; the whole address as Twilio has it, without query");
+        }
+        (Some(_), verify) if *verify != Scheme::Twilio => {
+            section.complain("url", "has a meaning with verify: twilio only");
+        }
+        (Some(url), _) => {
+            let is_whole =
+                (url.starts_with("https://") || url.starts_with("http://")) && !url.contains(['?', '#', ' ']);
+            if !is_whole {
+                section.complain(
+                    "url",
+                    "must be a whole address such as https://example.com/webhooks/twilio, without query",
+                );
+            }
+            return SourceConfig { url, ..source };
+        }
+        (None, _) => {}
+    }
+    source
+}
+
+/// A secret that the scheme cannot use is found out now, not with the first event.
+fn check_secrets(source: &SourceConfig, section: &mut Section) {
+    let secrets: Vec<&str> = source.secrets.iter().map(Secret::expose).collect();
+    if secrets.is_empty() {
+        return;
+    }
+    if let Err(error) = Verifier::new(source.verify.clone(), &secrets, source.tolerance) {
+        let option = if section.is_set("secrets") { "secrets" } else { "secret" };
+        section.complain(option, &format!("cannot be used: {error}"));
     }
 }
 

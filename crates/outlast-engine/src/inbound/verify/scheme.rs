@@ -91,7 +91,7 @@ pub enum BadForm {
     Header(String),
     #[error("header \"{0}\" carries a secret or a signature and is never read for anything else")]
     Private(String),
-    #[error("a prefix has visible ASCII characters only, without spaces")]
+    #[error("a prefix has at most 64 visible ASCII characters, without spaces")]
     Prefix,
     #[error("\"{0}\" is neither a header nor a path like \"$.data.type\"")]
     Place(String),
@@ -126,6 +126,8 @@ impl Place {
     }
 }
 
+const PREFIX_BYTES_MAX: usize = 64;
+
 /// A sender of one's own: an HMAC of the body in one header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HmacForm {
@@ -141,7 +143,7 @@ impl HmacForm {
     /// The event's type is `$.type` and its id `$.id`, unless [`HmacForm::with_places`] says otherwise.
     pub fn new(header: &str, prefix: &str, encoding: Encoding, algorithm: Algorithm) -> Result<HmacForm, BadForm> {
         let header = HeaderName::try_from(header).map_err(|_| BadForm::Header(header.to_owned()))?;
-        if !prefix.bytes().all(|byte| byte.is_ascii_graphic()) {
+        if prefix.len() > PREFIX_BYTES_MAX || !prefix.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(BadForm::Prefix);
         }
         Ok(HmacForm {

@@ -52,7 +52,10 @@ fn a_file_with_a_source_and_a_queue_is_read() {
     assert_eq!(queue.api_key.as_ref().unwrap().expose(), "hunter2");
     let subscription = queue.subscription.as_ref().unwrap();
     assert_eq!(subscription.source, "stripe");
-    assert_eq!(subscription.filter.as_deref(), Some("$.data.object.amount_due >= 1000"));
+    assert_eq!(
+        subscription.filter.as_ref().map(ToString::to_string).as_deref(),
+        Some("$.data.object.amount_due >= 1000")
+    );
     let exact = |name: &str| EventPattern::Exact(name.to_owned());
     assert_eq!(subscription.events, [exact("invoice.paid"), exact("invoice.payment_failed")]);
     assert!(!format!("{config:?}").contains("hunter"));
@@ -147,7 +150,7 @@ fn events_are_whole_types_beginnings_or_all() {
 #[test]
 fn what_a_source_sends_needs_the_source() {
     check_refused(
-        "sources: {stripe: {verify: stripe, secret: x}}\nqueues:\n  a: {source: strip}\n  b:\n    events: [x]\n    filter: $.y\n    idempotency_key: $.z\n",
+        "sources: {stripe: {verify: stripe, secret: x}}\nqueues:\n  a: {source: strip}\n  b:\n    events: [x]\n    filter: $.y exists\n    idempotency_key: $.z\n",
         &[
             "outlast.yaml:3:15: queues.a.source must name a source of this file; did you mean \"stripe\"?",
             "outlast.yaml:5:13: queues.b.events needs source, the name of a source of this file",
@@ -162,7 +165,9 @@ fn what_a_source_sends_needs_the_source() {
     );
     assert_eq!(
         complaints("source: shop, idempotency_key: id"),
-        ["queues.mail.idempotency_key must be a JSONPath such as $.data.id"]
+        [
+            "queues.mail.idempotency_key must be a JSONPath such as $.data.id: column 1: a path begins with $, as in $.data.id"
+        ]
     );
     assert_eq!(complaints("source: shop, filter: true"), ["queues.mail.filter must be a text, not true"]);
 }
@@ -251,7 +256,7 @@ fn a_variable_that_is_not_set_is_told_once() {
         "backoff: {type: schedule, delays: [1s, '${NONE}']}",
         "headers: {x-a: '${NONE}'}, webhook_url: 'https://example.com'",
         "api_key: '${NONE}'",
-        "source: '${NONE}', filter: x",
+        "source: '${NONE}', filter: '$.x exists'",
         "source: shop, events: ['${NONE}']",
     ] {
         assert_eq!(complaints(options), [unset], "{options}");
@@ -333,7 +338,7 @@ fn the_examples_of_the_defaults_are_valid() {
 
     assert_eq!((config.sources.len(), config.queues.len()), (2, 2), "{yaml}");
     let subscription = config.queues[0].subscription.as_ref().unwrap();
-    assert_eq!(subscription.idempotency_key.as_deref(), Some("$.id"));
+    assert_eq!(subscription.idempotency_key.as_ref().map(ToString::to_string).as_deref(), Some("$.id"));
     // What has a default is shown with it.
     let default = QueueSettings { mode: Mode::Standard, ..QueueSettings::default() };
     let (default, shown) =

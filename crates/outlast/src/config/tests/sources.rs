@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::super::sources::verify::{Algorithm, Encoding, EventType, Hmac, Verify};
+use outlast_engine::inbound::verify::{Algorithm, Encoding, HmacForm, Place, Scheme};
+
 use super::super::sources::{OPTIONS, SourceConfig};
 use super::{check_refused, load};
 
@@ -28,7 +29,7 @@ fn a_source_with_nothing_but_a_scheme_and_a_secret_has_defaults() {
     let source = source("verify: github, secret: s3cret");
 
     assert_eq!((source.name.as_str(), source.path.as_str()), ("shop", "/webhooks/shop"));
-    assert_eq!(source.verify, Verify::Github);
+    assert_eq!(source.verify, Scheme::Github);
     assert_eq!(secrets(&source), ["s3cret"]);
     assert_eq!(source.tolerance, Duration::from_secs(300));
     assert_eq!((source.max_body, source.allowed_ips.len(), source.schema), (1_048_576, 0, None));
@@ -49,28 +50,18 @@ fn every_option_of_a_source_is_read() {
     assert_eq!(blocks, ["10.0.0.0/8", "::1/128"]);
     let schema = serde_json::json!({"type": "object", "required": ["id"], "minProperties": 1});
     assert_eq!(source.schema, Some(schema));
-    let hmac = Hmac {
-        header: "x-shop-signature".to_owned(),
-        prefix: "sha512=".to_owned(),
-        encoding: Encoding::Base64,
-        algorithm: Algorithm::Sha512,
-        event_type: Some(EventType::Header("x-topic".to_owned())),
-    };
-    assert_eq!(source.verify, Verify::Hmac(hmac));
+    let form = HmacForm::new("x-shop-signature", "sha512=", Encoding::Base64, Algorithm::Sha512).unwrap();
+    let form = form.with_places(Place::parse("x-topic").unwrap(), Place::parse("$.id").unwrap()).unwrap();
+    assert_eq!(source.verify, Scheme::Hmac(form));
 }
 
 #[test]
 fn a_plain_hmac_has_defaults_too() {
     let source = source("verify: hmac, secret: x, header: X-Sig, type_path: $.kind");
 
-    let hmac = Hmac {
-        header: "x-sig".to_owned(),
-        prefix: String::new(),
-        encoding: Encoding::Hex,
-        algorithm: Algorithm::Sha256,
-        event_type: Some(EventType::Path("$.kind".to_owned())),
-    };
-    assert_eq!(source.verify, Verify::Hmac(hmac));
+    let form = HmacForm::new("x-sig", "", Encoding::Hex, Algorithm::Sha256).unwrap();
+    let form = form.with_places(Place::parse("$.kind").unwrap(), Place::parse("$.id").unwrap()).unwrap();
+    assert_eq!(source.verify, Scheme::Hmac(form));
 }
 
 #[test]
@@ -80,7 +71,6 @@ fn every_scheme_is_known_by_its_name() {
         "github",
         "shopify",
         "slack",
-        "twilio",
         "standard-webhooks",
         "paddle",
         "gitlab",
@@ -92,6 +82,8 @@ fn every_scheme_is_known_by_its_name() {
         assert_eq!(source(&format!("verify: {name}, secret: x")).verify.name(), name);
     }
     assert_eq!(source("verify: hmac, secret: x, header: X-Sig").verify.name(), "hmac");
+    let twilio = source("verify: twilio, secret: x, url: 'https://example.com/in'");
+    assert_eq!((twilio.verify.name(), twilio.url.as_str()), ("twilio", "https://example.com/in"));
 }
 
 #[test]
@@ -219,7 +211,10 @@ fn values_that_make_no_sense_are_refused_one_by_one() {
         ("header: 'a b'", "header must be the name of a header such as x-signature"),
         ("header: x, encoding: octal", "encoding must be one of hex, base64, not \"octal\""),
         ("header: x, algorithm: md5", "algorithm must be one of sha1, sha256, sha512, not \"md5\""),
-        ("header: x, type_path: kind", "type_path must be a JSONPath such as $.data.id"),
+        (
+            "header: x, type_path: kind",
+            "type_path must be a JSONPath such as $.data.id: column 1: a path begins with $, as in $.data.id",
+        ),
         ("header: x, prefix: 'ä'", "prefix must be at most 64 visible ASCII characters such as sha256="),
         (
             "header: x, type_path: $.a, type_header: b",
