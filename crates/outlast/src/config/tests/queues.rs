@@ -332,11 +332,18 @@ fn the_examples_of_the_defaults_are_valid() {
         }
     }
     let value = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-    let names = ["STRIPE_WEBHOOK_SECRET", "ORDERS_SECRET", "ORDERS_SECRET_OLD", "QUEUE_API_KEY", "SIGNING_SECRET"];
+    let names = [
+        "STRIPE_WEBHOOK_SECRET",
+        "TWILIO_AUTH_TOKEN",
+        "ORDERS_SECRET",
+        "ORDERS_SECRET_OLD",
+        "QUEUE_API_KEY",
+        "SIGNING_SECRET",
+    ];
 
     let config = load(&yaml, &names.map(|name| (name, value))).unwrap();
 
-    assert_eq!((config.sources.len(), config.queues.len()), (2, 2), "{yaml}");
+    assert_eq!((config.sources.len(), config.queues.len()), (3, 2), "{yaml}");
     let subscription = config.queues[0].subscription.as_ref().unwrap();
     assert_eq!(subscription.idempotency_key.as_ref().map(ToString::to_string).as_deref(), Some("$.id"));
     // What has a default is shown with it.
