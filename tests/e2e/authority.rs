@@ -205,6 +205,8 @@ fn expected(scene: &Scene, route: &'static Route, holder: &Holder, foreign: &Arc
         ("POST", "/v1/outcomes" | "/v1/heartbeats" | "/v1/progress") => {
             Expect::Holds(200, "/results/0/error/code", json!("job_not_found"))
         }
+        // An admin of another namespace does not run the server.
+        ("POST", "/v1/reload") => Expect::Problem(403, "forbidden"),
         // Events are of no queue.
         (_, path)
             if (path.starts_with("/v1/events") || path.starts_with("/events")) && holder.bound == Bound::Elsewhere =>

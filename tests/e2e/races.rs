@@ -48,6 +48,9 @@ const LONG_LEASE: Duration = Duration::from_secs(600);
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Each of the four wins at least this share of all races.
 const SHARE_PERCENT_MIN: usize = 5;
+/// By how much the moment of the calls moves, and by how many such steps at most.
+const STEP_MICROS: i64 = 500;
+const STREAK_MAX: i64 = 8;
 /// What chance adds to or takes from the moment of a call.
 const SPREAD_MICROS: u64 = 6000;
 
@@ -92,6 +95,8 @@ struct Meeting {
     /// How long before the deadline the calls go out, in microseconds. It follows the outcomes, so that on a fast and on a
     /// busy machine neither the clock nor the callers win always.
     lead: AtomicI64,
+    /// How often the clock has won in a row, or the callers, which counts below zero: the longer, the larger the steps.
+    streak: AtomicI64,
 }
 
 /// How a race went, as far as the end of the meeting asks.
@@ -136,6 +141,7 @@ impl Meeting {
             heats: races.div_ceil(HEAT),
             next_heat: AtomicUsize::new(0),
             lead: AtomicI64::new(5_000),
+            streak: AtomicI64::new(0),
         }
     }
 
@@ -146,7 +152,11 @@ impl Meeting {
 
     /// The clock has won, or it has not: the next calls go out a little earlier or later.
     fn learn(&self, winner: Kind) {
-        self.lead.fetch_add(if winner == Timeout { 500 } else { -500 }, Ordering::Relaxed);
+        let toward: i64 = if winner == Timeout { 1 } else { -1 };
+        let before = self.streak.load(Ordering::Relaxed);
+        let streak = if before * toward > 0 { (before + toward).clamp(-STREAK_MAX, STREAK_MAX) } else { toward };
+        self.streak.store(streak, Ordering::Relaxed);
+        self.lead.fetch_add(STEP_MICROS * streak, Ordering::Relaxed);
     }
 }
 
