@@ -140,7 +140,7 @@ async fn an_acknowledged_checkpoint_survives_kill_9_with_its_progress() {
         told.saved = step;
     }
     println!("{} acknowledged, {} unknown over {cycles} crashes", told.acknowledged, told.unknown);
-    assert!(told.acknowledged > 5 * cycles, "too few to mean anything: {}", told.acknowledged);
+    assert!(told.acknowledged > 2 * cycles, "too few to mean anything: {}", told.acknowledged);
     assert!(told.unknown > 0, "no crash came in the middle of a call");
 }
 
