@@ -1,12 +1,12 @@
 //! The command line's way to the server: the public HTTP API and nothing else. Finds the server and the key, keeps every
 //! call within a time and a size, and turns refusals into failures with an exit code.
 
+pub(crate) mod find;
 pub(crate) mod page;
 pub(crate) mod transfer;
 pub(crate) mod stream;
 mod refusal;
 
-use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use reqwest::{Method, RequestBuilder, Response, StatusCode, Url, redirect};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::config::{DATA_DEFAULT, Environment, Secret};
+use crate::config::{Environment, Secret};
 use crate::failure::{Exit, Failure};
 
-const URL_DEFAULT: &str = "http://127.0.0.1:8080";
+use find::{Found, KeySource};
 
 /// No answer of the API comes near this; more is refused rather than kept in memory.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -26,15 +26,18 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Flags of every command that talks to a server.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Remote {
-    /// Base URL of the server [environment: OUTLAST_URL] [default: http://127.0.0.1:8080]
+    /// Base URL of the server [environment: OUTLAST_URL] [default: as the file says, or http://127.0.0.1:8080]
     #[arg(long, global = true, value_name = "URL", help_heading = "Server")]
     pub url: Option<String>,
     /// API key [environment: OUTLAST_KEY] [default: the contents of <data>/admin.key]
     #[arg(long, global = true, value_name = "KEY", help_heading = "Server")]
     pub key: Option<String>,
-    /// Directory in which admin.key is looked for [environment: OUTLAST_DATA] [default: ./outlast-data]
+    /// Directory in which admin.key is looked for [environment: OUTLAST_DATA] [default: as the file says, or ./outlast-data]
     #[arg(long, global = true, value_name = "DIR", help_heading = "Server")]
     pub data: Option<PathBuf>,
+    /// Configuration file of the server, for its address and directory [environment: OUTLAST_CONFIG]
+    #[arg(short, long, global = true, value_name = "FILE", help_heading = "Server")]
+    pub config: Option<PathBuf>,
     /// How long to wait for an answer, on top of any wait asked for
     #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = duration, help_heading = "Server")]
     pub timeout: Duration,
@@ -46,18 +49,6 @@ pub(crate) struct Remote {
 /// For flags: seconds, or `500ms`, `30s`, `5m`, `2h`, `7d`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).ok_or_else(|| "not a duration; write 30, 500ms, 30s, 5m, 2h or 7d".to_owned())
-}
-
-/// Where the key came from, for hints.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum KeySource {
-    Flag,
-    Environment,
-    File(PathBuf),
-    /// No key was given and the file is not there.
-    Missing(PathBuf),
-    /// The file is there and cannot be read.
-    Unreadable(PathBuf, String),
 }
 
 pub(crate) struct Client {
@@ -127,7 +118,7 @@ pub(crate) struct Answer {
 
 impl Client {
     pub(crate) fn new(remote: &Remote, environment: &Environment) -> Result<Client, Failure> {
-        let (key, key_source) = find_key(remote, environment);
+        let Found { base, key, key_source } = find::server(remote, environment)?;
         #[expect(clippy::disallowed_methods, reason = "the command line calls the server that its user names")]
         let builder = reqwest::Client::builder();
         let http = builder
@@ -138,7 +129,7 @@ impl Client {
             .user_agent(concat!("outlast-cli/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| Failure::usage(format!("cannot make an HTTP client: {}", cause(&error))))?;
-        Ok(Client { http, base: find_url(remote, environment)?, key, key_source, timeout: remote.timeout })
+        Ok(Client { http, base, key, key_source, timeout: remote.timeout })
     }
 
     pub(crate) fn base(&self) -> &str {
@@ -262,38 +253,6 @@ impl Answer {
     pub(crate) fn raw(&self, field: &str) -> Option<String> {
         let fields: std::collections::BTreeMap<String, Box<RawValue>> = serde_json::from_str(&self.text).ok()?;
         fields.get(field).map(|raw| raw.get().to_owned())
-    }
-}
-
-fn find_url(remote: &Remote, environment: &Environment) -> Result<Url, Failure> {
-    let text = remote.url.as_deref().or_else(|| environment.setting("OUTLAST_URL")).unwrap_or(URL_DEFAULT);
-    let refuse = || {
-        Failure::usage(format!("\"{text}\" is not the URL of a server"))
-            .with_hint("write it like http://127.0.0.1:8080")
-    };
-    let url = Url::parse(text).map_err(|_| refuse())?;
-    let is_usable = matches!(url.scheme(), "http" | "https") && url.has_host() && url.username().is_empty();
-    if is_usable && url.query().is_none() && url.fragment().is_none() { Ok(url) } else { Err(refuse()) }
-}
-
-/// The directory that holds `admin.key`.
-pub(crate) fn data_directory(remote: &Remote, environment: &Environment) -> PathBuf {
-    let from_environment = || environment.setting("OUTLAST_DATA").map(PathBuf::from);
-    remote.data.clone().or_else(from_environment).unwrap_or_else(|| PathBuf::from(DATA_DEFAULT))
-}
-
-fn find_key(remote: &Remote, environment: &Environment) -> (Option<Secret>, KeySource) {
-    if let Some(key) = &remote.key {
-        return (Some(Secret::new(key.as_str())), KeySource::Flag);
-    }
-    if let Some(key) = environment.setting("OUTLAST_KEY") {
-        return (Some(Secret::new(key)), KeySource::Environment);
-    }
-    let path = data_directory(remote, environment).join("admin.key");
-    match std::fs::read_to_string(&path) {
-        Ok(text) => (Some(Secret::new(text.trim())), KeySource::File(path)),
-        Err(error) if error.kind() == ErrorKind::NotFound => (None, KeySource::Missing(path)),
-        Err(error) => (None, KeySource::Unreadable(path, error.to_string())),
     }
 }
 

@@ -3,6 +3,7 @@
 //! reads the environment. Must never put a secret into a message.
 
 pub(crate) mod problem;
+pub(crate) mod place;
 pub(crate) mod egress;
 pub(crate) mod sections;
 pub(crate) mod sources;
@@ -144,6 +145,11 @@ impl Environment {
         Environment(variables)
     }
 
+    #[cfg(test)]
+    pub(crate) fn of(variables: &[(&str, &str)]) -> Environment {
+        Environment(variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+    }
+
     /// The variable as it is, empty text included.
     pub(crate) fn variable(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
@@ -165,7 +171,7 @@ impl Config {
     pub(crate) fn load(flags: &Flags, environment: &Environment) -> Result<Config, Vec<Problem>> {
         let mut problems = Vec::new();
         let mut root = tree::parse(DEFAULTS, &Origin::Defaults).map_err(|problem| vec![problem])?;
-        if let Some(path) = config_path(flags, environment) {
+        if let Some(path) = config_path(flags.config.as_ref(), environment) {
             let origin = Origin::file(&path);
             let file = read_text(&path).map_err(|message| vec![Problem::new(origin.clone(), message)])?;
             let mut layer = tree::parse(&file, &origin).map_err(|problem| vec![problem])?;
@@ -221,8 +227,9 @@ impl Config {
     }
 }
 
-fn config_path(flags: &Flags, environment: &Environment) -> Option<PathBuf> {
-    flags.config.clone().or_else(|| environment.setting("OUTLAST_CONFIG").map(PathBuf::from))
+/// The file that is named by a flag or, without one, by the environment.
+pub(crate) fn config_path(flag: Option<&PathBuf>, environment: &Environment) -> Option<PathBuf> {
+    flag.cloned().or_else(|| environment.setting("OUTLAST_CONFIG").map(PathBuf::from))
 }
 
 /// A file that the operator names, whole.

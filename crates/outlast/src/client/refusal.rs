@@ -3,7 +3,8 @@
 use reqwest::StatusCode;
 use serde_json::Value;
 
-use super::{Answer, KeySource};
+use super::Answer;
+use super::find::KeySource;
 use crate::failure::{Exit, Failure};
 
 /// `path` names what was asked for: its third segment is the queue, job or key.

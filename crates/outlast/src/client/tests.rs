@@ -35,6 +35,7 @@ fn client(url: &str) -> Client {
         url: Some(url.to_owned()),
         key: Some("ol_test".to_owned()),
         data: None,
+        config: None,
         timeout: Duration::from_secs(5),
         json: false,
     };
@@ -146,43 +147,4 @@ async fn a_list_is_followed_through_empty_pages_to_its_limit() {
             "GET /v1/jobs?queue=q&limit=1&cursor=b HTTP/1.1",
         ]
     );
-}
-
-#[test]
-fn the_key_is_found_by_flag_then_environment_then_file() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("admin.key");
-    let mut remote = Remote {
-        url: None,
-        key: None,
-        data: Some(directory.path().to_owned()),
-        timeout: Duration::from_secs(1),
-        json: false,
-    };
-    let environment = Environment::default();
-
-    assert_eq!(find_key(&remote, &environment), (None, KeySource::Missing(path.clone())));
-
-    std::fs::write(&path, "ol_file\n").unwrap();
-    assert_eq!(find_key(&remote, &environment), (Some(Secret::new("ol_file")), KeySource::File(path)));
-
-    remote.key = Some("ol_flag".to_owned());
-    assert_eq!(find_key(&remote, &environment), (Some(Secret::new("ol_flag")), KeySource::Flag));
-}
-
-#[test]
-fn a_base_url_must_be_a_plain_http_address() {
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    for (url, is_good) in [
-        ("http://127.0.0.1:8080", true),
-        ("https://jobs.example/prefix/", true),
-        ("127.0.0.1:8080", false),
-        ("ftp://host", false),
-        ("http://user:pass@host", false),
-        ("http://host?x=1", false),
-    ] {
-        let remote =
-            Remote { url: Some(url.to_owned()), key: None, data: None, timeout: Duration::from_secs(1), json: false };
-        assert_eq!(Client::new(&remote, &Environment::default()).is_ok(), is_good, "{url}");
-    }
 }

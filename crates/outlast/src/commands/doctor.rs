@@ -8,7 +8,7 @@ mod server;
 
 use serde_json::json;
 
-use crate::client::Remote;
+use crate::client::{Remote, find};
 use crate::config::{Config, Environment, Flags};
 use crate::failure::{EXIT_CODES, Exit, Failure};
 use crate::output::{self, Table, escape};
@@ -16,9 +16,6 @@ use crate::output::{self, Table, escape};
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
-    /// Configuration file [environment: OUTLAST_CONFIG]
-    #[arg(short, long, value_name = "FILE")]
-    config: Option<std::path::PathBuf>,
     #[command(flatten)]
     remote: Remote,
 }
@@ -58,13 +55,13 @@ impl Check {
 
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Result<(), Failure> {
     let mut checks = Vec::new();
-    let flags = Flags { data: args.remote.data.clone(), config: args.config.clone(), ..Flags::default() };
+    let flags = Flags { data: args.remote.data.clone(), config: args.remote.config.clone(), ..Flags::default() };
     let loaded = Config::load(&flags, environment);
     checks.extend(configuration(&loaded));
     // A broken file may name another directory; then the one the command line would use is looked at.
     let data = match &loaded {
         Ok(config) => config.data.clone(),
-        Err(_) => crate::client::data_directory(&args.remote, environment),
+        Err(_) => find::data_directory(&args.remote, environment, None),
     };
     match &loaded {
         Ok(config) if config.external.database_url.is_some() => checks.extend(services::checks(config).await),
@@ -75,7 +72,14 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Result<(), Fa
         checks.push(objects::check(config).await);
     }
     let remote = Remote { data: Some(data), ..args.remote.clone() };
-    checks.extend(server::checks(&remote, environment).await?);
+    match server::checks(&remote, environment).await {
+        Ok(answers) => checks.extend(answers),
+        // The file that names the address is broken; what is wrong with it was said above.
+        Err(failure) if loaded.is_err() => {
+            checks.push(Check::new("server", Verdict::Warn, format!("not checked: {}", failure.message)));
+        }
+        Err(failure) => return Err(failure),
+    }
     print(&checks, args.remote.json)?;
 
     let failed = checks.iter().filter(|check| check.verdict == Verdict::Fail).count();

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::config::problem::Problem;
 use crate::config::queues::{QueueConfig, Subscription};
 use crate::config::sources::SourceConfig;
-use crate::config::{Config, Environment, Flags};
+use crate::config::{Config, Environment, Flags, config_path};
 use crate::failure::{EXIT_CODES, Failure};
 use crate::output::{self, Table, cell, escape};
 
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Args, environment: &Environment) -> Result<(), Failure>
     if args.json {
         output::print_json(&to_json(&loaded))?;
     } else if let Ok(config) = &loaded {
-        let file = args.config.clone().or_else(|| environment.setting("OUTLAST_CONFIG").map(PathBuf::from));
+        let file = config_path(args.config.as_ref(), environment);
         let name = file.map_or("the configuration".to_owned(), |path| path.display().to_string());
         output::print(&format!("{} is valid\n{}", escape(&name), summary(config)))?;
     }

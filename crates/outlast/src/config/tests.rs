@@ -10,7 +10,7 @@ use super::sections::PreparedStatements;
 use super::*;
 
 fn environment(variables: &[(&str, &str)]) -> Environment {
-    Environment(variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+    Environment::of(variables)
 }
 
 /// Loads a file with the given contents and variables.

@@ -4,7 +4,8 @@ use reqwest::StatusCode;
 use serde_json::Value;
 
 use super::{Check, Verdict};
-use crate::client::{Answer, Call, Client, KeySource, Remote};
+use crate::client::find::KeySource;
+use crate::client::{Answer, Call, Client, Remote};
 use crate::config::Environment;
 use crate::failure::Failure;
 
