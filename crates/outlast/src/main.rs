@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::commands::queues::shortcut::{self, Shortcut};
 use crate::commands::{completions, defaults, doctor, filter, jobs, keys, listen, queues, start, validate, worker};
 use crate::config::Environment;
 use crate::failure::{EXIT_CODES, Exit, Failure};
@@ -49,6 +50,8 @@ enum Command {
     Completions(completions::Args),
     /// Make, inspect and operate queues
     Queues(Box<queues::Args>),
+    #[command(flatten)]
+    Queue(Box<Shortcut>),
     /// Publish, inspect and operate jobs
     Jobs(jobs::Args),
     /// Make, list and revoke API keys
@@ -91,6 +94,7 @@ async fn run(command: Command, environment: &Environment) -> Result<(), Failure>
         Command::Filter(args) => filter::run(&args),
         Command::Completions(args) => completions::run(&args, Cli::command()),
         Command::Queues(args) => queues::run(*args, environment).await,
+        Command::Queue(shortcut) => shortcut::run(*shortcut, environment).await,
         Command::Jobs(args) => jobs::run(args, environment).await,
         Command::Keys(args) => keys::run(args, environment).await,
         Command::Listen(args) => listen::run(args, environment).await,

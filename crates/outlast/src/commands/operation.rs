@@ -14,8 +14,8 @@ use crate::output::{self, cell, escape};
 /// Between two looks at a running operation.
 const POLL: Duration = Duration::from_millis(500);
 
-/// Follows the operation that `started` answered with to its end and prints it.
-pub(crate) async fn follow(session: &Session, started: Answer) -> Result<(), Failure> {
+/// Follows the operation that `started` answered with to its end, prints it and hands it back.
+pub(crate) async fn follow(session: &Session, started: Answer) -> Result<Value, Failure> {
     let id = cell(&started.json, "id");
     let mut answer = started;
     let is_live = io::stderr().is_terminal();
@@ -33,7 +33,8 @@ pub(crate) async fn follow(session: &Session, started: Answer) -> Result<(), Fai
     if is_live {
         let _ = write!(io::stderr(), "\r");
     }
-    finish(session, &answer)
+    finish(session, &answer)?;
+    Ok(answer.json)
 }
 
 fn finish(session: &Session, answer: &Answer) -> Result<(), Failure> {
