@@ -5,6 +5,7 @@ pub(crate) mod find;
 pub(crate) mod page;
 pub(crate) mod transfer;
 pub(crate) mod stream;
+mod webhook;
 mod refusal;
 
 use std::path::PathBuf;

@@ -8,13 +8,17 @@ pub(crate) mod jobs;
 pub(crate) mod keys;
 pub(crate) mod listen;
 pub(crate) mod queues;
+pub(crate) mod send;
+pub(crate) mod sources;
 pub(crate) mod start;
+pub(crate) mod tail;
 pub(crate) mod validate;
 pub(crate) mod worker;
 
 mod argument;
 mod operation;
 mod settings;
+mod stop;
 
 use crate::client::{Client, Remote};
 use crate::config::Environment;

@@ -14,7 +14,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::queues::shortcut::{self, Shortcut};
-use crate::commands::{completions, defaults, doctor, filter, jobs, keys, listen, queues, start, validate, worker};
+use crate::commands::{
+    completions, defaults, doctor, filter, jobs, keys, listen, queues, send, sources, start, tail, validate, worker,
+};
 use crate::config::Environment;
 use crate::failure::{EXIT_CODES, Exit, Failure};
 use crate::serve::Mode;
@@ -54,6 +56,12 @@ enum Command {
     Queue(Box<Shortcut>),
     /// Publish, inspect and operate jobs
     Jobs(jobs::Args),
+    /// List the sources of a configuration file
+    Sources(sources::Args),
+    /// Send an event to a source as its provider would, for trying out
+    Send(send::Args),
+    /// Follow the events of sources as they come
+    Tail(tail::Args),
     /// Make, list and revoke API keys
     Keys(keys::Args),
     /// Receive deliveries on this machine, show them, and answer as told
@@ -96,6 +104,9 @@ async fn run(command: Command, environment: &Environment) -> Result<(), Failure>
         Command::Queues(args) => queues::run(*args, environment).await,
         Command::Queue(shortcut) => shortcut::run(*shortcut, environment).await,
         Command::Jobs(args) => jobs::run(args, environment).await,
+        Command::Sources(args) => sources::run(&args, environment),
+        Command::Send(args) => send::run(&args, environment).await,
+        Command::Tail(args) => tail::run(&args, environment).await,
         Command::Keys(args) => keys::run(args, environment).await,
         Command::Listen(args) => listen::run(args, environment).await,
         Command::Worker(args) => worker::run(args, environment).await,

@@ -127,12 +127,16 @@ pub(crate) fn show_pairs(value: Option<&Value>) -> String {
 
 /// Writes to stdout. A reader that went away (`| head`) is not an error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    print_on(text).map(|_| ())
+}
+
+/// The same for what goes on without an end: whether somebody still reads.
+pub(crate) fn print_on(text: &str) -> Result<bool, Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(Exit::Refused, format!("cannot write to stdout: {error}")))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::new(Exit::Refused, format!("cannot write to stdout: {error}"))),
     }
 }
 

@@ -9,7 +9,7 @@ use super::{Call, Client};
 use crate::failure::{Exit, Failure};
 
 /// The most the server gives at once.
-const PAGE_ITEMS_MAX: usize = 200;
+pub(crate) const PAGE_ITEMS_MAX: usize = 200;
 
 /// Items in the order of the server, and the cursor behind the last one.
 #[derive(Debug, Serialize, Deserialize)]
@@ -25,6 +25,11 @@ pub(crate) struct Page {
 pub(crate) struct Item(Box<RawValue>);
 
 impl Item {
+    /// The item as the server wrote it.
+    pub(crate) fn text(&self) -> &str {
+        self.0.get()
+    }
+
     /// The item for reading.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(self.0.get()).unwrap_or(Value::Null)
@@ -43,6 +48,11 @@ impl Page {
 }
 
 impl Client {
+    /// One page, as the server gives it.
+    pub(crate) async fn page(&self, call: Call<'_>) -> Result<Page, Failure> {
+        parse(&self.send(call).await?.text)
+    }
+
     /// Up to `limit` items, starting behind `cursor`.
     pub(crate) async fn list(
         &self,
@@ -58,7 +68,7 @@ impl Client {
             if let Some(cursor) = &list.next_cursor {
                 call = call.query("cursor", cursor.clone());
             }
-            let page: Page = parse(&self.send(call).await?.text)?;
+            let page = self.page(call).await?;
             list.items.extend(page.items);
             if page.next_cursor.is_some() && page.next_cursor == list.next_cursor {
                 return Err(Failure::new(Exit::Refused, "the server gave the same page twice"));

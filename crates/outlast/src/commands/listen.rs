@@ -13,9 +13,8 @@ use std::sync::Arc;
 
 use outlast_engine::sign::Secret;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 
-use super::Session;
+use super::{Session, stop};
 use crate::client::Remote;
 use crate::config::{self, Environment};
 use crate::failure::{EXIT_CODES, Exit, Failure};
@@ -83,7 +82,7 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<(), Fai
         Some(report) => receiver.reporting(report, session),
         None => receiver,
     });
-    receiver::serve(listener, Arc::clone(&receiver), stop()?).await;
+    receiver::serve(listener, Arc::clone(&receiver), stop::signal()?).await;
     output::note(&receiver.summary());
     Ok(())
 }
@@ -111,19 +110,6 @@ fn reachable(address: SocketAddr) -> SocketAddr {
         ip => ip,
     };
     SocketAddr::new(ip, address.port())
-}
-
-/// Done at Ctrl-C or SIGTERM.
-fn stop() -> Result<impl Future<Output = ()>, Failure> {
-    let refuse = |error: std::io::Error| Failure::new(Exit::Refused, format!("cannot wait for signals: {error}"));
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(refuse)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(refuse)?;
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-    })
 }
 
 #[cfg(test)]

@@ -156,6 +156,16 @@ impl HmacForm {
         })
     }
 
+    /// Where the type of an event stands.
+    pub fn event_type(&self) -> &Place {
+        &self.event_type
+    }
+
+    /// Where the id of an event stands.
+    pub fn event_id(&self) -> &Place {
+        &self.event_id
+    }
+
     pub fn with_places(self, event_type: Place, event_id: Place) -> Result<HmacForm, BadForm> {
         for place in [&event_type, &event_id] {
             let Place::Header(name) = place else { continue };

@@ -1,0 +1,136 @@
+//! `outlast sources`: the sources of a configuration file. Reads the file only, and shows no secret.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use crate::config::sources::SourceConfig;
+use crate::config::{Config, Environment, Flags, config_path};
+use crate::failure::{EXIT_CODES, Failure};
+use crate::output::{self, Table};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Args {
+    /// The file that has the sources [environment: OUTLAST_CONFIG]
+    #[arg(short, long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print JSON instead of what people read
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List the sources and the queues that take their events
+    #[command(after_help = EXIT_CODES)]
+    List,
+}
+
+pub(crate) fn run(args: &Args, environment: &Environment) -> Result<(), Failure> {
+    let config = load(args.config.as_ref(), environment)?;
+    match args.action {
+        Action::List if args.json => output::print_json(&to_json(&config)),
+        Action::List => output::print(&to_text(&config)),
+    }
+}
+
+/// The whole file, for commands that make no sense without one.
+pub(crate) fn load(flag: Option<&PathBuf>, environment: &Environment) -> Result<Config, Failure> {
+    let Some(path) = config_path(flag, environment) else {
+        return Err(Failure::usage("sources stand in the configuration file, and none is named")
+            .with_hint("give it with -c or OUTLAST_CONFIG"));
+    };
+    let flags = Flags { config: Some(path), ..Flags::default() };
+    Config::load(&flags, environment).map_err(|problems| Failure::configuration(&problems))
+}
+
+fn to_text(config: &Config) -> String {
+    if config.sources.is_empty() {
+        return "no sources\n".to_owned();
+    }
+    let mut table = Table::new(&["name", "path", "scheme", "queues"]);
+    for source in &config.sources {
+        let queues = match takers(config, source).join(" ") {
+            names if names.is_empty() => "-".to_owned(),
+            names => names,
+        };
+        table.row(&[source.name.clone(), source.path.clone(), source.verify.name().to_owned(), queues]);
+    }
+    table.render()
+}
+
+fn to_json(config: &Config) -> String {
+    let mut sources = Vec::new();
+    for source in &config.sources {
+        sources.push(json!({
+            "name": source.name,
+            "path": source.path,
+            "scheme": source.verify.name(),
+            "queues": takers(config, source),
+        }));
+    }
+    json!({"sources": Value::Array(sources)}).to_string()
+}
+
+/// The queues that take events of a source.
+fn takers<'a>(config: &'a Config, source: &SourceConfig) -> Vec<&'a str> {
+    let mut names = Vec::new();
+    for queue in &config.queues {
+        if queue.subscription.as_ref().is_some_and(|subscription| subscription.source == source.name) {
+            names.push(queue.name.as_str());
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const YAML: &str = "
+sources:
+  stripe: {path: /webhook/stripe, verify: stripe, secret: hunter2}
+  orders: {verify: hmac, header: X-Signature, secrets: [hunter2, hunter3]}
+queues:
+  billing: {source: stripe, events: [invoice.paid], api_key: hunter4}
+  audit: {source: stripe}
+  mail: {max_attempts: 3}
+";
+
+    fn config(yaml: &str) -> Config {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("outlast.yaml");
+        std::fs::write(&path, yaml).unwrap();
+        load(Some(&path), &Environment::default()).unwrap()
+    }
+
+    #[test]
+    fn sources_are_listed_with_their_queues_and_without_secrets() {
+        let config = config(YAML);
+
+        let expected = "\
+NAME    PATH              SCHEME  QUEUES
+stripe  /webhook/stripe   stripe  billing audit
+orders  /webhooks/orders  hmac    -
+";
+        assert_eq!(to_text(&config), expected);
+        let document: Value = serde_json::from_str(&to_json(&config)).unwrap();
+        assert_eq!(
+            document["sources"][0],
+            json!({"name": "stripe", "path": "/webhook/stripe", "scheme": "stripe", "queues": ["billing", "audit"]})
+        );
+        assert!(!document.to_string().contains("hunter"));
+        assert_eq!(to_text(&self::config("")), "no sources\n");
+    }
+
+    #[test]
+    fn without_a_file_there_is_nothing_to_list() {
+        let failure = load(None, &Environment::default()).unwrap_err();
+
+        assert!(failure.hint.is_some_and(|hint| hint.contains("-c")));
+    }
+}
