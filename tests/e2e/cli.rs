@@ -23,7 +23,7 @@ const REVOKED_MAX: Duration = Duration::from_secs(5);
 /// Where and as whom the commands are run.
 pub(crate) struct Cli {
     program: PathBuf,
-    directory: PathBuf,
+    pub directory: PathBuf,
     url: String,
     key: String,
 }
@@ -43,7 +43,7 @@ impl Cli {
     }
 
     /// The command with nothing of our own environment but where the server is and the key.
-    fn command(&self, words: &[&str]) -> Command {
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(words).current_dir(&self.directory).env_clear().stdin(Stdio::null());
         command.env("OUTLAST_URL", &self.url).env("OUTLAST_KEY", &self.key);
@@ -71,7 +71,7 @@ impl Cli {
 
     /// The complaint of a command that must fail with this code.
     #[track_caller]
-    fn fails(&self, code: i32, words: &[&str]) -> String {
+    pub(crate) fn fails(&self, code: i32, words: &[&str]) -> String {
         let ran = self.run(words);
         assert_eq!(ran.code, code, "{words:?}: {}{}", ran.out, ran.err);
         assert!(ran.err.starts_with("error: "), "{words:?}: {}", ran.err);
@@ -99,8 +99,8 @@ async fn queues_are_made_listed_inspected_paused_and_drained() {
     assert_eq!(cli.out(&replaced), "queue \"mail\" replaced\n");
     assert_eq!(
         cli.out(&["queues", "list"]),
-        "NAME  MODE  PAUSED  PENDING  QUEUED  RUNNING  SUCCEEDED  FAILED  CANCELLED  EXPIRED\n\
-         mail  pull  no            0       0        0          0       0          0        0\n"
+        "NAME  MODE  SOURCE  DEPTH  PENDING  RUNNING  DEAD  PAUSED\n\
+         mail  pull  -           0        0        0     0  no\n"
     );
     let inspected = cli.out(&["queues", "inspect", "mail"]);
     for line in ["name                    mail\n", "visibilityTimeout       60\n", "fencing                 required\n"]
@@ -116,7 +116,8 @@ async fn queues_are_made_listed_inspected_paused_and_drained() {
     assert_eq!(cli.out(&["queues", "resume", "mail"]), "queue \"mail\" is resumed\n");
     assert_eq!(cli.json(&["queues", "pause", "mail"])["paused"], json!(true));
     publish(&server.client(), "mail", json!(1)).await;
-    assert!(cli.fails(2, &["queues", "drain", "mail"]).contains("hint: repeat the command with --force"));
+    let refused = cli.fails(2, &["queues", "drain", "mail"]);
+    assert!(refused.contains("would cancel 1 waiting job\nhint: repeat the command with --force"), "{refused}");
     assert_eq!(cli.out(&["queues", "drain", "mail", "--force"]), "purge of queue \"mail\" done: 1 processed\n");
     assert_eq!(cli.json(&["queues", "drain", "mail", "--force"])["status"], json!("done"));
 }
@@ -395,7 +396,8 @@ async fn dead_letters_are_listed_counted_and_retried() {
     dead_letter(&client).await;
 
     let listed = cli.out(&["queues", "dlq", "mail"]);
-    assert!(listed.contains(&first) && listed.contains("not_retryable: no such address"), "{listed}");
+    assert!(listed.contains(&first) && listed.contains("not_retryable  1/5"), "{listed}");
+    assert!(listed.contains("no such address\n"), "{listed}");
     assert_eq!(cli.json(&["queues", "dlq", "mail", "--limit", "1"])["items"].as_array().unwrap().len(), 1);
     assert_eq!(cli.out(&["queues", "retry", "mail", "--dry-run"]), "2 dead letters would be replayed\n");
     assert_eq!(cli.json(&["queues", "retry", "mail", "--dry-run"])["matched"], json!(2));
@@ -406,7 +408,7 @@ async fn dead_letters_are_listed_counted_and_retried() {
     assert!(cli.out(&["queues", "retry", "mail", "--no-wait"]).starts_with("operation "));
 }
 
-async fn dead_letter(client: &Client) -> String {
+pub(crate) async fn dead_letter(client: &Client) -> String {
     let id = publish(client, "mail", json!(1)).await;
     let held = receive_one(client, "mail").await;
     let nack = json!({"retryable": false, "reason": "no such address", "lease": held["lease"]});

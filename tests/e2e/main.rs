@@ -50,3 +50,5 @@ mod http_edges;
 mod overload;
 
 mod cli;
+mod cli_queues;
+mod cli_sources;
