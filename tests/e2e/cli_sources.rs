@@ -1,11 +1,13 @@
-//! Sources on the command line.
+//! Events of sources on the command line: sent as a provider would, and followed.
 
 use std::fs;
 
-use outlast_tests::server::Server;
-use serde_json::json;
+use outlast_tests::server::{Launch, Server};
+use serde_json::{Value, json};
 
+use crate::api::receive_one;
 use crate::cli::Cli;
+use crate::programs::Running;
 
 const YAML: &str = "
 sources:
@@ -16,6 +18,13 @@ queues:
   audit: {source: stripe}
   builds: {source: github, events: [push]}
 ";
+
+async fn start() -> (Server, Cli) {
+    let server = Launch::fresh().with_config(YAML).start().await;
+    let cli = Cli::of(&server);
+    fs::write(cli.directory.join("event.json"), "{\"amount_due\": 1200}").unwrap();
+    (server, cli)
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sources_are_listed_from_the_file_alone() {
@@ -36,4 +45,64 @@ async fn sources_are_listed_from_the_file_alone() {
     fs::write(cli.directory.join("event.json"), "{}").unwrap();
     let unknown = cli.fails(5, &["send", "strip", "invoice.paid", "event.json", "-c", "outlast.yaml"]);
     assert!(unknown.contains("hint: the file has stripe, github"), "{unknown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sent_event_becomes_jobs_and_the_same_again_does_not() {
+    let (server, cli) = start().await;
+    let send = ["send", "stripe", "invoice.paid", "event.json", "-c", "outlast.yaml", "--id", "evt_1"];
+
+    let first = cli.out(&send);
+    let second = cli.json(&send);
+    let push = cli.out(&["send", "github", "push", "event.json", "-c", "outlast.yaml"]);
+
+    assert!(first.ends_with(" taken, 2 jobs created\n"), "{first}");
+    assert_eq!((&second["duplicate"], &second["jobs_created"]), (&json!(true), &json!(0)));
+    assert!(push.ends_with(" taken, 1 job created\n"), "{push}");
+    let job = receive_one(&server.client(), "billing").await;
+    assert_eq!(job["payload"], json!({"amount_due": 1200, "type": "invoice.paid", "id": "evt_1"}));
+    let listed = cli.out(&["queues", "list"]);
+    assert!(listed.contains("billing  pull  stripe "), "{listed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_with_another_secret_is_refused_with_exit_code_1() {
+    let (_server, cli) = start().await;
+    fs::write(cli.directory.join("other.yaml"), YAML.replace("whsec_of_the_file", "whsec_another")).unwrap();
+
+    let refused = cli.fails(1, &["send", "stripe", "invoice.paid", "event.json", "-c", "other.yaml"]);
+
+    assert!(
+        refused.contains("the signature is not valid (unauthorized)\nhint: is the secret of the file"),
+        "{refused}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_are_followed_as_they_come() {
+    let (_server, cli) = start().await;
+    let send = |kind: &str, id: &str| {
+        cli.out(&["send", "stripe", kind, "event.json", "-c", "outlast.yaml", "--id", id]);
+    };
+    send("invoice.paid", "evt_before");
+    let all = Running::start(&mut cli.command(&["tail"]));
+    let some = Running::start(&mut cli.command(&["tail", "--type", "invoice.*", "--json"]));
+    all.line("following the events").await;
+    some.line("following the events").await;
+
+    send("charge.failed", "evt_1");
+    send("invoice.paid", "evt_2");
+
+    let last = some.line("evt_2").await;
+    all.line("invoice.paid").await;
+    let (all_ended, all_lines) = all.interrupt().await;
+    let (some_ended, some_lines) = some.interrupt().await;
+    assert!(all_ended.success() && some_ended.success(), "Ctrl-C is the way to end it");
+    let shown: Vec<&String> = all_lines.iter().filter(|line| line.contains("  stripe  ")).collect();
+    assert_eq!(shown.len(), 2, "what came before is not shown: {all_lines:?}");
+    assert!(shown[0].contains("  charge.failed  ") && shown[0].ends_with("  1 job"), "{shown:?}");
+    assert!(shown[1].contains("  invoice.paid  ") && shown[1].ends_with("  2 jobs"), "{shown:?}");
+    assert_eq!(some_lines.len(), 2, "the remark and one event: {some_lines:?}");
+    let event: Value = serde_json::from_str(&last).unwrap();
+    assert_eq!((&event["type"], &event["providerEventId"]), (&json!("invoice.paid"), &json!("evt_2")));
 }
