@@ -216,9 +216,10 @@ impl Worker {
     }
 
     async fn all_accepted(&mut self, request: &[u8]) -> Result<()> {
-        let answer = self.connection.call(request).await?;
-        let accepted = answer.body.windows(ACCEPTED.len()).filter(|part| *part == ACCEPTED).count();
-        ensure!(accepted == self.jobs.len(), "{accepted} of {} were accepted", self.jobs.len());
+        let body = self.connection.call(request).await?.expect(200)?;
+        let accepted = body.windows(ACCEPTED.len()).filter(|part| *part == ACCEPTED).count();
+        let (jobs, answer) = (self.jobs.len(), String::from_utf8_lossy(body));
+        ensure!(accepted == jobs, "{accepted} of {jobs} were accepted: {answer:.300}");
         self.sent.calls.add(1);
         Ok(())
     }

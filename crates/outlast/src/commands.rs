@@ -11,6 +11,7 @@ pub(crate) mod queues;
 pub(crate) mod send;
 pub(crate) mod sources;
 pub(crate) mod start;
+pub(crate) mod reload;
 pub(crate) mod tail;
 pub(crate) mod validate;
 pub(crate) mod worker;

@@ -15,7 +15,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::queues::shortcut::{self, Shortcut};
 use crate::commands::{
-    completions, defaults, doctor, filter, jobs, keys, listen, queues, send, sources, start, tail, validate, worker,
+    completions, defaults, doctor, filter, jobs, keys, listen, queues, reload, send, sources, start, tail, validate,
+    worker,
 };
 use crate::config::Environment;
 use crate::failure::{EXIT_CODES, Exit, Failure};
@@ -62,6 +63,8 @@ enum Command {
     Send(send::Args),
     /// Follow the events of sources as they come
     Tail(tail::Args),
+    /// Let a running server read its configuration again
+    Reload(reload::Args),
     /// Make, list and revoke API keys
     Keys(keys::Args),
     /// Receive deliveries on this machine, show them, and answer as told
@@ -107,6 +110,7 @@ async fn run(command: Command, environment: &Environment) -> Result<(), Failure>
         Command::Sources(args) => sources::run(&args, environment),
         Command::Send(args) => send::run(&args, environment).await,
         Command::Tail(args) => tail::run(&args, environment).await,
+        Command::Reload(args) => reload::run(&args, environment).await,
         Command::Keys(args) => keys::run(args, environment).await,
         Command::Listen(args) => listen::run(args, environment).await,
         Command::Worker(args) => worker::run(args, environment).await,

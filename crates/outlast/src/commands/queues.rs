@@ -10,8 +10,6 @@ mod peek;
 mod dead;
 mod drain;
 
-use std::collections::BTreeMap;
-
 use clap::Subcommand;
 use serde_json::Value;
 
@@ -104,25 +102,14 @@ async fn list(session: &Session) -> Result<(), Failure> {
     if page.items.is_empty() {
         return output::print("no queues\n");
     }
-    let sources = sources(session).await;
-    output::print(&table(&page.values(), &sources))
+    output::print(&table(&page.values()))
 }
 
-/// The source of each queue that has one. Only the simple form tells it, and only to keys that may consume; whoever has
-/// another key sees the list without it.
-async fn sources(session: &Session) -> BTreeMap<String, String> {
-    let Ok(answer) = session.client.send(Call::get(&["api", "queues"])).await else { return BTreeMap::new() };
-    let queues = answer.json.get("queues").and_then(Value::as_array);
-    let named = queues.into_iter().flatten().filter(|queue| queue.get("source").is_some_and(Value::is_string));
-    named.map(|queue| (cell(queue, "name"), cell(queue, "source"))).collect()
-}
-
-fn table(queues: &[Value], sources: &BTreeMap<String, String>) -> String {
+fn table(queues: &[Value]) -> String {
     let mut table = Table::new(&["name", "mode", "source", "depth", "pending", "running", "dead", "paused"]);
     for queue in queues {
-        let name = cell(queue, "name");
-        let source = sources.get(&name).cloned().unwrap_or_else(|| "-".to_owned());
-        let mut row = vec![name, cell(queue, "mode"), source];
+        let source = show(queue.pointer("/declared/source").unwrap_or(&Value::Null));
+        let mut row = vec![cell(queue, "name"), cell(queue, "mode"), source];
         row.extend(["queued", "pending", "running", "failed"].map(|status| count(queue, status)));
         row.push(yes_or_no(queue, "paused"));
         table.row(&row);
@@ -164,13 +151,12 @@ mod tests {
     fn a_list_has_what_waits_runs_and_is_dead() {
         let counts = json!({"pending": 4, "queued": 1200, "running": 2, "succeeded": 9, "failed": 3});
         let queues = [
-            json!({"name": "billing", "mode": "pull", "paused": true, "counts": counts}),
+            json!({"name": "billing", "mode": "pull", "paused": true, "counts": counts, "declared": {"source": "stripe"}}),
             json!({"name": "mail", "mode": "standard", "paused": false, "counts": {}}),
         ];
-        let sources = BTreeMap::from([("billing".to_owned(), "stripe".to_owned())]);
 
         assert_eq!(
-            table(&queues, &sources),
+            table(&queues),
             "NAME     MODE      SOURCE  DEPTH  PENDING  RUNNING  DEAD  PAUSED\n\
              billing  pull      stripe   1200        4        2     3  yes\n\
              mail     standard  -           -        -        -     -  no\n"

@@ -4,7 +4,6 @@
 mod draft;
 mod members;
 mod places;
-mod verifier;
 
 use outlast_core::{Clock, Entropy};
 use outlast_engine::inbound::verify::Outgoing;
@@ -19,7 +18,6 @@ use crate::failure::{EXIT_CODES, Exit, Failure};
 use crate::output::{self, cell, escape};
 
 use draft::{Draft, Wish, compose};
-use verifier::verifier;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
@@ -41,7 +39,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Result<(), Failure> {
     let config = sources::load(args.remote.config.as_ref(), environment)?;
     let source = find(&config, &args.source)?;
-    let verifier = verifier(source)?;
+    let verifier = source.verifier().map_err(|error| Failure::usage(format!("source \"{}\": {error}", source.name)))?;
     let session = Session::open(&args.remote, environment)?;
     let text = if args.file == "-" { argument::text("-") } else { argument::text(&format!("@{}", args.file)) };
 
@@ -50,7 +48,9 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Result<(), Fa
     let Draft { mut headers, body, content_type } = compose(verifier.scheme(), wish)?;
     let url = format!("{}{}", session.client.base(), source.path);
     let id = args.id.as_deref().unwrap_or(&spare_id);
-    let outgoing = Outgoing { url: &url, id, content_type, body: body.as_bytes(), now };
+    // Where the scheme signs the address, it is the one that the file has.
+    let known = if source.url.is_empty() { url.as_str() } else { source.url.as_str() };
+    let outgoing = Outgoing { url: known, id, content_type, body: body.as_bytes(), now };
     let signed = verifier.sign(&outgoing).map_err(|error| Failure::usage(error.to_string()))?;
     headers.extend(signed.headers);
     let answer = session.client.webhook(&signed.url, headers, body).await?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use outlast_api::routes::ROUTES;
-use outlast_engine::inbound::verify::{Scheme, Verifier};
+use outlast_engine::inbound::verify::{BadSecret, Scheme, Verifier};
 
 use super::egress::block;
 use super::json::to_json;
@@ -65,6 +65,13 @@ pub(crate) struct SourceConfig {
     /// What events must look like: a JSON Schema, as it was written. Known to be an object, not to be a sound schema.
     pub schema: Option<serde_json::Value>,
     pub max_body: usize,
+}
+
+impl SourceConfig {
+    pub(crate) fn verifier(&self) -> Result<Verifier, BadSecret> {
+        let secrets: Vec<&str> = self.secrets.iter().map(Secret::expose).collect();
+        Verifier::new(self.verify.clone(), &secrets, self.tolerance)
+    }
 }
 
 pub(crate) fn read(root: &mut Section, limits: &Limits) -> Vec<SourceConfig> {
@@ -139,11 +146,10 @@ fn with_url(source: SourceConfig, url: Option<String>, section: &mut Section) ->
 
 /// A secret that the scheme cannot use is found out now, not with the first event.
 fn check_secrets(source: &SourceConfig, section: &mut Section) {
-    let secrets: Vec<&str> = source.secrets.iter().map(Secret::expose).collect();
-    if secrets.is_empty() {
+    if source.secrets.is_empty() {
         return;
     }
-    if let Err(error) = Verifier::new(source.verify.clone(), &secrets, source.tolerance) {
+    if let Err(error) = source.verifier() {
         let option = if section.is_set("secrets") { "secrets" } else { "secret" };
         section.complain(option, &format!("cannot be used: {error}"));
     }

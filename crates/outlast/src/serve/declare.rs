@@ -8,14 +8,13 @@ use anyhow::Context;
 use outlast_core::NamespaceId;
 use outlast_engine::Engine;
 use outlast_engine::inbound::declared::{Declared, DeclaredQueue, Schema, Source, Subscriber};
-use outlast_engine::inbound::verify::Verifier;
 use outlast_engine::queues::QueueChange;
 use outlast_engine::scope::DEFAULT_NAMESPACE;
 use outlast_store::queues::Expect;
 
+use crate::config::Config;
 use crate::config::queues::QueueConfig;
 use crate::config::sources::SourceConfig;
-use crate::config::{Config, Secret};
 
 /// All of it or, if something cannot be done, as little as possible: sources stay as they were.
 pub(crate) async fn declare(engine: &Engine, config: &Config) -> anyhow::Result<()> {
@@ -41,9 +40,7 @@ pub(crate) async fn declare(engine: &Engine, config: &Config) -> anyhow::Result<
 }
 
 fn open(source: &SourceConfig, queues: &[QueueConfig]) -> anyhow::Result<Arc<Source>> {
-    let secrets: Vec<&str> = source.secrets.iter().map(Secret::expose).collect();
-    let verifier = Verifier::new(source.verify.clone(), &secrets, source.tolerance)
-        .with_context(|| format!("sources.{}.secret", source.name))?;
+    let verifier = source.verifier().with_context(|| format!("sources.{}.secret", source.name))?;
     let mut subscribers: Vec<Subscriber> = queues.iter().filter_map(|queue| subscriber(queue, &source.name)).collect();
     subscribers.sort_by(|one, other| one.queue.cmp(&other.queue));
     Ok(Arc::new(Source {
