@@ -21,15 +21,17 @@ use crate::{fields, wire};
 const QUEUES_MAX: usize = 1000;
 
 pub(crate) async fn queues(call: Call) -> Result<Response, Problem> {
-    let queues = call.engine.store().queues(namespace(&call)?, None, QUEUES_MAX).await?;
+    let namespace = namespace(&call)?;
+    let queues = call.engine.store().queues(namespace, None, QUEUES_MAX).await?;
     let declared = call.engine.declared();
+    let said = |queue: &Queue| declared.queues.get(&queue.name).filter(|_| declared.namespace == namespace);
     let pullable = queues.iter().filter(|(queue, _)| queue.settings.allows_pull() && call.reach.covers(queue));
     let items: Vec<Value> = pullable
         .map(|(queue, counts)| {
             json!({
                 "name": queue.name,
-                "source": declared.queues.get(&queue.name).and_then(|queue| queue.source.as_deref()),
-                "events": declared.queues.get(&queue.name).map_or(&[][..], |queue| &queue.events),
+                "source": said(queue).and_then(|queue| queue.source.as_deref()),
+                "events": said(queue).map_or(&[][..], |queue| &queue.events),
                 "visibility_timeout": visibility(queue),
                 "depth": counts.get(Status::Queued),
             })
