@@ -22,6 +22,7 @@ use crate::{fields, operations, settings, wire};
 /// A patch without `If-Match` is tried again when somebody else was faster, so often.
 const PATCH_TRIES: u32 = 5;
 const PAGE_DEFAULT: usize = 50;
+const SIGNING_SECRET: &str = "signingSecret";
 
 pub(crate) async fn create(call: Call) -> Result<Response, Problem> {
     let mut values = call.read(&fields::QUEUE_NEW)?;
@@ -117,6 +118,7 @@ pub(crate) async fn rotate_secret(call: Call) -> Result<Response, Problem> {
     let mut values = call.read(&fields::ROTATE)?;
     let secret = settings::signing_secret(&mut values)?;
     let overlap = values.duration("overlap").unwrap_or(OVERLAP_DEFAULT);
+    check_secret_is_free(&declared(&call, name)?.unwrap_or_default(), name)?;
     let (queue, _) = find_to_change(&call, name).await?;
     if !queue.settings.is_push() {
         return Err(Problem::field("queue", "must deliver to a webhook; nothing is signed for pullers"));
@@ -217,14 +219,29 @@ fn kept_by_file(
     let Some(names) = declared(call, &queue.name)? else {
         return change(values);
     };
+    if values.contains(SIGNING_SECRET) {
+        check_secret_is_free(&names, &queue.name)?;
+    }
     let given: Vec<String> = names.iter().filter(|name| values.contains(name)).cloned().collect();
     let asked = change(values)?;
     let kept = asked.settings.with(&names, &queue.settings);
     if let Some(name) = asked.settings.differing(&kept).into_iter().find(|name| given.contains(name)) {
-        let detail = format!("{name} of queue \"{}\" is set by the configuration file; change it there", queue.name);
-        return Err(Problem::new(Code::SetByFile, detail));
+        return Err(set_by_file(&name, &queue.name));
     }
     Ok(QueueChange { settings: kept, ..asked })
+}
+
+/// A secret is no setting that could be compared: where the file has one, nobody else gives another.
+fn check_secret_is_free(names: &[String], queue: &str) -> Result<(), Problem> {
+    match names.iter().any(|name| name == SIGNING_SECRET) {
+        true => Err(set_by_file(SIGNING_SECRET, queue)),
+        false => Ok(()),
+    }
+}
+
+fn set_by_file(name: &str, queue: &str) -> Problem {
+    let detail = format!("{name} of queue \"{queue}\" is set by the configuration file; change it there");
+    Problem::new(Code::SetByFile, detail)
 }
 
 /// What the fields ask for, over the present settings or from nothing.
