@@ -76,7 +76,7 @@ pub(crate) async fn run(config: Config, mode: Mode, load: Load) -> anyhow::Resul
     declare(&engine, &config).await?;
     let reloader = Reloader::new(engine.clone(), load, config.clone());
     let api = Api::new(engine.clone(), api_limits(&config)).reloading(reloader.hook());
-    let reloading = tokio::spawn(reloader.run());
+    let reloading = tokio::spawn(reloader.run()?);
     let loops = engine.start();
 
     let (stop, stopped) = watch::channel(false);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use outlast_api::reload::{Refused, Reload, Reloaded};
 use outlast_engine::Engine;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Mutex;
 
 use super::declare::declare;
@@ -51,11 +51,14 @@ impl Reloader {
         })
     }
 
-    /// Reloads at every SIGHUP, and tells the log how it went.
-    pub(crate) async fn run(self: Arc<Self>) {
-        let Ok(mut hangup) = signal(SignalKind::hangup()) else {
-            return;
-        };
+    /// Reloads at every SIGHUP, and tells the log how it went. Whoever calls this hears of all that come from here on; before
+    /// that a SIGHUP ends the process.
+    pub(crate) fn run(self: Arc<Self>) -> anyhow::Result<impl Future<Output = ()>> {
+        let hangup = signal(SignalKind::hangup())?;
+        Ok(self.reload_at(hangup))
+    }
+
+    async fn reload_at(self: Arc<Self>, mut hangup: Signal) {
         while hangup.recv().await.is_some() {
             match self.reload().await {
                 Ok(reloaded) => {
