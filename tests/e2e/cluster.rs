@@ -5,6 +5,7 @@ mod kill;
 mod database;
 mod cut_off;
 mod lost_commits;
+mod inbound;
 mod paused;
 mod outage;
 mod clocks;

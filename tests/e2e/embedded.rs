@@ -16,4 +16,5 @@ mod lock;
 
 mod doctor;
 mod first_key;
+mod inbound;
 mod secret_key;

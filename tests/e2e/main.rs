@@ -33,6 +33,7 @@ mod sockets;
 mod results;
 
 mod push;
+mod inbound;
 
 mod signatures;
 mod signed_traffic;

@@ -95,6 +95,11 @@ impl Node {
         self.process.signal("TERM");
     }
 
+    /// SIGHUP: the node reads its configuration again, some time soon.
+    pub fn hang_up(&self) {
+        self.process.signal("HUP");
+    }
+
     /// Stops the process where it is: nothing it has not yet sent is sent before `resume`. Waits until every thread stands still.
     pub async fn freeze(&self) {
         self.process.signal("STOP");
@@ -141,8 +146,9 @@ fn spawn(launch: &Launch, number: usize) -> (Process, oneshot::Receiver<String>)
     words.push(launch.program.clone().into_os_string());
     let mut child = Command::new(&words[0])
         .args(&words[1..])
-        .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+        .args(["serve", "--data"])
         .arg(launch.data_of(number))
+        .args(if launch.listens_by_file { &[][..] } else { &["--listen", "127.0.0.1:0"] })
         .env("OUTLAST_ADMIN_KEY", &launch.key)
         .envs(launch.environment(number))
         .stdin(Stdio::null())

@@ -26,6 +26,8 @@ const OWN_MACHINE: (&str, &str) = ("OUTLAST_ALLOW_PRIVATE_TARGETS", "127.0.0.0/8
 const COMMON_KEY: (&str, &str) =
     ("OUTLAST_SECRET_KEY", "6f75746c6173742074657374732073656164207365637265747320746869732e");
 
+const CONFIG_FILE: &str = "outlast.yaml";
+
 /// What to start and on what. Clones share the directory and the database, so a clone is a second start on the same data.
 #[derive(Clone)]
 pub struct Launch {
@@ -36,6 +38,8 @@ pub struct Launch {
     /// For one node or, without a number, for all of them. A later one wins.
     environment: Vec<(Option<usize>, String, String)>,
     wrappers: Vec<(Option<usize>, Vec<String>)>,
+    /// Without the flag, so that the file says where.
+    pub(crate) listens_by_file: bool,
     scratch: Arc<TempDir>,
     starts: Arc<AtomicU64>,
 }
@@ -83,6 +87,7 @@ impl Launch {
             ground: Ground::Embedded,
             environment: Vec::new(),
             wrappers: Vec::new(),
+            listens_by_file: false,
             scratch: Arc::new(scratch),
             starts: Arc::default(),
         }
@@ -113,9 +118,20 @@ impl Launch {
 
     /// With a configuration file of these lines.
     pub fn with_config(self, yaml: &str) -> Launch {
-        let path = self.scratch().join("outlast.yaml");
-        std::fs::write(&path, yaml).expect("a file can be written to the scratch directory");
+        self.rewrite_config(yaml);
+        let path = self.scratch().join(CONFIG_FILE);
         self.with_env("OUTLAST_CONFIG", path.to_str().expect("the scratch directory has a plain name"))
+    }
+
+    /// Other lines in the file of a server that runs; it reads them when it is told.
+    pub fn rewrite_config(&self, yaml: &str) {
+        std::fs::write(self.scratch().join(CONFIG_FILE), yaml).expect("a file can be written to the scratch directory");
+    }
+
+    /// Listens where the file says: every node on a port of its own, so that has to be port 0 at the start.
+    pub fn listening_by_file(mut self) -> Launch {
+        self.listens_by_file = true;
+        self
     }
 
     /// Delivers to public addresses only, as a server does that nobody has told otherwise.
