@@ -14,8 +14,8 @@ const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 const GIB: u64 = 1024 * MIB;
 
-/// So many secrets are live at once while one replaces another.
-const SECRETS_MAX: usize = 10;
+/// So many secrets are live at once while one replaces another: as many as a verifier takes.
+const SECRETS_MAX: usize = 8;
 
 /// A host and port to listen on. The host is a name or an address, without brackets.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -254,8 +254,8 @@ fn a_secret_is_a_text_that_is_not_empty_and_never_shown() {
         ("secret: 8675309", "secret must be a text; put it into quotes".to_owned()),
         ("secret: 86753.09", "secret must be a text; put it into quotes".to_owned()),
         ("secret: [hunter]", "secret must be a text; put it into quotes".to_owned()),
-        ("secrets: hunter", "secrets must be a list of 1 to 10 texts".to_owned()),
-        ("secrets: []", "secrets must be a list of 1 to 10 texts".to_owned()),
+        ("secrets: hunter", "secrets must be a list of 1 to 8 texts".to_owned()),
+        ("secrets: []", "secrets must be a list of 1 to 8 texts".to_owned()),
         ("secrets: [hunter, '']", "secrets must be a list of texts, each of which must not be empty".to_owned()),
         (
             "secrets: [8675309]",
