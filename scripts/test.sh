@@ -26,6 +26,11 @@ LIST
   # Debian keeps the server's programs off the path, by version.
   compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)
   python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+  # Consumers in these languages are tried in `make soak` only.
+  if [ "${OUTLAST_SOAK:-}" = 1 ]; then
+    command -v go >/dev/null 2>&1 || missing+=(golang-go)
+    command -v ruby >/dev/null 2>&1 || missing+=(ruby)
+  fi
   [ ${#missing[@]} -eq 0 ] && return
   say "installing ${missing[*]}"
   as_root apt-get update -qq

@@ -40,6 +40,7 @@ mod signed_traffic;
 mod listen;
 mod worker;
 mod examples;
+mod consumers;
 
 mod authority;
 mod bad_input;

@@ -8,4 +8,5 @@ mod manifests;
 mod migrations;
 mod errors;
 mod generated;
+mod shown;
 mod states;

@@ -1,0 +1,37 @@
+//! Programs that a page shows are the ones that the tests run, to the letter.
+
+use crate::tree::{File, check, files};
+
+/// Page, directory, and the files of it in the order and under the language in which the page shows them.
+const SHOWN: [(&str, &str, &[(&str, &str)]); 1] = [(
+    "docs/WEBHOOKS.md",
+    "examples/receive-webhooks/",
+    &[
+        ("yaml", "outlast.yaml"),
+        ("json", "event.json"),
+        ("python", "consumer.py"),
+        ("js", "consumer.mjs"),
+        ("go", "consumer.go"),
+        ("ruby", "consumer.rb"),
+    ],
+)];
+
+#[test]
+fn a_page_shows_the_programs_as_they_are() {
+    let files = files();
+    let mut differing = Vec::new();
+    for (page, directory, shown) in SHOWN {
+        let text = &find(&files, page).text;
+        for (language, name) in shown {
+            let program = find(&files, &format!("{directory}{name}"));
+            if !text.contains(&format!("```{language}\n{}```\n", program.text)) {
+                differing.push(format!("{page} does not show {} as it is", program.path));
+            }
+        }
+    }
+    check("a page shows the programs of examples/ to the letter", differing);
+}
+
+fn find<'a>(files: &'a [File], path: &str) -> &'a File {
+    files.iter().find(|file| file.path == path).unwrap_or_else(|| panic!("there is no {path}"))
+}
