@@ -98,6 +98,13 @@ pub(crate) fn is_running(body: &[u8]) -> bool {
     body.windows(RUNNING.len()).any(|window| window == RUNNING)
 }
 
+/// Was the event new, and did a queue take it? Not parsed, as above.
+pub(crate) fn made_one_job(body: &[u8]) -> bool {
+    const NEW: &[u8] = b"\"duplicate\":false";
+    const ONE: &[u8] = b"\"jobs_created\":1}";
+    body.windows(NEW.len()).any(|window| window == NEW) && body.windows(ONE.len()).any(|window| window == ONE)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,5 +132,12 @@ mod tests {
         let body = br#"{"jobs":[{"id":"a","status":"queued"},{"error":{"code":"x"}}]}"#;
 
         assert!(all_published(body, 2).is_err());
+    }
+
+    #[test]
+    fn an_event_that_is_repeated_or_taken_by_nobody_is_noticed() {
+        assert!(made_one_job(br#"{"event_id":"e","duplicate":false,"jobs_created":1}"#));
+        assert!(!made_one_job(br#"{"event_id":"e","duplicate":true,"jobs_created":0}"#));
+        assert!(!made_one_job(br#"{"event_id":"e","duplicate":false,"jobs_created":0}"#));
     }
 }

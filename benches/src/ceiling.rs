@@ -1,5 +1,5 @@
-//! The bare ceiling: the HTTP stack of the server with one route that reads a publish and answers like one, storing
-//! nothing. What the server reaches is given as a ratio to it.
+//! The bare ceiling: the HTTP stack of the server with a route that reads a publish and one that reads a webhook, which
+//! answer like the real ones and store nothing. What the server reaches is given as a ratio to it.
 
 use std::io::{self, Read};
 use std::net::SocketAddr;
@@ -16,6 +16,8 @@ use outlast_api::listen;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
+use crate::ingest::event;
+
 /// Of the same size as the answer to a real publish.
 const ANSWER: &str = concat!(
     r#"{"id":"019a8a5e-6f00-7000-8000-000000000000","queue":"bench","status":"queued","#,
@@ -23,6 +25,9 @@ const ANSWER: &str = concat!(
     r#""statusUrl":"/v1/jobs/019a8a5e-6f00-7000-8000-000000000000","#,
     r#""cancelUrl":"/v1/jobs/019a8a5e-6f00-7000-8000-000000000000/cancel","duplicate":false}"#
 );
+
+/// Of the same size as the answer to a webhook that makes one job.
+const EVENT_ANSWER: &str = r#"{"event_id":"019a8a5e-6f00-7000-8000-000000000000","duplicate":false,"jobs_created":1}"#;
 
 /// Serves until stdin closes, on a runtime set up like the server's.
 pub(crate) fn run(listen: SocketAddr) -> Result<()> {
@@ -45,7 +50,12 @@ pub(crate) fn run(listen: SocketAddr) -> Result<()> {
 }
 
 fn router() -> Router {
-    Router::new().route("/v1/queues/{queue}/jobs", post(answer))
+    Router::new().route("/v1/queues/{queue}/jobs", post(answer)).route(event::PATH, post(answer_event))
+}
+
+async fn answer_event(_body: Bytes) -> Response {
+    let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "private, no-store")];
+    (StatusCode::OK, headers, EVENT_ANSWER).into_response()
 }
 
 async fn answer(Path(_queue): Path<String>, _body: Bytes) -> Response {

@@ -11,6 +11,7 @@ mod connection;
 mod disk;
 mod download;
 mod filter;
+mod ingest;
 mod latency;
 mod load;
 mod nginx;
@@ -77,6 +78,9 @@ async fn run(args: &RunArgs) -> Result<ExitCode> {
     describe_machine(&settings, &mut report);
     if settings.wants_any(&Scenario::THROUGHPUT) {
         throughput::run(&settings, &mut report).await?;
+    }
+    if settings.wants(Scenario::Ingest) {
+        ingest::run(&settings, &mut report).await?;
     }
     if settings.wants(Scenario::Latency) {
         latency::run(&settings, &mut report).await?;

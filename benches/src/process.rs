@@ -1,6 +1,7 @@
 //! Starts, kills and restarts the processes under test. A process ends when its handle is dropped.
 //! The server gets an empty environment but for its key, the URLs of what it stores in and, in the scenarios of push, the
-//! leave to deliver to this machine, so that nothing set outside can weaken or tune it.
+//! leave to deliver to this machine, so that nothing set outside can weaken or tune it. Where a scenario has a
+//! configuration file, it declares sources and queues only.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -29,6 +30,8 @@ pub(crate) struct Backing {
     pub(crate) redis_url: Option<String>,
     /// It may deliver to this machine.
     pub(crate) delivers_here: bool,
+    /// The text of its configuration file, if it has one.
+    pub(crate) config: Option<String>,
 }
 
 /// The real server on a data directory of its own, which is deleted with it.
@@ -51,6 +54,12 @@ impl Server {
     /// Starts the server on an empty data directory under `dir`, for receivers on this machine. It has no queue yet.
     pub(crate) fn start_push(program: &Path, dir: &Path) -> Result<Self> {
         let backing = Backing { delivers_here: true, ..Backing::default() };
+        Self::start_node(program, dir, backing, random_key()?)
+    }
+
+    /// Starts the server on an empty data directory under `dir`, with the sources and queues of a configuration file.
+    pub(crate) fn start_with_config(program: &Path, dir: &Path, config: String) -> Result<Self> {
+        let backing = Backing { config: Some(config), ..Backing::default() };
         Self::start_node(program, dir, backing, random_key()?)
     }
 
@@ -207,6 +216,11 @@ fn spawn_server(program: &Path, root: &Path, target: &Target, backing: &Backing)
     }
     if let Some(url) = &backing.redis_url {
         command.env("OUTLAST_REDIS_URL", url);
+    }
+    if let Some(config) = &backing.config {
+        let path = root.join("outlast.yaml");
+        fs::write(&path, config)?;
+        command.arg("-c").arg(path);
     }
     if backing.delivers_here {
         command.env("OUTLAST_ALLOW_PRIVATE_TARGETS", "127.0.0.0/8");

@@ -9,7 +9,7 @@ pub(crate) const PAYLOAD_BYTES: usize = 256;
 /// The queue of a scenario that needs only one; each scenario has a server of its own.
 pub(crate) const QUEUE: &str = "bench";
 
-const SEQUENCE_DIGITS: usize = 16;
+pub(crate) const SEQUENCE_DIGITS: usize = 16;
 const PAYLOAD_START: &[u8] = b"{\"seq\":\"";
 const PAYLOAD_MIDDLE: &[u8] = b"\",\"text\":\"";
 const PAYLOAD_END: &[u8] = b"\"}";
@@ -133,13 +133,13 @@ fn push_payload(bytes: &mut Vec<u8>, sequence: u64) {
 }
 
 /// The finaliser of SplitMix64.
-fn mix(state: u64) -> u64 {
+pub(crate) fn mix(state: u64) -> u64 {
     let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     state ^ (state >> 31)
 }
 
-fn hex(number: u64) -> [u8; SEQUENCE_DIGITS] {
+pub(crate) fn hex(number: u64) -> [u8; SEQUENCE_DIGITS] {
     let mut digits = [0; SEQUENCE_DIGITS];
     for (pair, byte) in digits.chunks_exact_mut(2).zip(number.to_be_bytes()) {
         pair.copy_from_slice(&[hex_digit(byte >> 4), hex_digit(byte & 15)]);

@@ -81,6 +81,7 @@ pub(crate) enum Scenario {
     Beats,
     Download,
     Filter,
+    Ingest,
     PgPublish,
     PgLifecycle,
     PgLifecycleBatch,
