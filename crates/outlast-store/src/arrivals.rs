@@ -5,6 +5,7 @@ use std::sync::Arc;
 use outlast_core::arrival::{Arrival, ArrivalId, Headers, Origin};
 use outlast_core::{NamespaceId, Spec};
 
+use crate::error::Error;
 use crate::jobs::{NewJob, Published};
 
 /// An arrival to be stored, with the jobs that come of it: all of it or nothing.
@@ -73,10 +74,29 @@ pub struct ListArrivals {
     pub limit: usize,
 }
 
+/// Rows one page of a list looks at.
+pub(crate) const LOOK_MAX: u32 = 5000;
+
 impl ListArrivals {
-    pub(crate) fn fits(&self, source: &str, kind: &str) -> bool {
-        self.source.as_deref().is_none_or(|wanted| wanted == source)
-            && self.kind.as_deref().is_none_or(|wanted| wanted == kind)
+    fn fits(&self, arrival: &Arrival) -> bool {
+        self.source.as_deref().is_none_or(|wanted| wanted == &*arrival.source)
+            && self.kind.as_deref().is_none_or(|wanted| wanted == &*arrival.kind)
+    }
+
+    /// The page out of at most [`LOOK_MAX`] rows of the namespace, newest first, each with its number.
+    pub(crate) fn page(&self, rows: impl Iterator<Item = Result<(i64, Arrival), Error>>) -> Result<ArrivalPage, Error> {
+        let mut page = ArrivalPage { arrivals: Vec::new(), next: None };
+        for (looked_at, row) in (1..).zip(rows) {
+            let (seq, arrival) = row?;
+            if self.fits(&arrival) {
+                page.arrivals.push(arrival);
+            }
+            if page.arrivals.len() == self.limit || looked_at == LOOK_MAX {
+                page.next = Some(seq.cast_unsigned());
+                break;
+            }
+        }
+        Ok(page)
     }
 }
 

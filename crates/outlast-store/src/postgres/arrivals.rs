@@ -12,14 +12,11 @@ use super::rows::{get, text};
 use super::session::Sql;
 use super::shared::Shared;
 use super::transact::{Fault, Opening, Tx};
-use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival, created};
+use crate::arrivals::{ArrivalPage, Ingested, LOOK_MAX, ListArrivals, NewArrival, created};
 use crate::error::Error;
 use crate::ids::Ids;
 use crate::jobs::{NewJob, Published};
 use crate::rows::{from_json, to_json};
-
-/// Rows one page of a list looks at.
-const LOOK_MAX: u32 = 5000;
 
 /// Takes the ids that nobody has sent before. Who races with the same id waits here for the other.
 static INSERT: Sql = Sql {
@@ -158,18 +155,7 @@ pub(super) async fn one(shared: &Arc<Shared>, namespace: NamespaceId, id: Arriva
 pub(super) async fn list(shared: &Arc<Shared>, list: &ListArrivals) -> Result<ArrivalPage, Error> {
     let before = list.before.map_or(i64::MAX, u64::cast_signed);
     let rows = shared.read(&NEWEST, &[&before, &list.namespace.0.cast_signed(), &i64::from(LOOK_MAX)]).await?;
-    let mut page = ArrivalPage { arrivals: Vec::new(), next: None };
-    for (looked_at, row) in (1_u32..).zip(&rows) {
-        let (seq, arrival) = arrival(row, shared.ids)?;
-        if list.fits(&arrival.source, &arrival.kind) {
-            page.arrivals.push(arrival);
-        }
-        if page.arrivals.len() == list.limit || looked_at == LOOK_MAX {
-            page.next = Some(seq.cast_unsigned());
-            break;
-        }
-    }
-    Ok(page)
+    list.page(rows.iter().map(|row| arrival(row, shared.ids)))
 }
 
 pub(super) async fn prune(before: Timestamp, limit: usize, tx: &mut Tx<'_>) -> Result<usize, Fault> {

@@ -8,13 +8,10 @@ use rusqlite::{OptionalExtension, Row, params};
 use super::read::Reader;
 use super::write::unreadable;
 use super::writer::{Core, Fault};
-use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival, created};
+use crate::arrivals::{ArrivalPage, Ingested, LOOK_MAX, ListArrivals, NewArrival, created};
 use crate::error::Error;
 use crate::ids::Ids;
 use crate::rows::{from_json, to_json};
-
-/// Rows one page of a list looks at.
-const LOOK_MAX: i64 = 5000;
 
 const FIND: &str = "SELECT seq, at FROM arrival WHERE namespace = ?1 AND source = ?2 AND key = ?3";
 const INSERT: &str = "
@@ -105,21 +102,9 @@ impl Reader<'_> {
         let sql = format!("SELECT {COLUMNS} FROM arrival WHERE seq < ?1 AND namespace = ?2 ORDER BY seq DESC LIMIT ?3");
         let mut statement = self.connection.prepare_cached(&sql).map_err(unreadable)?;
         let before = list.before.map_or(i64::MAX, u64::cast_signed);
-        let mut rows = statement.query(params![before, list.namespace.0, LOOK_MAX]).map_err(unreadable)?;
-        let mut page = ArrivalPage { arrivals: Vec::new(), next: None };
-        let mut looked_at = 0;
-        while let Some(row) = rows.next().map_err(unreadable)? {
-            let (seq, arrival) = arrival(row, self.ids)?;
-            looked_at += 1;
-            if list.fits(&arrival.source, &arrival.kind) {
-                page.arrivals.push(arrival);
-            }
-            if page.arrivals.len() == list.limit || looked_at == LOOK_MAX {
-                page.next = Some(seq.cast_unsigned());
-                break;
-            }
-        }
-        Ok(page)
+        let parameters = params![before, list.namespace.0, LOOK_MAX];
+        let rows = statement.query_map(parameters, |row| Ok(arrival(row, self.ids))).map_err(unreadable)?;
+        list.page(rows.map(|row| row.map_err(unreadable).and_then(|arrival| arrival)))
     }
 }
 
