@@ -40,7 +40,7 @@ pub(crate) async fn create(call: Call) -> Result<Response, Problem> {
 
 pub(crate) async fn put(call: Call) -> Result<Response, Problem> {
     let name = own_name(&call)?;
-    let present = find(&call, &name).await.ok();
+    let present = call.engine.store().queue(namespace(&call)?, &name).await?;
     let values = body(&call, &fields::QUEUE, &name)?;
     let change = match &present {
         Some((queue, _)) => kept_by_file(&call, queue, values, |values| change(&call, None, values))?,
