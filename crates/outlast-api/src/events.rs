@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::call::Call;
 use crate::error::{Code, Problem};
+use crate::publish::key_header;
 use crate::{fields, sources, wire};
 
 const PAGE_DEFAULT: usize = 50;
@@ -47,7 +48,7 @@ pub(crate) async fn send(call: Call) -> Result<Response, Problem> {
     );
     let told = Told {
         kind: kind.to_owned(),
-        key: call.header("idempotency-key").map(str::to_owned),
+        key: key_header(&call)?.map(str::to_owned),
         headers,
         body: body.to_owned(),
         value,

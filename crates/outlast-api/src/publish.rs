@@ -201,22 +201,30 @@ fn tags(values: &mut Values<'_>) -> Vec<(Box<str>, Box<str>)> {
     tags.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
 }
 
-/// From the field or the header `Idempotency-Key`, bare or as a quoted string.
+/// From the field or the header.
 fn idempotency_key(values: &mut Values<'_>, call: &Call) -> Result<Option<Box<str>>, Problem> {
     let in_body = values.text("idempotencyKey");
-    let Some(header) = call.headers.get(IDEMPOTENCY_KEY) else {
+    let Some(in_header) = key_header(call)? else {
         return Ok(in_body.map(Into::into));
     };
-    let wrong = |message: &str| Problem::field("Idempotency-Key", message);
+    if in_body.is_some_and(|key| key != in_header) {
+        let message = "differs from the field idempotencyKey; send one of them";
+        return Err(Problem::field("Idempotency-Key", message));
+    }
+    Ok(Some(in_header.into()))
+}
+
+/// The header `Idempotency-Key`, bare or as a quoted string.
+pub(crate) fn key_header(call: &Call) -> Result<Option<&str>, Problem> {
+    let Some(header) = call.headers.get(IDEMPOTENCY_KEY) else {
+        return Ok(None);
+    };
     let text = header.to_str().unwrap_or_default().trim();
     let text = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
     if !(1..=KEY_BYTES_MAX).contains(&text.len()) || !fields::is_visible_ascii(text) {
-        return Err(wrong("must be visible ASCII of 1 to 255 bytes"));
+        return Err(Problem::field("Idempotency-Key", "must be visible ASCII of 1 to 255 bytes"));
     }
-    if in_body.is_some_and(|key| key != text) {
-        return Err(wrong("differs from the field idempotencyKey; send one of them"));
-    }
-    Ok(Some(text.into()))
+    Ok(Some(text))
 }
 
 /// `version-traceid-parentid-flags`; anything else is left out rather than passed on.

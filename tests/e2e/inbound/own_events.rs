@@ -73,6 +73,12 @@ async fn what_is_wrong_is_said_and_nothing_is_stored() {
     send(&theirs, "/events/shop/order.paid", &[], "{}").await.expect_problem(404, "source_not_found");
     send(&bound, "/events/shop/order.paid", &[], "{}").await.expect_problem(403, "forbidden");
     send(&nobody, "/events/shop/order.paid", &[], "{}").await.expect_problem(401, "unauthorized");
+    // Read as no key, or as the same one, they would make one event of many.
+    for key in ["", " ", "é", &"k".repeat(256)] {
+        let answer = send(&client, "/events/shop/order.paid", &[("idempotency-key", key)], "{}").await;
+        let problem = answer.expect_problem(400, "invalid_request");
+        assert!(problem.to_string().contains("Idempotency-Key"), "{problem}");
+    }
     let long = format!("/events/shop/{}", "t".repeat(256));
     send(&client, &long, &[], "{}").await.expect_problem(400, "invalid_request");
     send(&client, "/events/shop/a%0Ab", &[], "{}").await.expect_problem(400, "invalid_request");
