@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use outlast_tests::chance::volume;
+use outlast_tests::chance::{Chance, seed, volume};
+use outlast_tests::server::Launch;
+use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::provider::{Stripe, event};
+use super::provider::{Stripe, event, signed};
 use super::{PATH, SECRET, drain, metric, shop, stored, waiting};
 use crate::api::{settle, text};
 
@@ -114,4 +116,32 @@ async fn each_queue_has_its_own_idea_of_what_is_the_same() {
     assert_eq!((jobs, duplicate, fewer), (2, false, 1));
     assert_ne!(first, second);
     assert_eq!((waiting(&client, "every").await, waiting(&client, "keyed").await), (2, 1));
+}
+
+// Terraform's ids have three parts of any letters; a database that has to find them again has its own idea of how long a key is.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_longest_id_is_told_apart_from_its_neighbour() {
+    let config =
+        format!("sources: {{shop: {{verify: terraform, secret: {SECRET}}}}}\nqueues: {{all: {{source: shop}}}}");
+    let server = Launch::fresh().with_config(&config).start().await;
+    let client = server.client();
+    let mut chance = Chance::seeded(seed("longest id"));
+    let mut part = || -> String {
+        let mut letter = || char::from_u32(0x20000 + chance.below(40_000) as u32).expect("an assigned plane");
+        (0..255).map(|_| letter()).collect()
+    };
+    let (run, trigger, time) = (part(), part(), part());
+    let post = async |time: &str| {
+        let body = json!({"run_id": run, "notifications": [{"trigger": trigger, "run_updated_at": time}]}).to_string();
+        let (headers, _) = signed("terraform", SECRET, "", ("application/json", &body), 0);
+        let request = client.keyless(Method::POST, PATH).headers(headers).body(body);
+        told(&client.send(request).await.unwrap().expect(200))
+    };
+
+    let (first, duplicate, _) = post(&time).await;
+    let again = post(&time).await;
+    let (other, differs, _) = post(&part()).await;
+
+    assert_eq!((duplicate, again), (false, (first.clone(), true, 0)));
+    assert!(!differs && other != first);
 }

@@ -10,7 +10,9 @@ mod rules;
 mod tests;
 
 use http::HeaderMap;
+use outlast_core::object::digest_text;
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use super::verify::Scheme;
 use rules::{Names, Told};
@@ -21,12 +23,15 @@ pub const UNTYPED: &str = "untyped";
 /// Longest text that a name is made of, in characters. A type has two such parts at most, an id three.
 const TEXT_LENGTH_MAX: usize = 255;
 
+/// Longest id as it is, in bytes: more than any one text has. A database finds no key again that is much longer.
+const ID_BYTES_MAX: usize = 1024;
+
 /// One event from outside.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     pub event_type: String,
-    /// Two webhooks of a source with the same id tell of the same event. `None` where the provider has nothing of the
-    /// kind: then each webhook counts.
+    /// Two webhooks of a source with the same id tell of the same event. One of several parts that is too long stands as its
+    /// digest. `None` where the provider has nothing of the kind: then each webhook counts.
     pub provider_event_id: Option<String>,
     /// JSON. A body that was JSON is kept as it came, byte for byte.
     pub payload: String,
@@ -69,11 +74,18 @@ pub fn read(scheme: &Scheme, headers: &HeaderMap, body: &[u8]) -> Result<Event, 
     };
     Ok(Event {
         event_type: names.event_type.unwrap_or_else(|| UNTYPED.to_owned()),
-        provider_event_id: names.id,
+        provider_event_id: names.id.map(bounded),
         headers: kept::headers(scheme, headers),
         payload,
         value,
     })
+}
+
+fn bounded(id: String) -> String {
+    if id.len() <= ID_BYTES_MAX {
+        return id;
+    }
+    digest_text(&Sha256::digest(id.as_bytes()))
 }
 
 /// What Slack wants back, as it is, when somebody enters the address of a source there. Such a webhook tells no event.

@@ -64,6 +64,20 @@ fn each_provider_tells_type_and_id_in_its_own_place() {
 }
 
 #[test]
+fn an_id_of_long_parts_stands_as_its_digest() {
+    let id = |part: &str, length: usize| {
+        let notification = json!({"trigger": "run:done", "run_updated_at": part.repeat(length)});
+        let body = json!({"run_id": part.repeat(length), "notifications": [notification]});
+        event("terraform", &[], &body.to_string()).unwrap().provider_event_id.unwrap()
+    };
+
+    assert_eq!(id("a", 255), format!("{} run:done {}", "a".repeat(255), "a".repeat(255)));
+    assert_eq!(id("\u{20000}", 255).len(), 64);
+    assert_ne!(id("\u{20000}", 255), id("\u{20001}", 255));
+    assert_eq!(id("\u{20000}", 255), id("\u{20000}", 255));
+}
+
+#[test]
 fn gitlab_is_known_by_what_stays_the_same_on_a_retry_only() {
     let all =
         [("x-gitlab-event", "Push Hook"), ("webhook-id", "w"), ("idempotency-key", "k"), ("x-gitlab-event-uuid", "u")];
