@@ -50,7 +50,7 @@ pub(crate) async fn send(call: Call) -> Result<Response, Problem> {
         kind: kind.to_owned(),
         key: key_header(&call)?.map(str::to_owned),
         headers,
-        body: body.to_owned(),
+        body: body.into(),
         value,
     };
     sources::store(&call.engine, source, told).await

@@ -9,6 +9,8 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use http::HeaderMap;
 use outlast_core::object::digest_text;
 use serde_json::Value;
@@ -34,7 +36,7 @@ pub struct Event {
     /// digest. `None` where the provider has nothing of the kind: then each webhook counts.
     pub provider_event_id: Option<String>,
     /// JSON. A body that was JSON is kept as it came, byte for byte.
-    pub payload: String,
+    pub payload: Arc<str>,
     /// The same, parsed.
     pub value: Value,
     /// Names in lower case, in order.
