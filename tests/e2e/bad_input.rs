@@ -73,8 +73,11 @@ async fn every_query_parameter_refuses_what_it_cannot_hold_and_names_itself() {
 async fn every_field_takes_the_values_at_its_limits() {
     let scene = Scene::set().await;
     let mut cases = Vec::new();
-    // A socket takes nothing before its handshake, and only an upload that was begun can be finalised.
-    let takes = |route: &&Route| route.answer.0 != 101 && !route.path.ends_with("/finalize");
+    // A socket takes nothing before its handshake, only an upload that was begun can be finalised, and an event is replayed
+    // into a queue that is there.
+    let takes = |route: &&Route| {
+        route.answer.0 != 101 && !route.path.ends_with("/finalize") && route.path != "/v1/events/{id}/replay"
+    };
     for route in ROUTES.iter().filter(takes) {
         let fields = route.body.map(|object| object.fields).unwrap_or_default();
         for field in fields {

@@ -9,6 +9,7 @@ use outlast_tests::server::{Launch, Server};
 use serde_json::{Value, json};
 
 use crate::api::{make_queue, publish, publish_many, receive_one, settle, text};
+use crate::inbound::shop_on;
 
 /// More waiting jobs than the tests take away.
 const WAITING_JOBS: usize = 600;
@@ -37,11 +38,13 @@ pub(crate) struct Things {
     pub operation: String,
     /// A key that nobody uses.
     pub key: String,
+    /// An event of a source; where there is none, no event at all.
+    pub event: String,
 }
 
 impl Scene {
     pub(crate) async fn set() -> Scene {
-        Scene::set_on(Launch::fresh()).await
+        Scene::set_on(shop_on(Launch::fresh(), "")).await
     }
 
     pub(crate) async fn set_on(launch: Launch) -> Scene {
@@ -114,6 +117,7 @@ impl Things {
             "/v1/jobs/{id}/replay" | "/v1/jobs/{id}/stream" | "/v1/jobs/{id}/ws" => &self.dead,
             path if path.starts_with("/v1/operations") => &self.operation,
             path if path.starts_with("/v1/keys") => &self.key,
+            path if path.starts_with("/v1/events") => &self.event,
             "/v1/jobs/{id}" | "/v1/jobs/{id}/cancel" => &self.queued,
             _ => &self.running,
         };
@@ -134,7 +138,9 @@ pub(crate) async fn make_things(client: &Client, queue: &str) -> Things {
     let dry = client.post(&format!("/v1/queues/{queue}/dead/replay"), json!({"ids": []})).await.unwrap().expect(202);
     let key = client.post("/v1/keys", json!({"name": "spare", "scopes": ["read"]})).await.unwrap().expect(201);
     let (operation, key) = (text(&dry["id"]), text(&key["id"]));
-    Things { queue: queue.to_owned(), queued, running, lease, dead, operation, key }
+    let event = client.post("/events/shop/paid", json!({})).await.unwrap();
+    let event = if event.status == 200 { text(&event.body["event_id"]) } else { running.clone() };
+    Things { queue: queue.to_owned(), queued, running, lease, dead, operation, key, event }
 }
 
 /// A job that is handed out and has saved something, and its lease.

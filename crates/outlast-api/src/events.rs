@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 use crate::call::Call;
 use crate::error::{Code, Problem};
 use crate::publish::key_header;
+use crate::schema::check_json;
 use crate::{fields, sources, wire};
 
 const PAGE_DEFAULT: usize = 50;
@@ -24,6 +25,7 @@ const KIND_BYTES_MAX: usize = 255;
 /// `POST /events/{source}/{type}`: the key is the pass, and the type stands in the URL.
 pub(crate) async fn send(call: Call) -> Result<Response, Problem> {
     let namespace = whole_namespace(&call)?;
+    let body = check_json(&call.body).map_err(Problem::invalid)?;
     let declared = call.engine.declared();
     let name = call.parameter("source");
     let source: &Arc<Source> =
@@ -36,7 +38,6 @@ pub(crate) async fn send(call: Call) -> Result<Response, Problem> {
     if call.body.len() > source.body_max {
         return Err(crate::body::too_large(source.body_max));
     }
-    let body = std::str::from_utf8(&call.body).map_err(|_| Problem::field("body", "must be UTF-8"))?;
     let value: Value =
         serde_json::from_str(body).map_err(|error| Problem::field("body", format!("must be JSON: {error}")))?;
     let mut headers = vec![(CONTENT_TYPE.to_string(), "application/json".to_owned())];
@@ -80,8 +81,8 @@ pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
 
 /// New jobs of an event, in the queue that is named or in all that take it.
 pub(crate) async fn replay(call: Call) -> Result<Response, Problem> {
-    let arrival = find(&call).await?;
     let queue = call.read(&fields::REPLAY_EVENT)?.text("queue");
+    let arrival = find(&call).await?;
     let published = call.engine.replay_event(whole_namespace(&call)?, &arrival, queue.as_deref()).await?;
     let mut jobs = Vec::with_capacity(published.len());
     for (name, answer) in published {

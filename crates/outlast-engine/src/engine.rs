@@ -52,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) has_objects: AtomicBool,
     /// Single jobs that are being read.
     pub(crate) looks: Looks<JobId, Result<Option<Found>, Error>>,
+    /// Rung when an event was stored.
+    pub(crate) event_came: Notify,
     /// Rung when an operation was started.
     pub(crate) operation_started: Notify,
     draining: AtomicBool,
@@ -106,6 +108,7 @@ impl Engine {
             doomed: Notify::new(),
             has_objects: AtomicBool::new(false),
             looks: Looks::default(),
+            event_came: Notify::new(),
             operation_started: Notify::new(),
             draining: AtomicBool::new(false),
             stop: watch::channel(false).0,

@@ -17,7 +17,7 @@ use crate::inbound::declared::{Declared, Source, Subscriber};
 
 /// How long an event can be looked at and replayed, and its id is remembered.
 pub const KEPT_FOR: Duration = Duration::from_secs(7 * 86_400);
-/// How often events that are over their time are looked for.
+/// How often, at most, events that are over their time are looked for.
 const PRUNE_EVERY: Duration = Duration::from_secs(600);
 const PRUNE_MAX: usize = 1000;
 
@@ -81,6 +81,7 @@ impl Engine {
             None => return Err(Error::Indeterminate),
         };
         self.shared.meters.events.add(1);
+        self.shared.event_came.notify_one();
         for (answer, queue) in jobs.iter().zip(&places) {
             self.announce_published(namespace, queue, answer);
         }
@@ -130,13 +131,21 @@ impl Engine {
         })
     }
 
-    /// Forgets events that are over their time.
+    /// Forgets events that are over their time, as new ones come: where none come, none are in the way, and nothing ticks.
     pub(crate) async fn run_event_pruning(self) {
         let mut stopping = self.stopping();
         while !*stopping.borrow() {
+            tokio::select! {
+                biased;
+                _ = stopping.changed() => continue,
+                () = self.shared.event_came.notified() => {}
+            }
             let before = Timestamp::from_millis(self.now().as_millis().saturating_sub(millis(KEPT_FOR)));
             match self.shared.store.prune_arrivals(before, PRUNE_MAX).await {
-                Ok(PRUNE_MAX) => continue,
+                Ok(PRUNE_MAX) => {
+                    self.shared.event_came.notify_one();
+                    continue;
+                }
                 Ok(_) | Err(Error::Stopped) => {}
                 Err(error) => {
                     tracing::warn!(%error, "old events could not be deleted; trying again");
