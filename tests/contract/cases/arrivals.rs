@@ -95,8 +95,10 @@ pub async fn an_event_whose_jobs_do_not_fit_is_not_stored_at_all(fixture: &mut F
     assert!(matches!(refused, Err(Error::QuotaReached { waiting_max: 25 })), "{refused:?}");
     assert_eq!(all(fixture).await, []);
     assert_eq!(fixture.counts().await.get(Status::Queued), 24);
-    // The same event is new when there is room.
-    ingest(fixture, arrival(fixture, Some("evt_1"), &[QUEUE])).await;
+    // The same event is new when there is room, and known afterwards, when there is none.
+    let (id, _) = ingest(fixture, arrival(fixture, Some("evt_1"), &[QUEUE])).await;
+    let again = fixture.store.ingest(vec![arrival(fixture, Some("evt_1"), &[QUEUE, QUEUE])]).await.unwrap();
+    assert_eq!(again, [Ingested::Existing { id }]);
 }
 
 pub async fn events_are_listed_newest_first_and_pruned_oldest_first(fixture: &mut Fixture) {

@@ -10,8 +10,9 @@ use super::world::World;
 impl World {
     pub(super) fn ingest(&mut self, arrivals: &[NewArrival]) -> Result<Vec<Ingested>, Error> {
         let waiting_max = self.waiting_max;
-        for new in arrivals.iter().filter(|new| !new.jobs.is_empty()) {
-            let others = arrivals.iter().filter(|other| other.namespace == new.namespace);
+        let needs_room = |new: &&NewArrival| !new.jobs.is_empty() && self.known_arrival(new).is_none();
+        for new in arrivals.iter().filter(needs_room) {
+            let others = arrivals.iter().filter(|other| other.namespace == new.namespace).filter(needs_room);
             let jobs: usize = others.map(|other| other.jobs.len()).sum();
             if self.waiting(new.namespace) + jobs as u64 > waiting_max {
                 return Err(Error::QuotaReached { waiting_max });
@@ -21,17 +22,21 @@ impl World {
     }
 
     fn ingest_one(&mut self, new: &NewArrival) -> Ingested {
-        let same = |(namespace, arrival): &&(NamespaceId, Arrival)| {
-            *namespace == new.namespace && arrival.source == new.source && arrival.key == new.key
-        };
-        if let Some((_, found)) = self.arrivals.iter().find(same).filter(|_| new.key.is_some()) {
-            return Ingested::Existing { id: found.id };
+        if let Some(id) = self.known_arrival(new) {
+            return Ingested::Existing { id };
         }
         self.jobs_made += 1;
         let id = ArrivalId(JobId::new(self.now, u128::from(self.jobs_made)));
         let jobs: Vec<_> = new.jobs.iter().map(|job| self.publish(&new.stamped(job, id))).collect();
         self.arrivals.push((new.namespace, new.stored(id, self.now, created(&jobs))));
         Ingested::Created { id, jobs }
+    }
+
+    fn known_arrival(&self, new: &NewArrival) -> Option<ArrivalId> {
+        let same = |(namespace, arrival): &&(NamespaceId, Arrival)| {
+            *namespace == new.namespace && arrival.source == new.source && arrival.key == new.key
+        };
+        self.arrivals.iter().find(same).filter(|_| new.key.is_some()).map(|(_, found)| found.id)
     }
 
     pub(super) fn arrival(&self, namespace: NamespaceId, id: ArrivalId) -> Option<Arrival> {

@@ -1,6 +1,8 @@
 //! Arrivals inside the writer: the event and all its jobs in one transaction, once for each id of the provider. Readers
 //! list them.
 
+use std::collections::BTreeMap;
+
 use outlast_core::arrival::{Arrival, ArrivalId};
 use outlast_core::{NamespaceId, Timestamp};
 use rusqlite::{OptionalExtension, Row, params};
@@ -26,23 +28,23 @@ impl Core<'_> {
     /// The inner error refuses all of it before anything is written: a part of a transaction cannot be taken back.
     pub(super) fn ingest(&mut self, arrivals: &[NewArrival]) -> Result<Result<Vec<Ingested>, Error>, Fault> {
         let waiting_max = self.namespace_waiting_max;
-        for new in arrivals {
-            let others = arrivals.iter().filter(|other| other.namespace == new.namespace);
-            let jobs: usize = others.map(|other| other.jobs.len()).sum();
-            if jobs > 0 && self.index.waiting(new.namespace) + jobs as u64 > waiting_max {
-                return Ok(Err(Error::QuotaReached { waiting_max }));
+        let mut wanted: BTreeMap<NamespaceId, u64> = BTreeMap::new();
+        for new in arrivals.iter().filter(|new| !new.jobs.is_empty()) {
+            // A repetition needs no room.
+            if self.find_arrival(new)?.is_none() {
+                let jobs = wanted.entry(new.namespace).or_default();
+                *jobs += new.jobs.len() as u64;
+                if self.index.waiting(new.namespace) + *jobs > waiting_max {
+                    return Ok(Err(Error::QuotaReached { waiting_max }));
+                }
             }
         }
         Ok(Ok(arrivals.iter().map(|new| self.ingest_one(new)).collect::<Result<_, Fault>>()?))
     }
 
     fn ingest_one(&mut self, new: &NewArrival) -> Result<Ingested, Fault> {
-        if let Some(key) = &new.key {
-            let mut find = self.connection.prepare_cached(FIND)?;
-            let found = find.query_row(params![new.namespace.0, new.source, key], |row| Ok((row.get(0)?, row.get(1)?)));
-            if let Some((seq, at)) = found.optional()? {
-                return Ok(Ingested::Existing { id: ArrivalId(self.ids.id(seq, Timestamp::from_millis(at))) });
-            }
+        if let Some(id) = self.find_arrival(new)? {
+            return Ok(Ingested::Existing { id });
         }
         let seq = self.next_seq;
         self.next_seq += 1;
@@ -65,6 +67,17 @@ impl Core<'_> {
         ])?;
         self.dirty_pages += 1 + new.body.len() as u64 / 4096;
         Ok(Ingested::Created { id, jobs })
+    }
+
+    /// The one that came before with the same id of the provider.
+    fn find_arrival(&self, new: &NewArrival) -> Result<Option<ArrivalId>, Fault> {
+        let Some(key) = &new.key else {
+            return Ok(None);
+        };
+        let mut find = self.connection.prepare_cached(FIND)?;
+        let found = find.query_row(params![new.namespace.0, new.source, key], |row| Ok((row.get(0)?, row.get(1)?)));
+        let id = |(seq, at)| ArrivalId(self.ids.id(seq, Timestamp::from_millis(at)));
+        Ok(found.optional()?.map(id))
     }
 
     pub(super) fn prune_arrivals(&mut self, before: Timestamp, limit: usize) -> Result<usize, Fault> {
