@@ -155,16 +155,17 @@ impl Engine {
         Ok(self.check_key(key).flatten())
     }
 
-    /// A key of the configuration file opens one queue for its workers.
+    /// A key of the configuration file opens the queues that have it there, for their workers.
     fn holder_of_queue_key(&self, key: &str) -> Option<Principal> {
         let declared = self.declared();
-        let queue = declared.opened_by(&Sha256::digest(key.as_bytes()).into())?;
-        let scope = Scope { word: Word::Consume, queue: Some(queue.to_owned()) };
-        Some(Principal {
+        let queues = declared.opened_by(&Sha256::digest(key.as_bytes()).into());
+        let scopes = queues.into_iter().map(|queue| Scope { word: Word::Consume, queue: Some(queue.to_owned()) });
+        let scopes: Arc<[Scope]> = scopes.collect();
+        (!scopes.is_empty()).then(|| Principal {
             key: KeyId(0),
             namespace: declared.namespace,
             namespace_name: DEFAULT_NAMESPACE.into(),
-            scopes: [scope].into(),
+            scopes,
         })
     }
 

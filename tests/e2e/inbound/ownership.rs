@@ -100,6 +100,18 @@ async fn a_signing_secret_of_the_file_is_the_files() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_two_queues_have_opens_both() {
+    let server =
+        shop("queues:\n  one: {api_key: shared-key}\n  two: {api_key: shared-key}\n  three: {}\n").start().await;
+    let workers = Client::new(&server.base, "shared-key");
+
+    for (queue, status) in [("one", 200), ("two", 200), ("three", 404)] {
+        let reply = workers.get(&format!("/api/queues/{queue}/messages")).await.unwrap();
+        assert_eq!(reply.status, status, "{queue}: {}", reply.body);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_key_of_a_queue_opens_that_queue_only() {
     let server = shop(QUEUES).start().await;
     let admin = server.client();

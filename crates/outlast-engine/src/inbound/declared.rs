@@ -57,7 +57,7 @@ pub struct Subscriber {
 pub struct DeclaredQueue {
     /// Settings that the file has, as they are called on the wire: nobody else may change them.
     pub settings: Vec<String>,
-    /// The digest of a key that opens this queue only.
+    /// The digest of a key that opens this queue.
     pub key: Option<[u8; 32]>,
     pub source: Option<String>,
     pub events: Vec<String>,
@@ -83,17 +83,10 @@ impl Declared {
         self.sources.iter().find(|source| &*source.name == name)
     }
 
-    /// The queue that this key opens. All are compared, each in constant time.
-    pub(crate) fn opened_by(&self, presented: &[u8; 32]) -> Option<&str> {
-        let mut opened = None;
-        for (name, queue) in &self.queues {
-            if let Some(key) = &queue.key
-                && bool::from(key.ct_eq(presented))
-            {
-                opened = Some(name.as_str());
-            }
-        }
-        opened
+    /// The queues that this key opens: several may have the same one. All are compared, each in constant time.
+    pub(crate) fn opened_by(&self, presented: &[u8; 32]) -> Vec<&str> {
+        let opens = |queue: &DeclaredQueue| queue.key.as_ref().is_some_and(|key| bool::from(key.ct_eq(presented)));
+        self.queues.iter().filter(|(_, queue)| opens(queue)).map(|(name, _)| name.as_str()).collect()
     }
 }
 
