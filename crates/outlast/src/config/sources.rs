@@ -226,6 +226,10 @@ fn schema(section: &mut Section) -> Option<serde_json::Value> {
         Value::Text { value, .. } => schema_file(&node.origin.directory().join(value), &shown),
         _ => Err(format!("must be the path of a JSON Schema file, or the schema itself, not {shown}")),
     };
+    let read = read.and_then(|schema| match jsonschema::validator_for(&schema) {
+        Ok(_) => Ok(schema),
+        Err(error) => Err(format!("is not a JSON Schema: {error}")),
+    });
     match read {
         Ok(schema) => Some(schema),
         Err(message) => {

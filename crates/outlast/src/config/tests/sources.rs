@@ -202,6 +202,10 @@ fn values_that_make_no_sense_are_refused_one_by_one() {
         ("header: X", "header has a meaning with verify: hmac only"),
         ("encoding: hex", "encoding has a meaning with verify: hmac only"),
         ("type_path: $.x", "type_path has a meaning with verify: hmac only"),
+        (
+            "schema: {type: 5}",
+            "schema is not a JSON Schema: 5 is not valid under any of the schemas listed in the 'anyOf' keyword",
+        ),
         ("schema: [1]", "schema must be the path of a JSON Schema file, or the schema itself, not a list"),
     ] {
         let expected = format!("sources.shop.{message}");
