@@ -93,7 +93,11 @@ pub(crate) async fn replay(call: Call) -> Result<Response, Problem> {
             Published::QueueNotFound if queue.is_some() => return Err(Problem::queue_not_found(&name)),
             // Declared here, and deleted in the meantime.
             Published::QueueNotFound => {}
-            Published::QuotaReached { waiting_max } => return Err(Problem::quota_reached(waiting_max)),
+            Published::QuotaReached { waiting_max } => {
+                // Others may be stored already, so each says for itself what became of it.
+                let problem = Problem::quota_reached(waiting_max);
+                jobs.push(json!({"queue": &*name, "error": problem.to_json()}));
+            }
         }
     }
     Ok(wire::json_ok(StatusCode::ACCEPTED, &json!({"event_id": arrival.id.to_string(), "jobs": jobs})))

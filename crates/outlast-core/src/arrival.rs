@@ -61,6 +61,13 @@ pub struct Arrival {
     pub jobs: u32,
 }
 
+impl Arrival {
+    /// What jobs that are made of it remember.
+    pub fn origin(&self) -> Origin {
+        Origin { event: self.id, source: self.source.clone(), kind: self.kind.clone(), headers: self.headers.clone() }
+    }
+}
+
 /// Where a job came from, if it came of an arrival.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Origin {

@@ -4,7 +4,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use outlast_core::arrival::{Arrival, ArrivalId, Headers, Origin};
+use outlast_core::arrival::{Arrival, ArrivalId, Headers};
 use outlast_core::{Job, NamespaceId, Spec, Timestamp};
 use outlast_store::Error;
 use outlast_store::arrivals::{Ingested, NewArrival, created};
@@ -107,14 +107,8 @@ impl Engine {
             }
             (None, None) => Vec::new(),
         };
-        let origin = Origin {
-            event: arrival.id,
-            source: arrival.source.clone(),
-            kind: arrival.kind.clone(),
-            headers: arrival.headers.clone(),
-        };
-        let spec =
-            Arc::new(Spec { payload: Arc::clone(&arrival.body), origin: Some(Box::new(origin)), ..Spec::default() });
+        let (payload, origin) = (Arc::clone(&arrival.body), Some(Box::new(arrival.origin())));
+        let spec = Arc::new(Spec { payload, origin, ..Spec::default() });
         let jobs = places.iter().map(|queue| NewJob { namespace, queue: Arc::clone(queue), spec: Arc::clone(&spec) });
         let published = self.publish(jobs.collect()).await?;
         Ok(places.into_iter().zip(published).collect())
@@ -150,6 +144,7 @@ impl Engine {
                 Err(error) => {
                     tracing::warn!(%error, "old events could not be deleted; trying again");
                     self.shared.meters.loop_failures.add(1);
+                    self.shared.event_came.notify_one();
                 }
             }
             tokio::select! {

@@ -142,7 +142,9 @@ fn events() -> Vec<(&'static str, Value)> {
     if let Some(members) = whole.as_object_mut() {
         members.insert("payload".to_owned(), json!({}));
     }
-    let job = object(json!({"queue": text(), "id": id(), "status": refer("Status")}), &[]);
+    let made = object(json!({"queue": text(), "id": id(), "status": refer("Status")}), &[]);
+    let refused = object(json!({"queue": text(), "error": refer("Problem")}), &[]);
+    let job = json!({"anyOf": [made, refused]});
     vec![
         ("EventTaken", object(json!({"event_id": id(), "duplicate": flag(), "jobs_created": count()}), &[])),
         ("EventPage", object(json!({"items": list(object(summary(), &[])), "nextCursor": maybe(text())}), &[])),
