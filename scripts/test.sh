@@ -88,8 +88,8 @@ elsewhere=(--skip embedded:: --skip cluster::)
 # The form of requests and answers does not depend on how many nodes there are: once per store is enough.
 form=(--skip bad_input:: --skip fuzz:: --skip openapi:: --skip http_edges:: --skip signatures::)
 say "testing end to end: postgres"
-OUTLAST_ENGINE=postgres cargo test --locked -p outlast-tests --test e2e -- "${elsewhere[@]}" || failed=1
+OUTLAST_ENGINE=postgres cargo test --workspace --locked --test e2e -- "${elsewhere[@]}" || failed=1
 say "testing end to end: cluster"
-OUTLAST_ENGINE=cluster cargo test --locked -p outlast-tests --test e2e -- "${elsewhere[@]}" "${form[@]}" || failed=1
+OUTLAST_ENGINE=cluster cargo test --workspace --locked --test e2e -- "${elsewhere[@]}" "${form[@]}" || failed=1
 
 exit $failed

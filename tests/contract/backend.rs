@@ -27,6 +27,14 @@ impl Ground {
 
 #[async_trait]
 pub trait Backend: Send + Sync {
+    /// How many random sequences DIFF runs on it in `make test`.
+    fn sequences() -> usize
+    where
+        Self: Sized,
+    {
+        320
+    }
+
     fn on(ground: &Ground) -> Self
     where
         Self: Sized;
@@ -156,6 +164,11 @@ pub struct Postgres {
 
 #[async_trait]
 impl Backend for Postgres {
+    /// Each needs a database of its own, which takes longer than the sequence.
+    fn sequences() -> usize {
+        120
+    }
+
     fn on(ground: &Ground) -> Postgres {
         let database = outlast_tests::postgres::Postgres::shared().database();
         // What the disk survives is proven by the fault tests; here each sync would only cost time.

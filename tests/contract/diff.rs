@@ -16,7 +16,6 @@ use outlast_tests::seeds;
 
 use crate::backend::Backend;
 
-const SEQUENCES: usize = 320;
 const SEQUENCES_IN_SOAK: usize = 200_000;
 
 /// Compares an engine with the model over all seeds, or the one that is to be repeated.
@@ -24,7 +23,7 @@ pub fn run<B: Backend + 'static>() {
     let run = |seed| twin::compare::<B>(Rules::default(), seed);
     let outcome = match seeds::only() {
         Some(seed) => run(seed),
-        None => seeds::run_all(seeds::range(volume(SEQUENCES, SEQUENCES_IN_SOAK)), run),
+        None => seeds::run_all(seeds::range(volume(B::sequences(), SEQUENCES_IN_SOAK)), run),
     };
     if let Err(difference) = outcome {
         panic!("{difference}");
