@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use outlast_core::arrival::{Arrival, ArrivalId};
-use outlast_core::{QueueSettings, Status};
+use outlast_core::state::CancelReason;
+use outlast_core::{Command, QueueSettings, Spec, Status};
 use outlast_store::Error;
 use outlast_store::arrivals::{Ingested, ListArrivals, NewArrival};
 use outlast_store::jobs::{NewJob, Published};
 
-use crate::fixture::{Fixture, QUEUE, SECOND, keyed, payload};
+use crate::fixture::{Fixture, QUEUE, SECOND, created, keyed, payload};
 
 fn arrival(fixture: &Fixture, key: Option<&str>, queues: &[&str]) -> NewArrival {
     let job = |queue: &&str| NewJob { namespace: fixture.ours, queue: (*queue).into(), spec: Arc::new(payload("1")) };
@@ -52,6 +53,42 @@ pub async fn an_event_is_stored_with_a_job_in_each_queue(fixture: &mut Fixture) 
     fixture.reopen().await;
     assert_eq!(fixture.store.arrival(fixture.ours, id).await.unwrap(), Some(stored));
     assert_eq!(fixture.store.arrival(fixture.theirs, id).await.unwrap(), None);
+}
+
+/// A store may keep the text once for both: what happens to the jobs must not be seen on the event.
+pub async fn an_event_keeps_its_body_whatever_becomes_of_its_jobs(fixture: &mut Fixture) {
+    let retention = 10 * SECOND;
+    fixture.save_queue(QueueSettings { retention, result_ttl: SECOND, ..QueueSettings::default() }).await;
+    let mut new = arrival(fixture, None, &[QUEUE, QUEUE]);
+    let spec = Arc::new(Spec { payload: Arc::clone(&new.body), ..payload("1") });
+    for job in &mut new.jobs {
+        job.spec = Arc::clone(&spec);
+    }
+    let cancel = Command::Cancel { reason: CancelReason::User };
+    let mut events = Vec::new();
+    for is_changed in [true, false] {
+        let (id, jobs) = ingest(fixture, new.clone()).await;
+        let stored = new.stored(id, fixture.now(), 2);
+        events.push((id, stored.clone()));
+        for job in jobs.into_iter().map(created) {
+            assert_eq!(fixture.job(job.id).await.spec.payload, new.body);
+            fixture.apply(job.id, cancel.clone()).await.unwrap();
+            if is_changed {
+                fixture.apply(job.id, Command::Replay { fresh: true, payload: Some("[2]".into()) }).await.unwrap();
+                assert_eq!(fixture.store.arrival(fixture.ours, id).await.unwrap().as_ref(), Some(&stored));
+                fixture.apply(job.id, cancel.clone()).await.unwrap();
+            }
+        }
+    }
+
+    fixture.pass(2 * retention);
+    fixture.sweep().await;
+    fixture.reopen().await;
+
+    assert_eq!(fixture.list(fixture.ours()).await, []);
+    for (id, stored) in events {
+        assert_eq!(fixture.store.arrival(fixture.ours, id).await.unwrap(), Some(stored));
+    }
 }
 
 pub async fn an_event_that_came_before_changes_nothing(fixture: &mut Fixture) {

@@ -2,44 +2,59 @@
 //! list them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use outlast_core::arrival::{Arrival, ArrivalId};
 use outlast_core::{NamespaceId, Timestamp};
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::read::Reader;
-use super::write::unreadable;
+use super::rows::Record;
+use super::write::{pages, unreadable};
 use super::writer::{Core, Fault};
 use crate::arrivals::{ArrivalPage, Ingested, LOOK_MAX, ListArrivals, NewArrival, created};
 use crate::error::Error;
 use crate::ids::Ids;
+use crate::jobs::Published;
 use crate::rows::{from_json, to_json};
 
-const FIND: &str = "SELECT seq, at FROM arrival WHERE namespace = ?1 AND source = ?2 AND key = ?3";
-const INSERT: &str = "
-    INSERT INTO arrival (seq, namespace, at, source, kind, key, headers, body, jobs)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+pub(super) const FIND: &str = "SELECT seq, at FROM arrival WHERE namespace = ?1 AND source = ?2 AND key = ?3";
+pub(super) const INSERT: &str = "
+    INSERT INTO arrival (seq, namespace, at, source, kind, key, headers, body, body_of, jobs)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+const TAKE_BODY: &str = "UPDATE arrival SET body = ?3, body_of = NULL WHERE seq = ?1 AND body_of = ?2";
 /// In the order in which [`arrival`] reads them.
-const COLUMNS: &str = "seq, namespace, at, source, kind, key, headers, body, jobs";
+const COLUMNS: &str = "
+    seq, namespace, at, source, kind, key, headers,
+    coalesce(body, (SELECT payload FROM spec WHERE spec.seq = body_of)), jobs";
 const OLDEST: &str = "SELECT seq, at FROM arrival ORDER BY seq LIMIT ?1";
 const DELETE: &str = "DELETE FROM arrival WHERE seq <= ?1";
 
 impl Core<'_> {
     /// The inner error refuses all of it before anything is written: a part of a transaction cannot be taken back.
     pub(super) fn ingest(&mut self, arrivals: &[NewArrival]) -> Result<Result<Vec<Ingested>, Error>, Fault> {
-        let waiting_max = self.namespace_waiting_max;
-        let mut wanted: BTreeMap<NamespaceId, u64> = BTreeMap::new();
-        for new in arrivals.iter().filter(|new| !new.jobs.is_empty()) {
-            // A repetition needs no room.
-            if self.find_arrival(new)?.is_none() {
-                let jobs = wanted.entry(new.namespace).or_default();
-                *jobs += new.jobs.len() as u64;
-                if self.index.waiting(new.namespace) + *jobs > waiting_max {
-                    return Ok(Err(Error::QuotaReached { waiting_max }));
+        // Only where room is short is it worth to know beforehand which of them came before and need none.
+        if !self.has_room(arrivals) {
+            let mut fresh = Vec::new();
+            for new in arrivals {
+                if self.find_arrival(new)?.is_none() {
+                    fresh.push(new);
                 }
+            }
+            if !self.has_room(fresh) {
+                return Ok(Err(Error::QuotaReached { waiting_max: self.namespace_waiting_max }));
             }
         }
         Ok(Ok(arrivals.iter().map(|new| self.ingest_one(new)).collect::<Result<_, Fault>>()?))
+    }
+
+    fn has_room<'a>(&self, arrivals: impl IntoIterator<Item = &'a NewArrival>) -> bool {
+        let mut wanted: BTreeMap<NamespaceId, u64> = BTreeMap::new();
+        for new in arrivals {
+            *wanted.entry(new.namespace).or_default() += new.jobs.len() as u64;
+        }
+        let fits = |(namespace, jobs)| jobs == 0 || self.index.waiting(namespace) + jobs <= self.namespace_waiting_max;
+        wanted.into_iter().all(fits)
     }
 
     fn ingest_one(&mut self, new: &NewArrival) -> Result<Ingested, Fault> {
@@ -54,7 +69,9 @@ impl Core<'_> {
             jobs.push(self.publish_one(&new.stamped(job, id))?);
         }
         let headers = (!new.headers.is_empty()).then(|| to_json(&new.headers)).transpose()?;
-        self.connection.prepare_cached(INSERT)?.execute(params![
+        let body_of = self.place_of_body(new, &jobs);
+        let body = body_of.is_none().then_some(&*new.body);
+        self.hot.insert_arrival.execute(params![
             seq,
             new.namespace.0,
             self.now.as_millis(),
@@ -62,20 +79,39 @@ impl Core<'_> {
             new.kind,
             new.key,
             headers,
-            &*new.body,
+            body,
+            body_of,
             created(&jobs),
         ])?;
-        self.dirty_pages += 1 + new.body.len() as u64 / 4096;
+        self.dirty_pages += 1 + pages(body.map_or(0, str::len));
         Ok(Ingested::Created { id, jobs })
     }
 
+    /// A new job with the body as its payload: the text is not stored twice.
+    fn place_of_body(&self, new: &NewArrival, jobs: &[Published]) -> Option<i64> {
+        jobs.iter().find_map(|job| match job {
+            Published::Created { job, .. } if Arc::ptr_eq(&job.spec.payload, &new.body) => Some(self.ids.seq(job.id)),
+            _ => None,
+        })
+    }
+
+    /// Before the payload of a job goes or changes: the event that it came of takes its body, if it stood there.
+    pub(super) fn give_body_back(&mut self, record: &Record) -> Result<(), Fault> {
+        let spec = &record.job.spec;
+        if let Some(origin) = &spec.origin {
+            let place = params![self.ids.seq(origin.event.0), record.seq, &*spec.payload];
+            self.connection.prepare_cached(TAKE_BODY)?.execute(place)?;
+        }
+        Ok(())
+    }
+
     /// The one that came before with the same id of the provider.
-    fn find_arrival(&self, new: &NewArrival) -> Result<Option<ArrivalId>, Fault> {
+    fn find_arrival(&mut self, new: &NewArrival) -> Result<Option<ArrivalId>, Fault> {
         let Some(key) = &new.key else {
             return Ok(None);
         };
-        let mut find = self.connection.prepare_cached(FIND)?;
-        let found = find.query_row(params![new.namespace.0, new.source, key], |row| Ok((row.get(0)?, row.get(1)?)));
+        let place = params![new.namespace.0, new.source, key];
+        let found = self.hot.find_arrival.query_row(place, |row| Ok((row.get(0)?, row.get(1)?)));
         let id = |(seq, at)| ArrivalId(self.ids.id(seq, Timestamp::from_millis(at)));
         Ok(found.optional()?.map(id))
     }

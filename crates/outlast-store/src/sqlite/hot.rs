@@ -3,6 +3,7 @@
 
 use rusqlite::{Connection, Statement};
 
+use super::arrivals;
 use super::rows::{JOB_COLUMNS, SPEC_COLUMNS};
 
 pub(super) struct Hot<'c> {
@@ -12,6 +13,8 @@ pub(super) struct Hot<'c> {
     pub(super) insert_job: Statement<'c>,
     pub(super) insert_spec: Statement<'c>,
     pub(super) update_job: Statement<'c>,
+    pub(super) find_arrival: Statement<'c>,
+    pub(super) insert_arrival: Statement<'c>,
 }
 
 impl<'c> Hot<'c> {
@@ -23,6 +26,8 @@ impl<'c> Hot<'c> {
             insert_job: connection.prepare(INSERT_JOB)?,
             insert_spec: connection.prepare(INSERT_SPEC)?,
             update_job: connection.prepare(UPDATE_JOB)?,
+            find_arrival: connection.prepare(arrivals::FIND)?,
+            insert_arrival: connection.prepare(arrivals::INSERT)?,
         })
     }
 }

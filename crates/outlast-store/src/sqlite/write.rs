@@ -147,6 +147,9 @@ impl Core<'_> {
         let before = place(&record, queue);
         let payload_changed = !std::sync::Arc::ptr_eq(&record.job.spec, &update.job.spec);
         self.append_history(&mut record, &update.events)?;
+        if payload_changed {
+            self.give_body_back(&record)?;
+        }
         record.job = update.job;
         record.wake_at = wake_at;
         self.update_row(&record)?;
@@ -269,6 +272,7 @@ impl Core<'_> {
 
     /// Removes a job and all that belongs to it.
     pub(super) fn delete(&mut self, record: &Record, queue: &Queue) -> Result<(), Fault> {
+        self.give_body_back(record)?;
         for statement in [DELETE_JOB, DELETE_SPEC, DELETE_RESULT, DELETE_HISTORY] {
             self.connection.prepare_cached(statement)?.execute([record.seq])?;
         }

@@ -7,7 +7,9 @@ CREATE TABLE arrival (
     kind      TEXT NOT NULL,
     key       TEXT,
     headers   TEXT,
-    body      TEXT NOT NULL,
+    -- Where a job has the same text as its payload, it stands there.
+    body      TEXT,
+    body_of   INTEGER,
     jobs      INTEGER NOT NULL
 );
 CREATE UNIQUE INDEX arrival_key ON arrival (namespace, source, key) WHERE key IS NOT NULL;
