@@ -117,7 +117,7 @@ impl Code {
         match self {
             Code::InvalidRequest => ("invalid_request", 400, "The request is not valid"),
             Code::LeaseRequired => ("lease_required", 400, "This queue requires the lease"),
-            Code::Unauthorized => ("unauthorized", 401, "No valid key"),
+            Code::Unauthorized => ("unauthorized", 401, "No valid credentials"),
             Code::Forbidden => ("forbidden", 403, "The key lacks a scope"),
             Code::RouteNotFound => ("route_not_found", 404, "No such URL"),
             Code::QueueNotFound => ("queue_not_found", 404, "No such queue"),

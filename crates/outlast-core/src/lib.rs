@@ -29,6 +29,7 @@ pub mod answer;
 pub mod dedupe;
 pub mod arrival;
 pub mod filter;
+pub mod subscription;
 pub mod invariants;
 
 pub use change::{Change, Effect, Refusal, Update};
@@ -45,4 +46,5 @@ pub use outage::Outage;
 pub use progress::{Progress, Report};
 pub use queue::{Queue, QueueSettings};
 pub use state::{Directives, Running, State, Status, Work};
+pub use subscription::Subscription;
 pub use time::{Clock, Timestamp};

@@ -117,7 +117,7 @@ impl Engine {
     /// A filter that cannot be judged takes nothing, and holds up nobody else: the event is stored and can be replayed.
     fn takers<'a>(&self, source: &'a Source, kind: &str, value: &Value) -> impl Iterator<Item = &'a Subscriber> {
         source.subscribers.iter().filter(move |subscriber| {
-            subscriber.takes(kind, value).unwrap_or_else(|exhausted| {
+            subscriber.wants.takes(kind, value).unwrap_or_else(|exhausted| {
                 self.shared.meters.filters_exhausted.add(1);
                 tracing::warn!(source = &*source.name, queue = &*subscriber.queue, %exhausted, "a filter was given up; the event was not taken");
                 false

@@ -7,11 +7,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use outlast_core::NamespaceId;
-use outlast_core::arrival::names;
 use outlast_core::dedupe::KEY_BYTES_MAX;
-use outlast_core::filter::{Exhausted, Filter, Path};
 use outlast_core::object::digest_text;
+use outlast_core::{NamespaceId, Subscription};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -47,9 +45,7 @@ pub type Schema = Box<dyn Fn(&Value) -> Result<(), String> + Send + Sync>;
 /// A queue that takes some events of a source.
 pub struct Subscriber {
     pub queue: Arc<str>,
-    pub events: Vec<String>,
-    pub filter: Option<Filter>,
-    pub key: Option<Path>,
+    pub wants: Subscription,
 }
 
 /// A queue of the file.
@@ -104,27 +100,13 @@ impl Source {
 }
 
 impl Subscriber {
-    pub(crate) fn takes(&self, kind: &str, event: &Value) -> Result<bool, Exhausted> {
-        if !self.events.iter().any(|pattern| names(pattern, kind)) {
-            return Ok(false);
-        }
-        self.filter.as_ref().map_or(Ok(true), |filter| filter.matches(event))
-    }
-
-    /// What makes a job of this event the same as another one: a text or a number that the path finds. One that is too
-    /// long stands as its digest.
+    /// The idempotency key of the job that comes of this event. One that is too long stands as its digest.
     pub(crate) fn key_of(&self, event: &Value) -> Option<Box<str>> {
-        let found = self.key.as_ref()?.nodes(event).ok()?;
-        let text = match found.first()? {
-            Value::String(text) => text.clone(),
-            Value::Number(number) => number.to_string(),
-            _ => return None,
-        };
-        match text.len() {
-            0 => None,
-            length if length <= KEY_BYTES_MAX => Some(text.into()),
-            _ => Some(digest_text(&Sha256::digest(text.as_bytes())).into()),
-        }
+        let key = self.wants.key_of(event)?;
+        Some(match key.len() {
+            length if length <= KEY_BYTES_MAX => key.into(),
+            _ => digest_text(&Sha256::digest(key.as_bytes())).into(),
+        })
     }
 }
 

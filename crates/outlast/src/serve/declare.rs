@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::Context;
-use outlast_core::NamespaceId;
+use outlast_core::{NamespaceId, Subscription};
 use outlast_engine::Engine;
 use outlast_engine::inbound::declared::{Declared, DeclaredQueue, Schema, Source, Subscriber};
 use outlast_engine::queues::QueueChange;
@@ -57,12 +57,12 @@ fn open(source: &SourceConfig, queues: &[QueueConfig]) -> anyhow::Result<Arc<Sou
 
 fn subscriber(queue: &QueueConfig, source: &str) -> Option<Subscriber> {
     let subscription = queue.subscription.as_ref().filter(|subscription| subscription.source == source)?;
-    Some(Subscriber {
-        queue: queue.name.as_str().into(),
+    let wants = Subscription {
         events: subscription.events.iter().map(ToString::to_string).collect(),
         filter: subscription.filter.clone(),
         key: subscription.idempotency_key.clone(),
-    })
+    };
+    Some(Subscriber { queue: queue.name.as_str().into(), wants })
 }
 
 /// Says where an event does not fit and why.
