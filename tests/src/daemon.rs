@@ -10,9 +10,12 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
+
+use crate::stopwatch::Stopwatch;
+use crate::wait;
 
 /// How often a condition is looked at; small against every deadline here.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -188,12 +191,12 @@ pub fn free_port() -> u16 {
 /// Polls without a runtime: daemons are also started from places that are not asynchronous.
 #[track_caller]
 pub fn until<T>(what: &str, deadline: Duration, mut probe: impl FnMut() -> Option<T>) -> T {
-    let started = Instant::now();
+    let stopwatch = Stopwatch::start();
     loop {
         if let Some(value) = probe() {
             return value;
         }
-        assert!(started.elapsed() < deadline, "after {deadline:?} still waiting: {what}");
+        assert!(!stopwatch.has_passed(deadline), "{}", wait::still_waiting(what, deadline, &stopwatch));
         thread::sleep(POLL_INTERVAL);
     }
 }

@@ -3,6 +3,7 @@
 //! failing syscalls, cut connections), a recorded workload, and the checker that judges its history.
 
 pub mod chance;
+pub mod stopwatch;
 pub mod wait;
 
 pub mod ports;

@@ -47,14 +47,14 @@ impl Node {
     /// Starts and waits until the node listens or ends.
     pub async fn start(launch: &Launch, number: usize) -> Result<Node, EarlyExit> {
         let (mut process, ready) = spawn(launch, number);
-        let base = match tokio::time::timeout(START_DEADLINE, ready).await {
-            Ok(Ok(base)) => base,
-            Ok(Err(_closed)) => {
+        let base = match wait::within(START_DEADLINE, ready).await {
+            Some(Ok(base)) => base,
+            Some(Err(_closed)) => {
                 let status = process.wait_for_exit("the exit of a server that closed its output").await;
                 let log = process.log_tail();
                 return Err(EarlyExit { status, log });
             }
-            Err(_elapsed) => panic!("no ready line within {START_DEADLINE:?}:\n{}", process.log_tail()),
+            None => panic!("no ready line within {START_DEADLINE:?}:\n{}", process.log_tail()),
         };
         Ok(Node { number, base, process, launch: launch.clone() })
     }

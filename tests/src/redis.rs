@@ -10,7 +10,7 @@ use crate::daemon::{Daemon, Folder, find_program, free_port, until};
 
 const START_DEADLINE: Duration = Duration::from_secs(20);
 /// A paused Redis does not answer; nobody should ask it.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Each try takes another port; more in a row are not taken by accident.
 const PORTS_TRIED_MAX: usize = 5;
 

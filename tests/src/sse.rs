@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::Value;
-use tokio::time::timeout;
 
 use crate::http::{Client, Lost, Reply};
+use crate::wait::within;
 
 /// Longer than any test lasts; silence has a bound of its own.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(600);
@@ -102,8 +102,8 @@ impl Sse {
 
     /// The next frame or the end; panics when neither comes, or nothing at all.
     pub async fn next(&mut self) -> Next {
-        let next = timeout(NEXT_MAX, self.read_next()).await;
-        next.unwrap_or_else(|_| panic!("neither an event nor an end for {NEXT_MAX:?}"))
+        let next = within(NEXT_MAX, self.read_next()).await;
+        next.unwrap_or_else(|| panic!("neither an event nor an end for {NEXT_MAX:?}"))
     }
 
     async fn read_next(&mut self) -> Next {
@@ -115,8 +115,8 @@ impl Sse {
                     return Next::Frame(frame);
                 }
             }
-            let chunk = timeout(SILENCE_MAX, self.response.chunk()).await;
-            match chunk.unwrap_or_else(|_| panic!("the stream is silent for {SILENCE_MAX:?}")) {
+            let chunk = within(SILENCE_MAX, self.response.chunk()).await;
+            match chunk.unwrap_or_else(|| panic!("the stream is silent for {SILENCE_MAX:?}")) {
                 Ok(Some(bytes)) => self.unread.extend_from_slice(&bytes),
                 Ok(None) => {
                     assert!(self.unread.is_empty(), "a stream that ends by itself ends between two frames");
@@ -131,7 +131,7 @@ impl Sse {
     pub async fn keepalive(&mut self) {
         let before = self.keepalives;
         while self.keepalives == before {
-            let chunk = timeout(SILENCE_MAX, self.response.chunk()).await.expect("a keepalive");
+            let chunk = within(SILENCE_MAX, self.response.chunk()).await.expect("a keepalive");
             self.unread.extend_from_slice(&chunk.expect("an open stream").expect("a stream without end"));
             while let Some(end) = self.unread.windows(2).position(|pair| pair == b"\n\n") {
                 let block: Vec<u8> = self.unread.drain(..end + 2).collect();

@@ -7,13 +7,13 @@ use futures_util::{SinkExt, StreamExt};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::HeaderValue;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
 use crate::http::Client;
+use crate::wait::within;
 
 /// No test lets a reader wait this long for what is to come.
 const NEXT_MAX: Duration = Duration::from_secs(60);
@@ -57,7 +57,7 @@ impl Ws {
         let mut request = url.into_client_request().expect("a URL");
         let key = HeaderValue::try_from(format!("Bearer {}", client.key)).expect("a key is plain text");
         request.headers_mut().insert("authorization", key);
-        match timeout(NEXT_MAX, client_async(request, stream)).await.expect("an answer to the handshake") {
+        match within(NEXT_MAX, client_async(request, stream)).await.expect("an answer to the handshake") {
             Ok((socket, _)) => Ok(socket),
             Err(Error::Http(answer)) => Err(Refused::Status(answer.status().as_u16())),
             Err(_) => Err(Refused::Broken),
@@ -76,7 +76,7 @@ impl Ws {
 
     /// The next frame or the end; panics when neither comes.
     pub async fn next(&mut self) -> Heard {
-        timeout(NEXT_MAX, self.read()).await.unwrap_or_else(|_| panic!("neither a frame nor an end for {NEXT_MAX:?}"))
+        within(NEXT_MAX, self.read()).await.unwrap_or_else(|| panic!("neither a frame nor an end for {NEXT_MAX:?}"))
     }
 
     async fn read(&mut self) -> Heard {
