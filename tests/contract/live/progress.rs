@@ -2,20 +2,18 @@
 //! holds is at worst nothing. (I-33, T37, F20)
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use outlast_core::{JobId, Lease, Progress, Report, Timestamp};
 use outlast_store::live::redis::Options;
 use outlast_store::live::{HandOut, Live, RedisLive};
 use outlast_tests::fault::FaultProxy;
 use outlast_tests::redis::Redis;
+use outlast_tests::stopwatch::Stopwatch;
 use outlast_tests::wait::until;
 use tokio::time::timeout;
 
 use super::{PATIENT, SOON, STORE, hear_until, job, link, pair, until_connected};
-
-/// One question, with its timeout and a busy machine.
-const ASK_MAX: Duration = Duration::from_millis(600);
 
 fn lease() -> Lease {
     Lease::from_u128(0x1234_5678_9abc_def0_0fed_cba9_8765_4321)
@@ -84,23 +82,23 @@ async fn many_reports_of_a_job_are_a_message_a_second_and_the_last_one_arrives()
     let redis = Redis::start();
     let (a, b) = pair(&redis).await;
     let before = a.link().unwrap().sent;
-    let began = Instant::now();
+    let began = Stopwatch::start();
 
     let mut at = 10;
     until("two seconds of reports", PATIENT, async || {
         at += 1;
         a.report(job(1), lease(), &progress(1.0, at));
-        (began.elapsed() > Duration::from_secs(2)).then_some(())
+        (began.elapsed() > Duration::from_secs(2) && at > 100).then_some(())
     })
     .await;
-    let reported = Instant::now();
+    let reported = Stopwatch::start();
     let heard = hear_until(&b, |news| news.progress.values().any(|told| told.progress.at.as_millis() == at)).await;
-    let sent = a.link().unwrap().sent - before;
+    let (seconds, sent) = (began.elapsed().as_secs(), a.link().unwrap().sent - before);
 
-    assert!(reported.elapsed() < Duration::from_secs(2), "{:?}", reported.elapsed());
+    assert!(reported.charged() < SOON, "{}", reported.reading());
     assert_eq!(heard.progress.len(), 1);
     // With the beats, which come once a second as well.
-    assert!(at > 60 && sent <= 12, "{at} reports, {sent} messages");
+    assert!(sent <= 8 + 2 * seconds, "{at} reports, {sent} messages in {seconds} s");
 }
 
 #[tokio::test]
@@ -157,12 +155,12 @@ async fn a_redis_that_is_emptied_or_dies_costs_nobody_anything() {
     for live in [&a, &b] {
         until_connected(live, false).await;
     }
-    let asked = Instant::now();
+    let asked = Stopwatch::start();
     for number in 0..1000 {
         a.report(job(number), lease(), &progress(3.0, 30));
         assert_eq!(b.progress(job(number)).await, None);
     }
-    assert!(asked.elapsed() < SOON, "{:?}", asked.elapsed());
+    assert!(asked.charged() < SOON, "{}", asked.reading());
     redis.restart();
 
     // What was reported meanwhile is not lost: it goes out when there is somebody to tell.
@@ -178,14 +176,14 @@ async fn a_redis_that_stands_still_is_not_waited_for() {
     until_found(&b, job(1)).await;
 
     redis.pause();
-    let asked = Instant::now();
+    let asked = Stopwatch::start();
     for _ in 0..200 {
         assert_eq!(b.progress(job(1)).await, None);
     }
-    let taken = asked.elapsed();
+    let taken = asked.charged();
     redis.resume();
 
-    assert!(taken < ASK_MAX, "200 questions took {taken:?}");
+    assert!(taken < SOON, "200 questions took {taken:?}");
     assert_eq!(until_found(&b, job(1)).await.1.report.pct, Some(1.0));
 }
 
@@ -203,22 +201,22 @@ async fn a_redis_that_is_slow_is_not_waited_for() {
 
     proxy.delay(Duration::from_secs(2));
     let mut longest = Duration::ZERO;
-    let began = Instant::now();
+    let began = Stopwatch::start();
     let mut asked = 0;
-    until("four seconds of questions", PATIENT, async || {
-        let one = Instant::now();
+    // Most are answered at once: hundreds that each wait for their timeout would take longer than this is waited for.
+    until("four seconds of many questions", PATIENT, async || {
+        let one = Stopwatch::start();
         slow.report(job(2), lease(), &progress(1.0, 10));
         assert_eq!(slow.progress(job(1)).await, None);
-        longest = longest.max(one.elapsed());
+        longest = longest.max(one.charged());
         asked += 1;
-        (began.elapsed() > Duration::from_secs(4)).then_some(())
+        (began.elapsed() > Duration::from_secs(4) && asked > 200).then_some(())
     })
     .await;
     proxy.heal();
 
     println!("{asked} questions, the longest took {longest:?}");
-    assert!(longest < ASK_MAX, "{longest:?}");
-    assert!(asked > 100, "most are answered at once: {asked}");
+    assert!(longest < SOON, "{longest:?}");
     until_found(&slow, job(1)).await;
 }
 
