@@ -11,7 +11,7 @@ use outlast_tests::wait;
 use serde_json::{Value, json};
 
 use crate::api::{dead, job, make_queue, publish, text};
-use crate::programs::{Running, browser, clean_command, example, python, script};
+use crate::programs::{DEADLINE, Running, browser, clean_command, example, python, script};
 
 /// The longest of the scenes below takes some seconds; this is many times as much.
 const FINISHED: Duration = Duration::from_secs(60);
@@ -151,9 +151,10 @@ async fn check_report(meanwhile: impl AsyncFn(&mut Server)) {
     make_queue(&server.client(), "reports", json!({})).await;
     let id = publish(&server.client(), "reports", json!({"title": "Tides", "sections": 161})).await;
 
-    let (killed, first) = reporter(&server, &["--once", "--crash-after", "140"]).end().await;
+    // A lease that a killed worker does not hold for long, and one that stands still for a moment does not lose.
+    let (killed, first) = reporter(&server, &["--lease", "10", "--once", "--crash-after", "140"]).end().await;
     meanwhile(&mut server).await;
-    let (ended, second) = reporter(&server, &["--once"]).end().await;
+    let (ended, second) = reporter(&server, &["--lease", "10", "--once"]).end().await;
 
     let client = server.client();
     let did = |lines: &[String]| lines.iter().filter(|line| line.starts_with("did ")).count();
@@ -167,10 +168,10 @@ async fn check_report(meanwhile: impl AsyncFn(&mut Server)) {
     assert!(headings.eq((1..=161).map(|number| format!("Section {number}"))), "{report}");
 }
 
-/// The report writer, with a lease that a killed one does not hold for long.
+/// The report writer.
 fn reporter(server: &Server, words: &[&str]) -> Running {
     let mut command = clean_command(&python());
-    command.arg(example("report-161/report.py")).args(["reports", "--lease", "3"]).args(words);
+    command.arg(example("report-161/report.py")).arg("reports").args(words);
     Running::start(command.env("OUTLAST_URL", &server.base).env("OUTLAST_KEY", &server.launch().key))
 }
 
@@ -181,7 +182,8 @@ const USE_THE_PAGE: &str = r#"(async () => {
     new MutationObserver(() => shown.push([find("bar").value, find("detail").textContent]))
         .observe(find("detail"), { childList: true });
     find("start").click();
-    const isOver = () => ["succeeded", "failed", "cancelled"].includes(find("status").textContent);
+    const ends = ["succeeded", "failed", "cancelled", "not started:"];
+    const isOver = () => ends.some((end) => find("status").textContent.startsWith(end));
     while (!isOver()) await new Promise((resolve) => setTimeout(resolve, 20));
     const asked = performance.getEntriesByType("resource").map((entry) => entry.name);
     return { status: find("status").textContent, bar: find("bar").value, shown, asked };
@@ -193,7 +195,6 @@ async fn the_page_shows_progress_in_a_browser_without_a_key() {
     let Some(browser) = browser() else { return };
     let server = Server::fresh().await;
     make_queue(&server.client(), "reports", json!({})).await;
-    let _reporter = reporter(&server, &[]);
     let mut command = clean_command(Path::new("node"));
     command.arg(example("progress-page/server.mjs")).args(["reports", "0"]);
     let application = Running::start(command.env("OUTLAST_URL", &server.base).env("OUTLAST_KEY", &server.launch().key));
@@ -201,7 +202,14 @@ async fn the_page_shows_progress_in_a_browser_without_a_key() {
     let mut command = clean_command(Path::new("node"));
     command.arg(script("browser.mjs")).arg(&browser).args([&address, USE_THE_PAGE]);
 
-    let (status, lines) = Running::start(&mut command).end().await;
+    let mut page = Running::start(&mut command);
+    // Whoever watches from the beginning misses nothing, however slow the browser is.
+    wait::until("the page to watch, or to have given up", DEADLINE, async || {
+        (page.has_ended() || is_watched(&server).await).then_some(())
+    })
+    .await;
+    let _reporter = reporter(&server, &["--lease", "60"]);
+    let (status, lines) = page.end().await;
 
     assert!(status.success(), "{lines:#?} {:#?}", application.lines());
     let seen: Value = serde_json::from_str(lines.last().unwrap()).unwrap();
@@ -212,6 +220,17 @@ async fn the_page_shows_progress_in_a_browser_without_a_key() {
     assert!(moments.is_sorted(), "the bar went back: {seen}");
     assert!(seen.to_string().contains("/stream?"), "{seen}");
     assert!(!seen.to_string().contains(&server.launch().key), "the page has the key: {seen}");
+}
+
+/// Whether a stream is open, by the server's own count, on any node.
+async fn is_watched(server: &Server) -> bool {
+    for node in &server.nodes {
+        let metrics = node.client().get("/metrics").await.unwrap().expect(200);
+        if metrics.as_str().unwrap().contains("outlast_streams_open 1\n") {
+            return true;
+        }
+    }
+    false
 }
 
 async fn finished(client: &Client, id: &str) -> Value {

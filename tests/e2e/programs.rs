@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use outlast_tests::wait;
 
-/// An interpreter starts, or a program does what it was sent, well within this on two busy cores.
-const DEADLINE: Duration = Duration::from_secs(30);
+/// An interpreter or a browser starts, or a program does what it was sent, well within this on two busy cores.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 /// The interpreter, if it has this module. Where it is asked for, in CI or by name, it must be there.
 pub(crate) fn python_with(module: &str) -> Option<PathBuf> {
@@ -104,6 +104,10 @@ impl Running {
 
     pub(crate) fn count(&self, part: &str) -> usize {
         self.lines().iter().filter(|line| line.contains(part)).count()
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
     }
 
     pub(crate) fn pid(&self) -> u32 {
