@@ -1,12 +1,13 @@
 //! Nodes whose clocks are five minutes off, one ahead and one behind: nothing but their log shows it. The database's clock
 //! decides. (F36, I-13, I-40)
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use outlast_tests::daemon::find_program;
 use outlast_tests::http::Client;
 use outlast_tests::server::{Launch, Server};
+use outlast_tests::stopwatch::Stopwatch;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -17,10 +18,13 @@ use crate::cluster::{clients, three_nodes};
 const SKEWS: [(&str, i64); 3] = [("+5m", 300), ("-5m", -300), ("+0", 0)];
 const DELAY: Duration = Duration::from_secs(2);
 const LEASE: Duration = Duration::from_secs(3);
-/// From the moment at which something is due until it is seen to have happened, on a busy machine.
-const LATE_MAX: Duration = Duration::from_secs(2);
-/// The clock of the database and ours are the same; this is what an answer may take.
-const STAMP_MAX: SignedDuration = SignedDuration::from_secs(1);
+/// Nobody waits in this one: it must outlast what the test does meanwhile.
+const LONG_LEASE: Duration = Duration::from_secs(60);
+/// From the moment at which something is due until it is seen to have happened. Whoever went by a wrong clock would be late
+/// by minutes; how late a right one may be is the matter of other tests.
+const LATE_MAX: Duration = Duration::from_secs(30);
+/// The clock of the database and ours are the same; this is what an answer may take, and far less than clocks are off.
+const STAMP_MAX: SignedDuration = SignedDuration::from_secs(30);
 
 // I-13, F36: a delayed job comes when it is due by the database's clock, whoever took it in and whoever hands it out.
 #[tokio::test(flavor = "multi_thread")]
@@ -40,21 +44,21 @@ async fn delayed_jobs_come_neither_early_nor_late_on_nodes_with_wrong_clocks() {
     let taken = pairs.join_all().await;
 
     assert_eq!(taken.len(), 18);
-    for (queue, taken) in taken {
+    for (queue, taken, charged) in taken {
         assert!(taken >= DELAY, "{queue}: after {taken:?}, before it was due");
-        assert!(taken <= DELAY + LATE_MAX, "{queue}: after {taken:?}");
+        assert!(charged <= DELAY + LATE_MAX, "{queue}: after {taken:?}");
     }
 }
 
-/// How long after its publish the job was handed out.
-async fn delayed(publisher: &Client, consumer: &Client, queue: &str, by_time: bool) -> (String, Duration) {
+/// How long after its publish the job was handed out, and what of it is charged.
+async fn delayed(publisher: &Client, consumer: &Client, queue: &str, by_time: bool) -> (String, Duration, Duration) {
     make_queue(publisher, queue, json!({})).await;
     // Before the publish, which may take its time: the due moment lies after this one by at least the delay.
-    let (started, due) = (Instant::now(), Timestamp::now() + DELAY);
+    let (started, due) = (Stopwatch::start(), Timestamp::now() + DELAY);
     let when = if by_time { json!({"runAt": due.to_string()}) } else { json!({"delay": DELAY.as_secs()}) };
     publisher.post(&format!("/v1/queues/{queue}/jobs"), when).await.unwrap().expect(202);
     receive_one(consumer, queue).await;
-    (queue.to_owned(), started.elapsed())
+    (queue.to_owned(), started.elapsed(), started.charged())
 }
 
 // F36: a lease lasts as long as it was given for, whoever gave it and whoever reaps.
@@ -64,24 +68,25 @@ async fn leases_end_neither_early_nor_late_on_nodes_with_wrong_clocks() {
     let nodes = clients(&server);
     for (number, node) in nodes.iter().enumerate() {
         let queue = format!("lease-{number}");
-        make_queue(node, &queue, json!({"visibilityTimeout": LEASE.as_secs()})).await;
+        make_queue(node, &queue, json!({"visibilityTimeout": LONG_LEASE.as_secs()})).await;
         let kept = publish(node, &queue, json!("kept")).await;
-        let started = Instant::now();
         let held = receive_one(node, &queue).await;
         let other = &nodes[(number + 1) % nodes.len()];
 
         // Nobody gets it while the lease lasts, and its holder may end it by any node.
-        let early = receive(other, &queue, json!({"wait": LEASE.as_secs_f64() - 1.0})).await;
-        assert_eq!((early.len(), started.elapsed() < LEASE), (0, true));
+        let early = receive(other, &queue, json!({"wait": 2})).await;
+        assert_eq!(early.len(), 0, "handed out while its lease lasts");
         assert_eq!(settle(other, &kept, "ack", json!({"lease": held["lease"]})).await["status"], "succeeded");
 
+        let queue = format!("short-{number}");
+        make_queue(node, &queue, json!({"visibilityTimeout": LEASE.as_secs()})).await;
         publish(node, &queue, json!("dropped")).await;
-        let started = Instant::now();
+        let started = Stopwatch::start();
         receive_one(node, &queue).await;
         let again = receive_one(other, &queue).await;
-        let taken = started.elapsed();
+        let (taken, charged) = (started.elapsed(), started.charged());
         assert_eq!(again["attempt"], 2);
-        assert!(taken >= LEASE && taken <= LEASE + LATE_MAX, "node {number}: reaped after {taken:?}");
+        assert!(taken >= LEASE && charged <= LEASE + LATE_MAX, "node {number}: reaped after {taken:?}");
     }
 }
 
@@ -115,12 +120,12 @@ async fn times_in_answers_are_those_of_the_database() {
     }
 }
 
-/// Within a second of so many seconds from this moment.
+/// Near so many seconds from this moment.
 #[track_caller]
 fn assert_near(stamp: &Value, seconds: i64, node: usize) {
     let stamp: Timestamp = text(stamp).parse().expect("a time");
     let off = stamp.duration_since(Timestamp::now()) - SignedDuration::from_secs(seconds);
-    assert!(off.abs() <= STAMP_MAX + SignedDuration::from_secs(1), "node {node}: {stamp} is off by {off:?}");
+    assert!(off.abs() <= STAMP_MAX, "node {node}: {stamp} is off by {off:?}");
 }
 
 /// Three nodes with their clocks set wrong; the log of each shows that they are.
@@ -137,7 +142,7 @@ async fn skewed() -> Server {
         let line: Value = serde_json::from_str(log.lines().next().expect("a start is logged")).expect("a JSON line");
         let stamp: Timestamp = text(&line["timestamp"]).parse().expect("a time");
         let off = stamp.duration_since(Timestamp::now()).as_secs();
-        assert!((off - seconds).abs() < 30, "node {} is off by {off} s, not {seconds}", node.number);
+        assert!((off - seconds).abs() < 120, "node {} is off by {off} s, not {seconds}", node.number);
     }
     server
 }
