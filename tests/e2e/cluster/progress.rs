@@ -1,7 +1,7 @@
 //! I-33: progress reported to one node is seen on the others, by those who ask and those who watch; without Redis a little
 //! later, and whatever happens to Redis, never an error and never a stream that stands still.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use outlast_tests::fault::FaultProxy;
 use outlast_tests::http::Client;
@@ -9,6 +9,7 @@ use outlast_tests::postgres::Postgres;
 use outlast_tests::redis::Redis;
 use outlast_tests::server::{CLUSTER_NODES, Launch, Server};
 use outlast_tests::sse::{Frame, Sse};
+use outlast_tests::stopwatch::Stopwatch;
 use outlast_tests::wait;
 use serde_json::{Value, json};
 
@@ -50,15 +51,15 @@ impl Shift {
 
     /// What a poll of a node shows; it must not take long.
     async fn seen(&self, node: usize) -> Option<u64> {
-        let asked = Instant::now();
+        let asked = Stopwatch::start();
         let job = job(&self.nodes[node], &self.id).await;
-        assert!(asked.elapsed() < POLL_MAX, "a poll took {:?}", asked.elapsed());
+        assert!(asked.charged() < POLL_MAX, "a poll took {}", asked.reading());
         job["progress"]["itemsDone"].as_u64()
     }
 
     /// Goes on reporting until all nodes show at least so much to those who ask. Tells how long that took.
     async fn until_all_see(&self, done: &mut u64, least: u64) -> Duration {
-        let began = Instant::now();
+        let began = Stopwatch::start();
         wait::until("all nodes to show it", DEADLINE, async || {
             *done += 1;
             self.report(0, *done).await;
@@ -70,7 +71,7 @@ impl Shift {
             Some(())
         })
         .await;
-        began.elapsed()
+        began.charged()
     }
 }
 
@@ -95,14 +96,14 @@ async fn progress_reported_to_one_node_is_seen_on_the_others_through_redis() {
     for number in 11..=60 {
         shift.report(0, number).await;
     }
-    let told = Instant::now();
+    let told = Stopwatch::start();
     wait::until("the other nodes to show the last report", DEADLINE, async || {
         (shift.seen(1).await == Some(60) && shift.seen(2).await == Some(60)).then_some(())
     })
     .await;
-    let polled = told.elapsed();
+    let polled = told.charged();
     while next_progress(&mut stream).await.data["itemsDone"] != 60 {}
-    let watched = told.elapsed();
+    let watched = told.charged();
     done += 60;
     let lag = shift.until_all_see(&mut done, 72).await;
 
@@ -127,9 +128,9 @@ async fn without_redis_the_others_see_what_is_written_down() {
     let heartbeat = json!({"lease": shift.lease, "progress": {"itemsDone": 900}});
     shift.nodes[0].post(&format!("/v1/jobs/{}/heartbeat", shift.id), heartbeat).await.unwrap().expect(200);
     let beaten = (shift.seen(1).await, shift.seen(2).await);
-    let told = Instant::now();
+    let told = Stopwatch::start();
     while next_progress(&mut stream).await.data["itemsDone"] != 900 {}
-    let watched = told.elapsed();
+    let watched = told.charged();
 
     println!("the first after {first:?}, a later one after {later:?}, a frame after {watched:?}");
     assert_eq!(beaten, (Some(900), Some(900)), "what came with a heartbeat is written down at once");
@@ -155,7 +156,7 @@ async fn a_worker_that_speaks_to_all_nodes_in_turn_is_never_seen_going_back() {
         })
         .collect();
 
-    let began = Instant::now();
+    let began = Stopwatch::start();
     let mut done = 0;
     wait::until("five seconds of reports", DEADLINE, async || {
         for node in 0..3 {
@@ -226,7 +227,7 @@ async fn a_slow_redis_makes_no_poll_slow() {
 async fn goes_on(shift: &Shift, stream: &mut Sse, done: &mut u64, when: &str) {
     let least = *done + 1;
     let polled = shift.until_all_see(done, least).await;
-    let began = Instant::now();
+    let began = Stopwatch::start();
     let reporting = async {
         loop {
             *done += 1;
@@ -239,6 +240,6 @@ async fn goes_on(shift: &Shift, stream: &mut Sse, done: &mut u64, when: &str) {
         () = reporting => {}
         () = watching => {}
     }
-    println!("{when}: polls after {polled:?}, a frame after {:?}", began.elapsed());
-    assert!(began.elapsed() < 2 * DEAF_MAX, "{when}: {:?}", began.elapsed());
+    println!("{when}: polls after {polled:?}, a frame after {}", began.reading());
+    assert!(began.charged() < 2 * DEAF_MAX, "{when}: {}", began.reading());
 }

@@ -1,6 +1,6 @@
 //! Nodes that die while they deliver, and a Redis that does: the others go on. (F01, F20, I-40)
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use outlast_tests::chance::{Chance, seed, volume};
 use outlast_tests::deliveries;
@@ -8,6 +8,7 @@ use outlast_tests::postgres::Postgres;
 use outlast_tests::redis::Redis;
 use outlast_tests::server::{CLUSTER_NODES, Launch};
 use outlast_tests::sink::{Say, Sink};
+use outlast_tests::stopwatch::Stopwatch;
 use outlast_tests::wait;
 use serde_json::json;
 
@@ -25,6 +26,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 #[tokio::test(flavor = "multi_thread")]
 async fn others_take_over_the_deliveries_of_a_killed_node_in_time() {
     let mut server = pushing(three_nodes()).start().await;
+    let stopwatch = Stopwatch::start();
     let sink = Sink::open(|arrival| match arrival.attempt {
         1 => Say::Nothing,
         _ => Say::Status(200),
@@ -55,11 +57,12 @@ async fn others_take_over_the_deliveries_of_a_killed_node_in_time() {
     let (first, last) = (lost.iter().min().unwrap(), lost.iter().max().unwrap());
     println!("node death: {sent} of {} were under way, found lost {first:?} to {last:?} after their claim", lost.len());
     assert!(sent > 0 && lost.len() >= sent, "{sent} had left, {} were lost", lost.len());
-    assert!(*first >= LEASE && *last <= LEASE + LATE_MAX, "{lost:?}");
+    let most = LEASE + LATE_MAX + stopwatch.withheld();
+    assert!(*first >= LEASE && *last <= most, "{lost:?}");
     for first in &arrivals[..sent] {
         let again =
             arrivals.iter().find(|other| other.job == first.job && other.attempt == 2).expect("delivered again");
-        assert!(again.at - first.at <= LEASE + LATE_MAX, "{:?}", again.at - first.at);
+        assert!(again.at - first.at <= most, "{:?}", again.at - first.at);
     }
     assert_sound("node death", &deliveries::Account { jobs, deliveries: arrivals, ..Default::default() });
 }
@@ -100,7 +103,7 @@ async fn deliveries_go_on_without_redis() {
 
     blocking(|| redis.kill());
     assert!(!redis.is_running());
-    let started = Instant::now();
+    let started = Stopwatch::start();
     for client in clients(&server) {
         make_queue(&client, "late", json!({"webhookUrl": sink.url("/late")})).await;
         for number in 0..10 {
