@@ -1,10 +1,11 @@
 //! Leases over HTTP: who holds a job, who is refused, what costs an attempt, and how a waiting receive behaves.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use outlast_tests::http::Client;
 use outlast_tests::server::Server;
+use outlast_tests::stopwatch::Stopwatch;
 use outlast_tests::wait;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -242,12 +243,12 @@ async fn a_waiting_receive_is_woken_by_a_publish() {
         round_trip(&client).await;
         assert!(!waiting.is_finished(), "an empty queue is waited on");
 
-        let published = Instant::now();
+        let published = Stopwatch::start();
         let id = publish(&client, "work", json!(round)).await;
-        let held = tokio::time::timeout(WAKE_DEADLINE, waiting).await.expect("a publish wakes").unwrap();
+        let held = wait::within(WAKE_DEADLINE, waiting).await.expect("a publish wakes").unwrap();
 
         assert_eq!(held[0]["id"], json!(id));
-        println!("round {round}: woken after {:?}", published.elapsed());
+        println!("round {round}: woken after {}", published.reading());
     }
 }
 
@@ -257,13 +258,13 @@ async fn a_waiting_receive_on_an_empty_queue_ends_empty_when_its_time_is_over() 
     let server = Server::fresh().await;
     let client = server.client();
     make_queue(&client, "work", json!({})).await;
-    let started = Instant::now();
+    let started = Stopwatch::start();
 
     let jobs = receive(&client, "work", json!({"batch": 10, "wait": "500ms"})).await;
 
     assert!(jobs.is_empty());
-    let taken = started.elapsed();
-    assert!(taken >= Duration::from_millis(500) && taken < WAKE_DEADLINE, "took {taken:?}");
+    let (taken, charged) = (started.elapsed(), started.charged());
+    assert!(taken >= Duration::from_millis(500) && charged < WAKE_DEADLINE, "took {taken:?}");
 }
 
 /// Sends a receive with a long wait on its own connection and does not read the answer.

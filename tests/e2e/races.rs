@@ -15,6 +15,7 @@ use outlast_tests::http::{Client, Reply};
 use outlast_tests::server::{Launch, Server};
 use outlast_tests::sink::{Arrival, Say, Sink};
 use outlast_tests::sse::{Frame, Sse};
+use outlast_tests::stopwatch::Stopwatch;
 use outlast_tests::wait;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -270,13 +271,13 @@ async fn call(client: &Client, kind: Kind, id: &str, lease: &str) -> Reply {
 
 /// The job at its end, by long poll.
 async fn ended(client: &Client, id: &str) -> Value {
-    let (started, mut version) = (Instant::now(), 0);
+    let (started, mut version) = (Stopwatch::start(), 0);
     loop {
         let job = client.get(&format!("/v1/jobs/{id}?wait=10s&version={version}")).await.unwrap().expect(200);
         if !job["finishedAt"].is_null() {
             return job;
         }
-        assert!(started.elapsed() < DEADLINE, "no end: {job}");
+        assert!(!started.has_passed(DEADLINE), "no end: {job}");
         version = job["version"].as_u64().unwrap();
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use outlast_tests::wait::within;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -50,7 +51,7 @@ impl Raw {
 
     /// The next answer; `None` when the server closes without one.
     pub(crate) async fn answer(&mut self) -> Option<Answer> {
-        timeout(ANSWER_DEADLINE, self.read_answer()).await.expect("an answer, or the end of the connection")
+        within(ANSWER_DEADLINE, self.read_answer()).await.expect("an answer, or the end of the connection")
     }
 
     /// Whether the server has answered or closed by then.
@@ -61,7 +62,7 @@ impl Raw {
     /// Everything up to the end of the connection; panics when it does not end within the deadline.
     pub(crate) async fn rest(&mut self, deadline: Duration) -> Vec<u8> {
         let read = async { while self.read_more().await {} };
-        timeout(deadline, read).await.unwrap_or_else(|_| panic!("the server did not close within {deadline:?}"));
+        within(deadline, read).await.unwrap_or_else(|| panic!("the server did not close within {deadline:?}"));
         std::mem::take(&mut self.unread)
     }
 

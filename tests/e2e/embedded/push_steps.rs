@@ -191,7 +191,7 @@ async fn a_job_whose_delivery_kills_the_server_ends_with_its_attempts() {
         });
         let mut deaths = 0;
         while number % 20 == 10 && deaths < 3 {
-            tokio::time::timeout(DEADLINE, kills.recv()).await.expect("the poison is delivered").unwrap();
+            wait::within(DEADLINE, kills.recv()).await.expect("the poison is delivered").unwrap();
             server.crash_and_restart().await;
             deaths += 1;
         }

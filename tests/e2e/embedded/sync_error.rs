@@ -7,7 +7,9 @@ use std::time::{Duration, SystemTime};
 use outlast_tests::chance::volume;
 use outlast_tests::http::{Client, Ending, ending};
 use outlast_tests::server::{Launch, Server};
+use outlast_tests::stopwatch::Stopwatch;
 use outlast_tests::trace::{Injection, first_injection, strace_is_installed};
+use outlast_tests::wait::within;
 use outlast_tests::workload::snapshot::read_jobs;
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -59,6 +61,7 @@ async fn check(injection: Injection) -> usize {
     let launch = Launch::embedded();
     let log = launch.scratch().join("strace.log");
     let traced = launch.clone().wrapped_by(injection.wrapper(&log));
+    let stopwatch = Stopwatch::start();
 
     let (acknowledged, status) = match traced.try_start().await {
         Err(early) => (Vec::new(), early.status),
@@ -67,12 +70,12 @@ async fn check(injection: Injection) -> usize {
             (acknowledged, server.exit_within(EXIT_DEADLINE).await)
         }
     };
-    let exited = SystemTime::now();
+    let (exited, withheld) = (SystemTime::now(), stopwatch.withheld());
 
     let struck = first_injection(&log).unwrap_or_else(|| panic!("{injection:?}: never reached, ended with {status}"));
     assert!(!status.success(), "{injection:?}: the exit status must tell, but is {status}");
     let taken = exited.duration_since(struck).unwrap_or_default();
-    assert!(taken <= EXIT_DEADLINE, "{injection:?}: it took {taken:?} to end");
+    assert!(taken <= EXIT_DEADLINE + withheld, "{injection:?}: it took {taken:?} to end");
     for publish in &acknowledged {
         assert!(publish.begun <= struck, "{injection:?}: job {} was begun and acknowledged after it", publish.job);
     }
@@ -95,7 +98,7 @@ async fn publish_until_it_ends(server: &mut Server) -> Vec<Acknowledged> {
         publishers.spawn(publish_until(client.clone(), Arc::clone(&stop)));
     }
 
-    let reached = tokio::time::timeout(REACH_DEADLINE, publishers.join_next()).await;
+    let reached = within(REACH_DEADLINE, publishers.join_next()).await;
     stop.store(true, Ordering::SeqCst);
     let first = reached.expect("the server ends when its call fails").expect("there are publishers").unwrap();
     let others = publishers.join_all().await;

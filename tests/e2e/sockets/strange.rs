@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use outlast_tests::http::Client;
 use outlast_tests::server::Server;
+use outlast_tests::wait::within;
 use outlast_tests::ws::{Heard, Refused, Ws};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::api::{make_queue, publish};
@@ -76,7 +76,7 @@ async fn closed_after(client: &Client, id: &str, bytes: &[u8]) -> u16 {
     let mut stream = Ws::over(stream, client, id, Some(1)).await.unwrap().into_inner();
     stream.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
-    let _ = timeout(Duration::from_secs(20), stream.read_to_end(&mut answer)).await.expect("the server closes");
+    let _ = within(Duration::from_secs(20), stream.read_to_end(&mut answer)).await.expect("the server closes");
     assert_eq!(answer.first(), Some(&0x88), "a close and nothing before it: {answer:?}");
     u16::from_be_bytes([answer[2], answer[3]])
 }

@@ -6,6 +6,7 @@ use outlast_tests::http::Client;
 use outlast_tests::nginx::Nginx;
 use outlast_tests::server::Server;
 use outlast_tests::sse::Sse;
+use outlast_tests::wait::within;
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -25,11 +26,11 @@ async fn nginx_passes_each_event_on_as_it_comes() {
         let id = publish(&client, "work", json!(1)).await;
         let mut stream = Sse::open(&Client::new(&nginx.base, &client.key), &id, None).await;
 
-        assert_eq!(timeout(LIVE_MAX, stream.frame()).await.expect("the log so far").id, 1);
+        assert_eq!(within(LIVE_MAX, stream.frame()).await.expect("the log so far").id, 1);
         let held = receive_one(&client, "work").await;
-        assert_eq!(timeout(LIVE_MAX, stream.frame()).await.expect("an event as it comes").id, 2);
+        assert_eq!(within(LIVE_MAX, stream.frame()).await.expect("an event as it comes").id, 2);
         settle(&client, &id, "ack", json!({"lease": held["lease"]})).await;
-        let rest = timeout(LIVE_MAX, stream.rest()).await.expect("the end");
+        let rest = within(LIVE_MAX, stream.rest()).await.expect("the end");
 
         assert_eq!(rest.last().map(|frame| frame.data["to"].clone()), Some(json!("succeeded")));
     }
