@@ -7,25 +7,27 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use outlast_tests::server::{Launch, Server};
+use outlast_tests::stopwatch::Stopwatch;
 use outlast_tests::wait;
 use serde_json::json;
 
 use crate::api::{make_queue, publish};
 use crate::raw::{Raw, exchange};
 
-/// Short, so that the tests are; far enough apart to tell which one struck.
+/// Short, so that the tests are; far enough apart to tell which one struck; and long enough for a client that is not slow on
+/// a machine that stands still for a moment.
 const SHORT_TIMEOUTS: &str = "
 timeouts:
-  first_byte: 300ms
-  head: 700ms
-  body_idle: 400ms
-  body_total: 1200ms
-  keep_alive: 600ms
+  first_byte: 1s
+  head: 2s
+  body_idle: 2s
+  body_total: 5s
+  keep_alive: 3s
 ";
 /// Between two bytes of a slow client.
 const DRIP: Duration = Duration::from_millis(100);
 /// Every deadline above has struck by then, also on a busy machine.
-const LATE: Duration = Duration::from_secs(5);
+const LATE: Duration = Duration::from_secs(15);
 
 /// A server with a configuration file of its own.
 pub(crate) async fn configured(yaml: &str) -> Server {
@@ -42,7 +44,7 @@ async fn a_silent_connection_is_closed_after_the_first_byte_deadline() {
 
     let taken = started.elapsed();
     assert!(rest.is_empty());
-    assert!(taken >= Duration::from_millis(290), "closed after {taken:?}");
+    assert!(taken >= Duration::from_millis(990), "closed after {taken:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -56,7 +58,7 @@ async fn a_head_that_drips_in_is_cut_off() {
 
     let taken = started.elapsed();
     assert!(closed, "still open after {taken:?}");
-    assert!(taken >= Duration::from_millis(690), "closed after {taken:?}");
+    assert!(taken >= Duration::from_millis(1990), "closed after {taken:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -77,14 +79,14 @@ async fn a_body_that_stops_gets_408() {
     let server = configured(SHORT_TIMEOUTS).await;
     make_queue(&server.client(), "mail", json!({})).await;
     let mut raw = Raw::connect(&server.base).await.unwrap();
-    let started = Instant::now();
+    let started = Stopwatch::start();
 
     raw.send(format!("{}{{\"payload\":", publish_head(&server, 1000))).await;
     let answer = raw.answer().await.unwrap();
 
-    let taken = started.elapsed();
+    let (taken, charged) = (started.elapsed(), started.charged());
     assert_eq!((answer.status, answer.code().as_str()), (408, "request_timeout"));
-    assert!(taken >= Duration::from_millis(390) && taken < LATE, "after {taken:?}");
+    assert!(taken >= Duration::from_millis(1990) && charged < LATE, "after {taken:?}");
     assert_eq!(answer.header("connection"), Some("close"));
     raw.rest(LATE).await;
     assert_nothing_stored(&server).await;
@@ -105,7 +107,7 @@ async fn a_body_that_drips_in_gets_408_when_its_time_is_over() {
 
     let taken = started.elapsed();
     assert_eq!((answer.status, answer.code().as_str()), (408, "request_timeout"));
-    assert!(taken >= Duration::from_millis(1190), "after {taken:?}");
+    assert!(taken >= Duration::from_millis(4990), "after {taken:?}");
     assert_nothing_stored(&server).await;
 }
 
@@ -115,7 +117,7 @@ async fn an_idle_connection_is_closed_and_a_used_one_is_not() {
     let mut raw = Raw::connect(&server.base).await.unwrap();
     let started = Instant::now();
     let mut last_sent = started;
-    for _ in 0..20 {
+    for _ in 0..40 {
         tokio::time::sleep(DRIP).await;
         last_sent = Instant::now();
         raw.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
@@ -127,7 +129,7 @@ async fn an_idle_connection_is_closed_and_a_used_one_is_not() {
     // The connection is idle from the answer on, and that came after the request.
     let taken = last_sent.elapsed();
     assert!(rest.is_empty());
-    assert!(taken >= Duration::from_millis(590), "closed after {taken:?}");
+    assert!(taken >= Duration::from_millis(2990), "closed after {taken:?}");
 }
 
 // A long poll outlives all of these deadlines: it is the server that takes its time.
@@ -137,10 +139,10 @@ async fn a_long_poll_is_not_cut_by_the_deadlines_of_connections() {
     make_queue(&server.client(), "mail", json!({})).await;
     let started = Instant::now();
 
-    let reply = server.client().get("/api/queues/mail/messages?wait=2s").await.unwrap();
+    let reply = server.client().get("/api/queues/mail/messages?wait=6s").await.unwrap();
 
     assert_eq!(reply.expect(200), json!({"messages": []}));
-    assert!(started.elapsed() >= Duration::from_millis(1990));
+    assert!(started.elapsed() >= Duration::from_millis(5990));
 }
 
 // 3.1: 16 KiB of head.
@@ -243,11 +245,11 @@ async fn hundreds_of_bad_connections_harm_nobody_and_leave_nothing_behind() {
         }
     }
 
-    let started = Instant::now();
+    let started = Stopwatch::start();
     for number in 0..50 {
         publish(&client, "mail", json!(number)).await;
     }
-    let taken = started.elapsed();
+    let taken = started.charged();
     assert!(most >= before + 20, "the bad ones were there, {most} at most");
     wait::until_now("all bad connections to be closed", LATE * 2, || {
         (connections(&server) <= before + 5).then_some(())

@@ -30,7 +30,7 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::api::{make_queue, publish, receive_one, settle, text};
+use crate::api::{make_queue, publish, receive, receive_one, settle, text};
 
 pub(crate) const MIB: usize = 1024 * 1024;
 /// For what the server does by itself, on a busy machine.
@@ -122,13 +122,15 @@ impl Rig {
 
     pub(crate) async fn held_of(&self, queue: &str) -> Held {
         publish(&self.client, queue, json!(1)).await;
-        self.next(queue).await
-    }
-
-    /// The next job of the queue, handed out.
-    pub(crate) async fn next(&self, queue: &str) -> Held {
         let held = receive_one(&self.client, queue).await;
         Held { id: text(&held["id"]), lease: text(&held["lease"]) }
+    }
+
+    /// The next job of the queue, handed out for long, whatever the queue says.
+    pub(crate) async fn next(&self, queue: &str) -> Held {
+        let held = receive(&self.client, queue, json!({"batch": 1, "wait": 15, "visibilityTimeout": 600})).await;
+        assert_eq!(held.len(), 1, "one job is due");
+        Held { id: text(&held[0]["id"]), lease: text(&held[0]["lease"]) }
     }
 
     /// Uploads a result through the server.

@@ -173,14 +173,14 @@ fn a_program_that_is_not_there_is_a_mistake_of_the_command() {
     assert!(complaint.contains("\"./not-there\" is not a program") && complaint.contains("hint: "), "{complaint}");
 }
 
-// Work of several seconds, where every two seconds a heartbeat is due although the lease is longer.
+// Work of many seconds, where every five seconds a heartbeat is due although the lease is longer.
 #[tokio::test(flavor = "multi_thread")]
 async fn heartbeats_keep_a_short_lease() {
     let place = Place::fresh().await;
     let client = place.client();
-    make_queue(&client, "work", json!({"heartbeatTimeout": 2})).await;
+    make_queue(&client, "work", json!({"heartbeatTimeout": 5})).await;
     let id = publish(&client, "work", json!(1)).await;
-    let worker = place.worker(&["--once", "--visibility", "10s"], "sleep 5; echo done > done");
+    let worker = place.worker(&["--once", "--visibility", "30s"], "sleep 11; echo done > done");
 
     let (status, lines) = worker.end().await;
 
@@ -260,7 +260,7 @@ async fn a_program_that_ignores_its_cancel_is_killed_when_the_time_to_drain_is_o
 async fn the_soft_limit_is_told_and_the_hard_limit_kills() {
     let place = Place::fresh().await;
     let client = place.client();
-    let settings = json!({"softTimeLimit": 1, "hardTimeLimit": 4, "maxAttempts": 1});
+    let settings = json!({"softTimeLimit": 1, "hardTimeLimit": 10, "maxAttempts": 1});
     make_queue(&client, "work", settings).await;
     let polite = publish(&client, "work", json!(1)).await;
     let worker = place.worker(&["--once", "--heartbeat", "200ms"], "trap 'exit 0' TERM; sleep 600 & wait");
@@ -286,7 +286,7 @@ async fn a_program_whose_lease_is_lost_is_ended_and_nothing_is_reported() {
     let client = place.client();
     make_queue(&client, "work", json!({})).await;
     let id = publish(&client, "work", json!(1)).await;
-    let worker = place.worker(&["--visibility", "1s"], "trap 'exit 0' TERM; echo $$ > pid; sleep 600 & wait");
+    let worker = place.worker(&["--visibility", "5s"], "trap 'exit 0' TERM; echo $$ > pid; sleep 600 & wait");
     let pid = place.file("pid").await;
 
     worker.signal("STOP");

@@ -20,7 +20,7 @@ use crate::push_load::{Mood, PushLoad, assert_sound, drained, endings, pushing};
 /// The node that stands behind the proxy.
 const CUT: usize = 0;
 /// A delivery's lease is its timeout and five seconds.
-const LEASE: Duration = Duration::from_secs(6);
+const LEASE: Duration = Duration::from_secs(10);
 const DEADLINE: Duration = Duration::from_secs(60);
 const JOBS: usize = 50;
 
@@ -147,7 +147,7 @@ async fn another_node_delivers_again_after_a_long_cut() {
     let server = launch.start().await;
     let sink = Sink::open(|_| Say::Slowly(Duration::from_millis(500), 200)).await;
     let settings =
-        json!({"webhookUrl": sink.url("/"), "webhookTimeout": 1, "backoff": {"type": "fixed", "delay": 0.1}});
+        json!({"webhookUrl": sink.url("/"), "webhookTimeout": 5, "backoff": {"type": "fixed", "delay": 0.1}});
     make_queue(&server.client(), "work", settings).await;
     // Only one node is awake, so this one delivers.
     server.nodes[1].freeze().await;

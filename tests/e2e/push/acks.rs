@@ -65,9 +65,10 @@ async fn a_job_may_have_an_ack_timeout_of_its_own() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_ack_timeout_fires_after_a_crash_too() {
     let mut push = Push::set().await;
-    let settings = json!({"mode": "ack", "ackTimeout": 4, "maxAttempts": 2, "backoff": at_once()});
+    // All of it must be under way, and the server dead, before the deadline.
+    let settings = json!({"mode": "ack", "ackTimeout": 10, "maxAttempts": 2, "backoff": at_once()});
     push.queue("again", settings).await;
-    push.queue("dead", json!({"mode": "ack", "ackTimeout": 4, "ackTimeoutAction": "dead"})).await;
+    push.queue("dead", json!({"mode": "ack", "ackTimeout": 10, "ackTimeoutAction": "dead"})).await;
     let (again, dies) = (push.publish("again", json!(1)).await, push.publish("dead", json!(1)).await);
     for id in [&again, &dies] {
         until_phase(&push.client, id, "awaiting_ack").await;
@@ -78,7 +79,7 @@ async fn the_ack_timeout_fires_after_a_crash_too() {
     assert_eq!((push.count("again"), push.count("dead")), (1, 1), "the crash came before the deadline");
     let deliveries = push.arrivals("again", 2).await;
     assert_eq!(deliveries[1].json()["attempt"], json!(2));
-    assert!(deliveries[1].arrived_at - deliveries[0].arrived_at >= Duration::from_millis(3900), "never before");
+    assert!(deliveries[1].arrived_at - deliveries[0].arrived_at >= Duration::from_millis(9900), "never before");
     let job = push.ended(&dies).await;
     assert_eq!((&job["error"]["reason"], &job["attempt"]), (&json!("ack_timeout"), &json!(1)));
     settle(&push.client, &again, "ack", json!({"lease": deliveries[1].lease()})).await;
@@ -105,7 +106,7 @@ async fn a_worker_acks_over_a_crash_with_the_lease_it_has() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acked_job_is_not_delivered_again_after_a_crash() {
     let mut push = Push::set().await;
-    push.queue("work", json!({"mode": "ack", "ackTimeout": 3, "maxAttempts": 5, "backoff": at_once()})).await;
+    push.queue("work", json!({"mode": "ack", "ackTimeout": 10, "maxAttempts": 5, "backoff": at_once()})).await;
     let acked = push.publish("work", json!("acked")).await;
     until_phase(&push.client, &acked, "awaiting_ack").await;
     let unacked = push.publish("work", json!("unacked")).await;
@@ -174,7 +175,7 @@ async fn a_second_ack_with_the_same_lease_changes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ack_after_redelivery_is_refused() {
     let push = Push::set().await;
-    push.queue("work", json!({"mode": "ack", "ackTimeout": 1, "backoff": at_once()})).await;
+    push.queue("work", json!({"mode": "ack", "ackTimeout": 5, "backoff": at_once()})).await;
     let id = push.publish("work", json!(1)).await;
     until_phase(&push.client, &id, "awaiting_ack").await;
     push.patch("work", json!({"ackTimeout": 600})).await;
@@ -217,7 +218,7 @@ async fn an_ack_may_come_before_the_answer_of_the_webhook() {
 async fn a_202_turns_a_standard_delivery_into_ack_mode() {
     let push = Push::set().await;
     push.receiver.answer("/work", [Answer::status(202)]);
-    push.queue("work", json!({"ackTimeout": 1, "maxAttempts": 2, "backoff": at_once()})).await;
+    push.queue("work", json!({"ackTimeout": 5, "maxAttempts": 2, "backoff": at_once()})).await;
     let id = push.publish("work", json!(1)).await;
     until_phase(&push.client, &id, "awaiting_ack").await;
     push.patch("work", json!({"ackTimeout": 600})).await;

@@ -138,7 +138,7 @@ async fn a_delivery_that_a_crash_interrupted_is_charged_as_unknown() {
     let mut push = Push::set().await;
     let gate = Gate::shut();
     push.receiver.answer("/work", [Answer::status(200).once_open(&gate), Answer::status(200)]);
-    push.queue("work", json!({"maxAttempts": 2, "backoff": at_once(), "webhookTimeout": 1})).await;
+    push.queue("work", json!({"maxAttempts": 2, "backoff": at_once(), "webhookTimeout": 5})).await;
     let id = push.publish("work", json!(1)).await;
     push.arrival("work").await;
 

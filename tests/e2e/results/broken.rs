@@ -50,7 +50,7 @@ async fn an_upload_whose_sender_goes_away_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_that_was_under_way_when_the_server_was_killed_is_collected() {
     let mut rig = Rig::on_folder().await;
-    make_queue(&rig.client, "short", json!({"visibilityTimeout": 5})).await;
+    make_queue(&rig.client, "short", json!({"visibilityTimeout": 10})).await;
     let held = rig.held_of("short").await;
     let half = HalfSent::begin(&rig, &format!("/v1/jobs/{}/result", held.id), Some(&held.lease)).await;
     until_bytes_arrive(&rig).await;

@@ -13,7 +13,7 @@ use crate::results::{DEADLINE, Held, Rig};
 #[tokio::test(flavor = "multi_thread")]
 async fn after_its_time_a_result_is_gone_and_the_job_says_so() {
     for mut rig in [Rig::on_folder().await, Rig::on_bucket().await] {
-        make_queue(&rig.client, "short", json!({"resultTtl": 3})).await;
+        make_queue(&rig.client, "short", json!({"resultTtl": 8})).await;
         let stays = rig.succeeded("work", "stays").await;
         let inline = rig.held_of("short").await;
         let ack = json!({"lease": inline.lease, "result": {"inline": true}});
@@ -97,5 +97,5 @@ async fn a_purge_leaves_what_other_jobs_have() {
     rig.let_the_grace_pass().await;
     rig.until_only_live(1).await;
     assert_eq!(job(&rig.client, &stays.id).await["status"], "succeeded");
-    tokio::time::timeout(Duration::from_secs(20), rig.link(&stays.id)).await.expect("a link");
+    wait::within(Duration::from_secs(20), rig.link(&stays.id)).await.expect("a link");
 }

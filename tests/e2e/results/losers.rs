@@ -56,7 +56,7 @@ pub(crate) async fn until_bytes_arrive(rig: &Rig) {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_bytes_of_an_attempt_that_lost_its_lease_never_become_the_result() {
     let mut rig = Rig::on_folder().await;
-    make_queue(&rig.client, "short", json!({"visibilityTimeout": 2, "maxAttempts": 5})).await;
+    make_queue(&rig.client, "short", json!({"visibilityTimeout": 6, "maxAttempts": 5})).await;
     for named in [true, false] {
         let first = rig.held_of("short").await;
         let path = format!("/v1/jobs/{}/result", first.id);
@@ -173,7 +173,7 @@ async fn race_with_the_clock(rig: &Rig, chance: &mut Chance, queue: &str) -> usi
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_that_ends_with_a_finalised_result_succeeds() {
     let rig = Rig::on_folder().await;
-    make_queue(&rig.client, "short", json!({"visibilityTimeout": 1})).await;
+    make_queue(&rig.client, "short", json!({"visibilityTimeout": 5})).await;
     let held = rig.held_of("short").await;
     rig.put(&held, "the work").await.expect(201);
 

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use outlast_tests::sse::{Frame, Sse};
+use outlast_tests::stopwatch::Stopwatch;
 use outlast_tests::wait;
 use serde_json::{Value, json};
 
@@ -26,7 +27,7 @@ async fn a_viewer_gets_a_frame_a_second_and_the_last_one_before_the_end() {
         seen
     });
 
-    let began = Instant::now();
+    let began = Stopwatch::start();
     let mut reports = 0;
     wait::until("four seconds of reports", DEADLINE, async || {
         reports += 1;
@@ -37,10 +38,12 @@ async fn a_viewer_gets_a_frame_a_second_and_the_last_one_before_the_end() {
     work.report(json!({"itemsDone": 1_000_000, "message": "nearly done"})).await;
     work.ack().await;
     let seen = watching.await.unwrap();
+    let seconds = began.elapsed().as_secs() as usize;
 
     let (progress, durable): (Vec<_>, Vec<_>) = seen.into_iter().partition(|(_, frame)| frame.event == "progress");
     println!("{reports} reports, {} frames", progress.len());
-    assert!((4..=7).contains(&progress.len()), "{} frames in four seconds", progress.len());
+    assert!(progress.len() >= 3, "{} frames in {seconds} s", progress.len());
+    assert!(progress.len() <= seconds + 3, "{} frames in {seconds} s", progress.len());
     // The one before the end does not wait for its turn.
     for pair in progress[..progress.len() - 1].windows(2) {
         assert!(pair[1].0 - pair[0].0 > GAP_MIN, "two frames within {:?}", pair[1].0 - pair[0].0);

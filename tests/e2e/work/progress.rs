@@ -1,6 +1,7 @@
 //! Progress as it is reported and read: merged, never backwards, worked out from items and stages, gone when the attempt
 //! is, and refused from anybody but the holder of the lease.
 
+use outlast_tests::stopwatch::Stopwatch;
 use outlast_tests::wait;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -57,7 +58,7 @@ async fn a_percentage_is_worked_out_from_items_or_stages() {
 #[tokio::test(flavor = "multi_thread")]
 async fn there_is_no_estimate_before_a_tenth_and_a_sensible_one_after() {
     let work = Work::begin(json!({})).await.on_one_node();
-    let began = std::time::Instant::now();
+    let began = Stopwatch::start();
 
     // Five percent a second.
     let (mut early, mut late) = (0, 0);
@@ -77,7 +78,9 @@ async fn there_is_no_estimate_before_a_tenth_and_a_sensible_one_after() {
 
     let time = |field: &str| text(&progress[field]).parse::<jiff::Timestamp>().unwrap();
     let left = time("eta").duration_since(time("at")).as_secs_f64();
-    assert!((12.0..=20.0).contains(&left), "16 s are left, not {left}: {progress}");
+    // A report that was held up on its way says four times as much too little or too much.
+    let slack = 4.0 * (1.0 + began.withheld().as_secs_f64());
+    assert!((left - 16.0).abs() <= slack, "16 s are left, not {left}: {progress}");
     assert!(early > 3 && late > 3, "{early} and {late} reports");
     let reply = work.client.get(&format!("/v1/jobs/{}", work.id)).await.unwrap();
     let retry_after: u64 = reply.headers["retry-after"].to_str().unwrap().parse().unwrap();

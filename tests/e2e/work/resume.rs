@@ -44,7 +44,7 @@ async fn work_until(client: &Client, most: usize) -> (Value, Vec<String>) {
 }
 
 async fn report_queue(client: &Client) -> String {
-    let settings = json!({"visibilityTimeout": 5, "backoff": {"type": "fixed", "delay": 0}});
+    let settings = json!({"visibilityTimeout": 8, "backoff": {"type": "fixed", "delay": 0}});
     make_queue(client, "report", settings).await;
     publish(client, "report", json!({"sections": SECTIONS})).await
 }
