@@ -35,7 +35,7 @@ pub(crate) async fn receive(client: &Client, queue: &str, request: Value) -> Vec
 
 /// Receives exactly one job, waiting for it.
 pub(crate) async fn receive_one(client: &Client, queue: &str) -> Value {
-    let mut jobs = receive(client, queue, json!({"batch": 1, "wait": 15})).await;
+    let mut jobs = receive(client, queue, json!({"batch": 1, "wait": 30})).await;
     assert_eq!(jobs.len(), 1, "one job is due");
     jobs.remove(0)
 }

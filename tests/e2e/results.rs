@@ -128,7 +128,7 @@ impl Rig {
 
     /// The next job of the queue, handed out for long, whatever the queue says.
     pub(crate) async fn next(&self, queue: &str) -> Held {
-        let held = receive(&self.client, queue, json!({"batch": 1, "wait": 15, "visibilityTimeout": 600})).await;
+        let held = receive(&self.client, queue, json!({"batch": 1, "wait": 30, "visibilityTimeout": 600})).await;
         assert_eq!(held.len(), 1, "one job is due");
         Held { id: text(&held[0]["id"]), lease: text(&held[0]["lease"]) }
     }

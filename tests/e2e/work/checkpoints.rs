@@ -25,7 +25,7 @@ async fn the_next_attempt_gets_the_last_checkpoint_byte_for_byte() {
 
     let shown = raw(&work.client, &work.path("checkpoint")).await;
     work.fail().await;
-    let request = work.client.request(Method::POST, "/v1/queues/work/receive").json(&json!({"wait": 15}));
+    let request = work.client.request(Method::POST, "/v1/queues/work/receive").json(&json!({"wait": 30}));
     let received = request.send().await.unwrap().text().await.unwrap();
 
     let fields = (&accepted["accepted"], &accepted["status"], &accepted["id"]);
@@ -86,7 +86,7 @@ async fn a_worker_that_names_its_versions_never_gets_another_one() {
         (Value::Null, true),
     ] {
         settle(&work.client, &work.id, "release", json!({ "lease": lease })).await;
-        let mut request = json!({"wait": 15});
+        let mut request = json!({"wait": 30});
         if !accepts.is_null() {
             request["acceptsSchema"] = accepts.clone();
         }
