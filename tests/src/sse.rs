@@ -65,7 +65,10 @@ impl Sse {
 
     async fn send(request: RequestBuilder) -> Result<Asked, Lost> {
         let request = request.timeout(STREAM_TIMEOUT);
-        let response = request.send().await.map_err(|error| Lost(format!("{error:?}")))?;
+        let Some(answered) = within(NEXT_MAX, request.send()).await else {
+            return Err(Lost(format!("no answer for {NEXT_MAX:?}")));
+        };
+        let response = answered.map_err(|error| Lost(format!("{error:?}")))?;
         if response.status() == 200 {
             let sse = Sse { response, unread: Vec::new(), retry_millis: None, keepalives: 0 };
             return Ok(Asked::Open(Box::new(sse)));
