@@ -10,6 +10,7 @@ mod cases;
 
 mod diff;
 mod damage;
+mod many_arrivals;
 mod live;
 mod blobs;
 mod plans;

@@ -2,7 +2,7 @@
 //! that an id leads to its row by arithmetic. The other bits are a check; an id is ours only if making it again from the
 //! row gives the same. The permutation hides how many jobs there are; it protects nothing.
 
-use outlast_core::{JobId, QueueId, Timestamp};
+use outlast_core::{JobId, NamespaceId, QueueId, Timestamp};
 use sha2::{Digest, Sha256};
 
 const HALF_BITS: u32 = 31;
@@ -34,6 +34,11 @@ impl Ids {
     /// The hash an idempotency key is found by. Keyed, so that nobody can choose keys that collide.
     pub(crate) fn key_hash(&self, queue: QueueId, key: &str) -> i64 {
         self.hash(queue.0, key)
+    }
+
+    /// The hash a provider's id of an event is found by.
+    pub(crate) fn arrival_hash(&self, namespace: NamespaceId, source: &str, key: &str) -> i64 {
+        self.hash(namespace.0, &format!("{source}\0{key}"))
     }
 
     /// The hash a label is found by.

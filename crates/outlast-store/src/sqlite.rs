@@ -14,6 +14,7 @@ mod writer;
 mod write;
 mod publish;
 mod arrivals;
+mod arrival_keys;
 mod claim;
 mod kept;
 mod apply;

@@ -18,7 +18,6 @@ use crate::ids::Ids;
 use crate::jobs::Published;
 use crate::rows::{from_json, to_json};
 
-pub(super) const FIND: &str = "SELECT seq, at FROM arrival WHERE namespace = ?1 AND source = ?2 AND key = ?3";
 pub(super) const INSERT: &str = "
     INSERT INTO arrival (seq, namespace, at, source, kind, key, headers, body, body_of, jobs)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
@@ -27,7 +26,7 @@ const TAKE_BODY: &str = "UPDATE arrival SET body = ?3, body_of = NULL WHERE seq 
 const COLUMNS: &str = "
     seq, namespace, at, source, kind, key, headers,
     coalesce(body, (SELECT payload FROM spec WHERE spec.seq = body_of)), jobs";
-const OLDEST: &str = "SELECT seq, at FROM arrival ORDER BY seq LIMIT ?1";
+const OLDEST: &str = "SELECT seq, at, namespace, source, key FROM arrival ORDER BY seq LIMIT ?1";
 const DELETE: &str = "DELETE FROM arrival WHERE seq <= ?1";
 
 impl Core<'_> {
@@ -83,6 +82,7 @@ impl Core<'_> {
             body_of,
             created(&jobs),
         ])?;
+        self.note_arrival_key(new, seq)?;
         self.dirty_pages += 1 + pages(body.map_or(0, str::len));
         Ok(Ingested::Created { id, jobs })
     }
@@ -105,33 +105,27 @@ impl Core<'_> {
         Ok(())
     }
 
-    /// The one that came before with the same id of the provider.
-    fn find_arrival(&mut self, new: &NewArrival) -> Result<Option<ArrivalId>, Fault> {
-        let Some(key) = &new.key else {
-            return Ok(None);
-        };
-        let place = params![new.namespace.0, new.source, key];
-        let found = self.hot.find_arrival.query_row(place, |row| Ok((row.get(0)?, row.get(1)?)));
-        let id = |(seq, at)| ArrivalId(self.ids.id(seq, Timestamp::from_millis(at)));
-        Ok(found.optional()?.map(id))
-    }
-
     pub(super) fn prune_arrivals(&mut self, before: Timestamp, limit: usize) -> Result<usize, Fault> {
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let mut oldest = self.connection.prepare_cached(OLDEST)?;
-        let mut last = None;
-        let mut rows = oldest.query([limit])?;
         // In order of number, which is the order of time.
+        let mut pruned = Vec::new();
+        let mut oldest = self.connection.prepare_cached(OLDEST)?;
+        let mut rows = oldest.query(params![i64::try_from(limit).unwrap_or(i64::MAX)])?;
         while let Some(row) = rows.next()?
             && row.get::<_, i64>(1)? < before.as_millis()
         {
-            last = Some(row.get::<_, i64>(0)?);
+            let key: Option<String> = row.get(4)?;
+            pruned.push((row.get::<_, i64>(0)?, NamespaceId(row.get(2)?), row.get::<_, String>(3)?, key));
         }
         drop(rows);
         drop(oldest);
-        let Some(last) = last else {
+        let Some(&(last, ..)) = pruned.last() else {
             return Ok(0);
         };
+        for (seq, namespace, source, key) in pruned {
+            if let Some(key) = key {
+                self.forget_arrival_key(namespace, &source, &key, seq)?;
+            }
+        }
         // The number of the newest row must not be given out again once the row is gone.
         self.keep_next_seq(last)?;
         Ok(self.connection.prepare_cached(DELETE)?.execute([last])?)

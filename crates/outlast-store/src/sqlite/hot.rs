@@ -3,8 +3,8 @@
 
 use rusqlite::{Connection, Statement};
 
-use super::arrivals;
 use super::rows::{JOB_COLUMNS, SPEC_COLUMNS};
+use super::{arrival_keys, arrivals};
 
 pub(super) struct Hot<'c> {
     pub(super) begin: Statement<'c>,
@@ -13,7 +13,7 @@ pub(super) struct Hot<'c> {
     pub(super) insert_job: Statement<'c>,
     pub(super) insert_spec: Statement<'c>,
     pub(super) update_job: Statement<'c>,
-    pub(super) find_arrival: Statement<'c>,
+    pub(super) find_arrival_key: Statement<'c>,
     pub(super) insert_arrival: Statement<'c>,
 }
 
@@ -26,7 +26,7 @@ impl<'c> Hot<'c> {
             insert_job: connection.prepare(INSERT_JOB)?,
             insert_spec: connection.prepare(INSERT_SPEC)?,
             update_job: connection.prepare(UPDATE_JOB)?,
-            find_arrival: connection.prepare(arrivals::FIND)?,
+            find_arrival_key: connection.prepare(arrival_keys::FIND)?,
             insert_arrival: connection.prepare(arrivals::INSERT)?,
         })
     }

@@ -109,7 +109,10 @@ impl SqliteStore {
 
     /// Does the index in memory say what the rows say? For tests and `doctor`; reads every row.
     pub async fn verify(&self) -> Result<bool, Error> {
-        self.call(Kind::Read, |core| Ok(core.scan()?.index.equals(&core.index))).await
+        self.call(Kind::Read, |core| {
+            Ok(core.scan()?.index.equals(&core.index) && core.scan_young_keys()? == core.young_keys)
+        })
+        .await
     }
 
     async fn call<T: Send + 'static>(

@@ -331,6 +331,7 @@ impl Core<'_> {
         self.registry = Registry::load(self.connection, self.ids, self.registry.shared())?;
         let Scan { index, delivering } = self.scan()?;
         self.index = index;
+        self.young_keys = self.scan_young_keys()?;
         let newest: Option<i64> = self.connection.query_row(NEWEST, [], |row| row.get(0)).map_err(unreadable)?;
         let noted: Option<i64> =
             self.connection.query_row(NOTED_SEQ, [], |row| row.get(0)).optional().map_err(unreadable)?;

@@ -5,6 +5,7 @@
 //! A failed write or sync ends the thread without another answer, and the process with it: after a failed sync nobody
 //! knows what the disk holds.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -76,6 +77,8 @@ pub(super) struct Core<'c> {
     pub(super) index: Index,
     pub(super) registry: Registry,
     pub(super) cache: Cache,
+    /// Ids of providers that are in no index on disk yet: hash and row.
+    pub(super) young_keys: BTreeSet<(i64, i64)>,
     pub(super) next_seq: i64,
     /// As far as `next_seq` has been noted on disk.
     pub(super) noted_seq: i64,
@@ -182,6 +185,7 @@ impl<'c> Core<'c> {
             index: Index::default(),
             registry,
             cache: Cache::new(setup.job_cache_bytes),
+            young_keys: BTreeSet::new(),
             next_seq: 1,
             noted_seq: 1,
             now: setup.now,

@@ -12,5 +12,10 @@ CREATE TABLE arrival (
     body_of   INTEGER,
     jobs      INTEGER NOT NULL
 );
-CREATE UNIQUE INDEX arrival_key ON arrival (namespace, source, key) WHERE key IS NOT NULL;
+-- Ids of providers by hash. The newest are not in here yet: they come in no order, so they are written many at a time.
+CREATE TABLE arrival_key (
+    hash INTEGER NOT NULL,
+    seq  INTEGER NOT NULL,
+    PRIMARY KEY (hash, seq)
+) WITHOUT ROWID;
 ALTER TABLE spec ADD COLUMN origin TEXT;

@@ -1,0 +1,105 @@
+//! Which ids of providers were seen. They come in no order: an index on disk would have another page written for every
+//! event. So the newest are held in memory and go to disk many at a time, in order; after a start they are read off the
+//! newest arrivals.
+
+use std::collections::BTreeSet;
+
+use outlast_core::arrival::ArrivalId;
+use outlast_core::{NamespaceId, Timestamp};
+use rusqlite::{OptionalExtension, params};
+
+use super::write::unreadable;
+use super::writer::{Core, Fault};
+use crate::arrivals::NewArrival;
+use crate::error::Error;
+
+/// So many are held in memory. The more, the more of them share a page when they are written, and the longer that takes.
+const YOUNG_MAX: usize = 16_384;
+/// Pages that are written for so many, by a rough count.
+const PAGES_PER_KEY: u64 = 2;
+
+pub(super) const FIND: &str = "SELECT seq FROM arrival_key WHERE hash = ?1";
+const SAME: &str = "SELECT at FROM arrival WHERE seq = ?1 AND namespace = ?2 AND source = ?3 AND key = ?4";
+const INSERT: &str = "INSERT INTO arrival_key (hash, seq) VALUES (?1, ?2)";
+const DELETE: &str = "DELETE FROM arrival_key WHERE hash = ?1 AND seq = ?2";
+const WRITTEN: &str = "SELECT value FROM meta WHERE name = 'arrival_keys'";
+const NOTE_WRITTEN: &str = "
+    INSERT INTO meta (name, value)
+    VALUES ('arrival_keys', ?1)
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+const YOUNG: &str = "SELECT seq, namespace, source, key FROM arrival WHERE seq > ?1 AND key IS NOT NULL";
+
+impl Core<'_> {
+    /// The arrival that came before with the same id of the provider. A hash is only a hint; the stored key decides.
+    pub(super) fn find_arrival(&mut self, new: &NewArrival) -> Result<Option<ArrivalId>, Fault> {
+        let Some(key) = &new.key else {
+            return Ok(None);
+        };
+        let hash = self.ids.arrival_hash(new.namespace, &new.source, key);
+        let mut places: Vec<i64> =
+            self.young_keys.range((hash, i64::MIN)..=(hash, i64::MAX)).map(|(_, seq)| *seq).collect();
+        for seq in self.hot.find_arrival_key.query_map([hash], |row| row.get(0))? {
+            places.push(seq?);
+        }
+        for seq in places {
+            let mut same = self.connection.prepare_cached(SAME)?;
+            let row = params![seq, new.namespace.0, new.source, key];
+            if let Some(at) = same.query_row(row, |row| row.get(0)).optional()? {
+                return Ok(Some(ArrivalId(self.ids.id(seq, Timestamp::from_millis(at)))));
+            }
+        }
+        Ok(None)
+    }
+
+    pub(super) fn note_arrival_key(&mut self, new: &NewArrival, seq: i64) -> Result<(), Fault> {
+        if let Some(key) = &new.key {
+            self.young_keys.insert((self.ids.arrival_hash(new.namespace, &new.source, key), seq));
+        }
+        if self.young_keys.len() >= YOUNG_MAX {
+            self.write_arrival_keys(seq)?;
+        }
+        Ok(())
+    }
+
+    /// All that are in memory, the one of this row being the newest.
+    fn write_arrival_keys(&mut self, newest: i64) -> Result<(), Fault> {
+        let mut insert = self.connection.prepare_cached(INSERT)?;
+        for (hash, seq) in &self.young_keys {
+            insert.execute([hash, seq])?;
+        }
+        self.connection.prepare_cached(NOTE_WRITTEN)?.execute([newest])?;
+        self.dirty_pages += self.young_keys.len() as u64 / PAGES_PER_KEY;
+        self.young_keys.clear();
+        Ok(())
+    }
+
+    pub(super) fn forget_arrival_key(
+        &mut self,
+        namespace: NamespaceId,
+        source: &str,
+        key: &str,
+        seq: i64,
+    ) -> Result<(), Fault> {
+        let hash = self.ids.arrival_hash(namespace, source, key);
+        if !self.young_keys.remove(&(hash, seq)) {
+            self.connection.prepare_cached(DELETE)?.execute([hash, seq])?;
+        }
+        Ok(())
+    }
+
+    /// What the rows say about those that are in memory.
+    pub(super) fn scan_young_keys(&self) -> Result<BTreeSet<(i64, i64)>, Error> {
+        let written: Option<i64> =
+            self.connection.query_row(WRITTEN, [], |row| row.get(0)).optional().map_err(unreadable)?;
+        let mut statement = self.connection.prepare(YOUNG).map_err(unreadable)?;
+        let mut rows = statement.query([written.unwrap_or(0)]).map_err(unreadable)?;
+        let mut young = BTreeSet::new();
+        while let Some(row) = rows.next().map_err(unreadable)? {
+            let seq = row.get(0).map_err(unreadable)?;
+            let namespace = NamespaceId(row.get(1).map_err(unreadable)?);
+            let (source, key): (String, String) = (row.get(2).map_err(unreadable)?, row.get(3).map_err(unreadable)?);
+            young.insert((self.ids.arrival_hash(namespace, &source, &key), seq));
+        }
+        Ok(young)
+    }
+}
