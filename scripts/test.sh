@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every test on a machine where nothing was prepared: installs what is missing (Debian packages, Python packages),
+# Runs every test on a machine where nothing was prepared: installs what is missing (packages of Debian, Python and npm),
 # builds, tests on every engine, and leaves nothing running. Needs Rust, Node and Python.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -65,8 +65,18 @@ install_python() {
   export OUTLAST_PYTHON="$PWD/.venv/bin/python"
 }
 
+install_npm() {
+  local stamp=tests/node_modules/.package-lock.json
+  if [ ! -f "$stamp" ] || [ tests/package-lock.json -nt "$stamp" ]; then
+    say "installing the packages of npm"
+    npm ci --prefix tests --no-audit --no-fund --loglevel=error
+    touch "$stamp"
+  fi
+}
+
 install_packages
 install_python
+install_npm
 
 say "formatting and lints"
 cargo fmt --all --check

@@ -124,8 +124,11 @@ async fn a_command_on_a_damaged_row_fails_alone() {
 
         // SQLite keeps what the call did before it met the damage, so nobody may say that nothing was stored.
         assert!(matches!(damaged, Err(Error::Corrupt(_) | Error::Indeterminate)), "{damaged:?}");
-        assert_eq!(sound.unwrap().pop().unwrap().unwrap().status, Status::Cancelled);
-        assert_eq!(claimed, scene.jobs[2..]);
+        // The claim may come before the cancel, and then takes the same job; a running one is asked to stop.
+        let is_claimed_first = claimed == scene.jobs[1..2];
+        let expected = if is_claimed_first { Status::Running } else { Status::Cancelled };
+        assert_eq!(sound.unwrap().pop().unwrap().unwrap().status, expected);
+        assert!(is_claimed_first || claimed == scene.jobs[2..], "{claimed:?}");
         scene.store.close().await;
     }
     check::<Sqlite>().await;

@@ -32,8 +32,21 @@ async fn the_python_consumer_takes_what_a_webhook_brought() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_node_consumer_takes_what_a_webhook_brought() {
-    check_consumer(async |_: &Server| program(Path::new("node"), "consumer.mjs")).await;
+async fn the_typescript_consumer_takes_what_a_webhook_brought() {
+    check_consumer(async |server: &Server| {
+        let built = server.launch().scratch().join("consumer-ts");
+        // With everything that TypeScript can complain of: the page must not show types that are wrong.
+        let mut compile = clean_command(&tests().join("node_modules/.bin/tsc"));
+        compile
+            .current_dir(tests())
+            .args(["--strict", "--target", "es2022", "--module", "nodenext", "--types", "node"]);
+        compile.arg("--outDir").arg(&built).arg(receiver("consumer.mts"));
+        tokio::task::spawn_blocking(move || printed_by(&mut compile, b"")).await.unwrap();
+        let mut command = clean_command(Path::new("node"));
+        command.arg(built.join("consumer.mjs"));
+        command
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,6 +83,11 @@ fn is_soak(language: &str) -> bool {
         println!("not run: the consumer in {language} is tried by `make soak`");
     }
     is_soak
+}
+
+/// Where the packages of npm are that `make test` installs.
+fn tests() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
 fn receiver(name: &str) -> PathBuf {

@@ -7,6 +7,7 @@ mod billing;
 mod forged;
 mod repeats;
 mod fan_out;
+mod quota;
 mod retries;
 
 mod reload;

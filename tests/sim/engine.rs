@@ -1,6 +1,7 @@
 //! The engine in virtual time, case by case: who is woken when, what happens to calls whose caller has gone, how the loops
 //! keep time. Every call on the store takes eight milliseconds, four before its effect and four after.
 
+mod arrivals;
 mod followers;
 
 use std::sync::Arc;

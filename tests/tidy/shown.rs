@@ -9,7 +9,7 @@ const SHOWN: [(&str, &str); 6] = [
     ("yaml", "outlast.yaml"),
     ("json", "event.json"),
     ("python", "consumer.py"),
-    ("js", "consumer.mjs"),
+    ("ts", "consumer.mts"),
     ("go", "consumer.go"),
     ("ruby", "consumer.rb"),
 ];

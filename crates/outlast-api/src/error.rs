@@ -251,12 +251,12 @@ impl Problem {
         Problem::indeterminate()
     }
 
-    /// 500 without a code: nobody knows whether it was stored.
     pub(crate) fn quota_reached(waiting_max: u64) -> Problem {
-        let detail = format!("this namespace has {waiting_max} waiting jobs, which is its limit; nothing was stored");
+        let detail = format!("this namespace has room for {waiting_max} waiting jobs and no more; nothing was stored");
         Problem::new(Code::TooManyRequests, detail)
     }
 
+    /// 500 without a code: nobody knows whether it was stored.
     pub(crate) fn indeterminate() -> Problem {
         let detail = "the server stopped before the write was confirmed; look, or retry with the same idempotency key";
         Problem { code: None, ..Problem::new(Code::Internal, detail) }

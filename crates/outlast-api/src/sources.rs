@@ -48,7 +48,7 @@ pub(crate) async fn take(
     let request = Request { url: &url, headers: &parts.headers, body: &bytes, now: engine.now() };
     source.verifier.check(&request).map_err(|_| refuse())?;
     let scheme = source.verifier.scheme();
-    let event = provider::read(scheme, &parts.headers, &bytes).map_err(unreadable)?;
+    let event = provider::read(scheme, &parts.headers, &bytes, &source.glance).map_err(unreadable)?;
     if let Some(challenge) = provider::challenge(scheme, &event) {
         return Ok(plain_text(challenge));
     }

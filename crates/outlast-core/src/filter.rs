@@ -6,6 +6,7 @@ mod budget;
 mod condition;
 mod error;
 mod expression;
+mod glance;
 mod lexer;
 mod number;
 mod parser;
@@ -22,6 +23,7 @@ use expression::{Expression, Term};
 
 pub use budget::Exhausted;
 pub use error::FilterError;
+pub use glance::Glance;
 pub use path::Path;
 
 /// Longest filter, in bytes.
@@ -47,6 +49,13 @@ impl Filter {
     /// Does this event pass? Costs at most the budget, whatever filter and event are.
     pub fn matches(&self, event: &Value) -> Result<bool, Exhausted> {
         self.root.holds(event, &mut Budget::full())
+    }
+
+    /// Whatever it asks about is kept.
+    pub fn looked_at(&self, glance: &mut Glance) {
+        for term in self.root.terms() {
+            glance.add(&term.path);
+        }
     }
 
     /// Why an event passes or does not: every term is judged, also those that can no longer change the answer.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::arrival::names;
-use crate::filter::{Exhausted, Filter, Path};
+use crate::filter::{Exhausted, Filter, Glance, Path};
 
 #[derive(Clone, Default)]
 pub struct Subscription {
@@ -20,6 +20,16 @@ impl Subscription {
             return Ok(false);
         }
         self.filter.as_ref().map_or(Ok(true), |filter| filter.matches(event))
+    }
+
+    /// What it asks events about is kept.
+    pub fn looked_at(&self, glance: &mut Glance) {
+        if let Some(filter) = &self.filter {
+            filter.looked_at(glance);
+        }
+        if let Some(key) = &self.key {
+            glance.add(key);
+        }
     }
 
     /// What makes a job of this event the same as another one: a text or a number that the path finds first. An event without

@@ -72,6 +72,8 @@ impl Engine {
         };
         let unheard = self.unheard(vec![Some(namespace)]);
         let answer = unheard.heard(self.shared.store.ingest(vec![new]).await)?.pop();
+        // Also for a repetition: the answer to the first one may not have been heard.
+        self.shared.event_came.notify_one();
         let (id, jobs) = match answer {
             Some(Ingested::Created { id, jobs }) => (id, jobs),
             Some(Ingested::Existing { id }) => {
@@ -81,7 +83,6 @@ impl Engine {
             None => return Err(Error::Indeterminate),
         };
         self.shared.meters.events.add(1);
-        self.shared.event_came.notify_one();
         for (answer, queue) in jobs.iter().zip(&places) {
             self.announce_published(namespace, queue, answer);
         }

@@ -5,6 +5,7 @@ mod options;
 mod directory;
 mod migrate;
 mod index;
+mod long_text;
 mod rows;
 mod hot;
 mod cache;

@@ -88,6 +88,17 @@ impl Path {
         Ok((Path { text: written.into(), route }, end))
     }
 
+    /// The names that it begins with; all that it leads to lies below them. `None`: it may lead anywhere.
+    pub(super) fn leading_names(&self) -> Option<impl Iterator<Item = &str>> {
+        match &self.route {
+            Route::Plain(steps) => Some(steps.iter().map_while(|step| match step {
+                Step::Name(name) => Some(&**name),
+                Step::Index(_) => None,
+            })),
+            Route::Search { .. } => None,
+        }
+    }
+
     /// All values that it leads to, in the order of the document.
     pub fn nodes<'a>(&self, event: &'a Value) -> Result<Vec<&'a Value>, Exhausted> {
         match self.follow(event) {

@@ -8,13 +8,15 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use outlast_core::dedupe::KEY_BYTES_MAX;
+use outlast_core::filter::Glance;
 use outlast_core::object::digest_text;
 use outlast_core::{NamespaceId, Subscription};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use super::verify::Verifier;
+use super::provider;
+use super::verify::{Scheme, Verifier};
 
 #[derive(Debug)]
 pub struct Declared {
@@ -37,6 +39,8 @@ pub struct Source {
     pub body_max: usize,
     /// In order of their queues' names.
     pub subscribers: Vec<Subscriber>,
+    /// The parts of an event that scheme, schema and subscribers ask about.
+    pub glance: Glance,
 }
 
 /// What events must look like.
@@ -93,6 +97,15 @@ impl DeclaredQueue {
 }
 
 impl Source {
+    /// What has to be kept of an event while it is decided about.
+    pub fn glance(scheme: &Scheme, has_schema: bool, subscribers: &[Subscriber]) -> Glance {
+        let mut glance = if has_schema { Glance::everything() } else { provider::looked_at(scheme) };
+        for subscriber in subscribers {
+            subscriber.wants.looked_at(&mut glance);
+        }
+        glance
+    }
+
     pub fn admits(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.allowed.is_empty() || self.allowed.iter().any(|block| block.contains(&address))

@@ -12,6 +12,7 @@ mod tests;
 use std::sync::Arc;
 
 use http::HeaderMap;
+use outlast_core::filter::Glance;
 use outlast_core::object::digest_text;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -37,7 +38,7 @@ pub struct Event {
     pub provider_event_id: Option<String>,
     /// JSON. A body that was JSON is kept as it came, byte for byte.
     pub payload: Arc<str>,
-    /// The same, parsed.
+    /// The same, parsed, as far as somebody looks at it.
     pub value: Value,
     /// Names in lower case, in order.
     pub headers: Vec<(String, String)>,
@@ -61,9 +62,9 @@ pub enum Unreadable {
 }
 
 /// Reads a verified webhook. CloudEvents win over the rule of the provider on `standard-webhooks` and `hmac`, the schemes
-/// of senders that may well speak it.
-pub fn read(scheme: &Scheme, headers: &HeaderMap, body: &[u8]) -> Result<Event, Unreadable> {
-    let (payload, value) = body::read(scheme, headers, body)?;
+/// of senders that may well speak it. The glance begins with [`looked_at`].
+pub fn read(scheme: &Scheme, headers: &HeaderMap, body: &[u8], glance: &Glance) -> Result<Event, Unreadable> {
+    let (payload, value) = body::read(scheme, headers, body, glance)?;
     let told = Told { headers, value: &value };
     let cloudevent = match scheme {
         Scheme::StandardWebhooks | Scheme::Hmac(_) => cloudevents::names(&told)?,
@@ -81,6 +82,23 @@ pub fn read(scheme: &Scheme, headers: &HeaderMap, body: &[u8]) -> Result<Event, 
         payload,
         value,
     })
+}
+
+/// What the rules of a scheme read of a body.
+pub fn looked_at(scheme: &Scheme) -> Glance {
+    match scheme {
+        Scheme::Stripe
+        | Scheme::Github
+        | Scheme::Shopify
+        | Scheme::StandardWebhooks
+        | Scheme::Paddle
+        | Scheme::Gitlab
+        | Scheme::Linear
+        | Scheme::Grafana { .. } => Glance::surface(),
+        Scheme::Slack | Scheme::Twilio | Scheme::Pagerduty | Scheme::Terraform | Scheme::Hmac(_) => {
+            Glance::everything()
+        }
+    }
 }
 
 fn bounded(id: String) -> String {

@@ -8,6 +8,7 @@ use outlast_core::arrival::{Arrival, ArrivalId};
 use outlast_core::{NamespaceId, Timestamp};
 use rusqlite::{OptionalExtension, Row, params};
 
+use super::long_text::{Packed, Unpacked};
 use super::read::Reader;
 use super::rows::Record;
 use super::write::{pages, unreadable};
@@ -69,7 +70,8 @@ impl Core<'_> {
         }
         let headers = (!new.headers.is_empty()).then(|| to_json(&new.headers)).transpose()?;
         let body_of = self.place_of_body(new, &jobs);
-        let body = body_of.is_none().then_some(&*new.body);
+        let body = body_of.is_none().then(|| Packed::new(&new.body));
+        self.dirty_pages += 1 + pages(body.as_ref().map_or(0, Packed::len));
         self.hot.insert_arrival.execute(params![
             seq,
             new.namespace.0,
@@ -83,7 +85,6 @@ impl Core<'_> {
             created(&jobs),
         ])?;
         self.note_arrival_key(new, seq)?;
-        self.dirty_pages += 1 + pages(body.map_or(0, str::len));
         Ok(Ingested::Created { id, jobs })
     }
 
@@ -99,7 +100,7 @@ impl Core<'_> {
     pub(super) fn give_body_back(&mut self, record: &Record) -> Result<(), Fault> {
         let spec = &record.job.spec;
         if let Some(origin) = &spec.origin {
-            let place = params![self.ids.seq(origin.event.0), record.seq, &*spec.payload];
+            let place = params![self.ids.seq(origin.event.0), record.seq, Packed::new(&spec.payload)];
             self.connection.prepare_cached(TAKE_BODY)?.execute(place)?;
         }
         Ok(())
@@ -163,7 +164,7 @@ fn arrival(row: &Row<'_>, ids: Ids) -> Result<(i64, Arrival), Error> {
         kind: text(4)?.into(),
         key: row.get::<_, Option<String>>(5).map_err(unreadable)?.map(Into::into),
         headers: headers.map(|json| from_json(&json)).transpose()?.unwrap_or_default(),
-        body: text(7)?.into(),
+        body: row.get::<_, Unpacked>(7).map_err(unreadable)?.0.into(),
         jobs: row.get(8).map_err(unreadable)?,
     };
     Ok((seq, arrival))

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use outlast_core::{Job, Overrides, Spec, Timestamp};
 use rusqlite::Row;
 
+use super::long_text::Unpacked;
 use crate::error::Error;
 use crate::ids::Ids;
 use crate::rows::{HotRow, StoredOverrides, from_json};
@@ -78,7 +79,7 @@ fn spec(row: &Row<'_>, priority: i8) -> Result<Spec, Error> {
     let text = |offset: usize| get::<Option<String>>(row, at(offset)).map(|text| text.map(Into::into));
     let time = |offset: usize| get::<Option<i64>>(row, at(offset)).map(|time| time.map(Timestamp::from_millis));
     Ok(Spec {
-        payload: get::<String>(row, at(0))?.into(),
+        payload: get::<Unpacked>(row, at(0))?.0.into(),
         priority,
         idempotency_key: text(1)?,
         key: text(2)?,

@@ -7,6 +7,7 @@ use outlast_core::{Command, Effect, Event, JobId, Outcome, Queue, QueueId, State
 use rusqlite::{OptionalExtension, params};
 
 use super::index::{Index, Place, ready_at};
+use super::long_text::Packed;
 use super::registry::Registry;
 use super::rows::{Record, overrides_json, record, tags_json};
 use super::writer::{Core, Fault};
@@ -112,9 +113,11 @@ impl Core<'_> {
             opened_at_column(job),
             queued_at_column(job),
         ])?;
+        let payload = Packed::new(&spec.payload);
+        self.dirty_pages += 1 + pages(payload.len());
         self.hot.insert_spec.execute(params![
             record.seq,
-            &*spec.payload,
+            payload,
             spec.idempotency_key.as_deref(),
             spec.key.as_deref(),
             tags_json(spec),
@@ -133,7 +136,6 @@ impl Core<'_> {
             self.index.take_key(hash, record.seq);
         }
         self.index.insert(&place(record, queue));
-        self.dirty_pages += 1 + pages(spec.payload.len());
         Ok(())
     }
 
@@ -154,7 +156,9 @@ impl Core<'_> {
         record.wake_at = wake_at;
         self.update_row(&record)?;
         if payload_changed {
-            self.connection.prepare_cached(UPDATE_PAYLOAD)?.execute(params![record.seq, &*record.job.spec.payload])?;
+            self.connection
+                .prepare_cached(UPDATE_PAYLOAD)?
+                .execute(params![record.seq, Packed::new(&record.job.spec.payload)])?;
         }
         for effect in update.effects {
             self.carry_out(&record, queue, effect)?;

@@ -43,6 +43,7 @@ fn open(source: &SourceConfig, queues: &[QueueConfig]) -> anyhow::Result<Arc<Sou
     let verifier = source.verifier().with_context(|| format!("sources.{}.secret", source.name))?;
     let mut subscribers: Vec<Subscriber> = queues.iter().filter_map(|queue| subscriber(queue, &source.name)).collect();
     subscribers.sort_by(|one, other| one.queue.cmp(&other.queue));
+    let glance = Source::glance(verifier.scheme(), source.schema.is_some(), &subscribers);
     Ok(Arc::new(Source {
         name: source.name.as_str().into(),
         path: source.path.clone(),
@@ -51,6 +52,7 @@ fn open(source: &SourceConfig, queues: &[QueueConfig]) -> anyhow::Result<Arc<Sou
         allowed: source.allowed_ips.clone(),
         schema: source.schema.as_ref().map(|schema| compiled(schema, &source.name)).transpose()?,
         body_max: source.max_body,
+        glance,
         subscribers,
     }))
 }

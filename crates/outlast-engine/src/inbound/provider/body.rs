@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
+use outlast_core::filter::Glance;
 use serde_json::{Map, Value};
 use url::form_urlencoded;
 
@@ -13,16 +14,21 @@ use crate::inbound::verify::Scheme;
 /// GitHub (if asked to) and Slack (for what people click) send JSON in the only field of a form.
 const WRAPPER: &str = "payload";
 
-pub(super) fn read(scheme: &Scheme, headers: &HeaderMap, body: &[u8]) -> Result<(Arc<str>, Value), Unreadable> {
+pub(super) fn read(
+    scheme: &Scheme,
+    headers: &HeaderMap,
+    body: &[u8],
+    glance: &Glance,
+) -> Result<(Arc<str>, Value), Unreadable> {
     let essence = media::essence(headers);
     if body.is_empty() {
         return Ok(("null".into(), Value::Null));
     }
     match essence.as_deref() {
         Some(media::FORM) => Ok(form(scheme, body)),
-        Some(essence) if is_json(essence) => json(body),
+        Some(essence) if is_json(essence) => json(body, glance),
         Some(essence) => text(essence, body),
-        None => json(body).or_else(|_| text("", body)),
+        None => json(body, glance).or_else(|_| text("", body)),
     }
 }
 
@@ -31,9 +37,9 @@ fn is_json(essence: &str) -> bool {
 }
 
 /// The parser stops at 128 levels, so that no body can exhaust the stack. Copied once, into what is stored.
-fn json(body: &[u8]) -> Result<(Arc<str>, Value), Unreadable> {
+fn json(body: &[u8], glance: &Glance) -> Result<(Arc<str>, Value), Unreadable> {
     let text = str::from_utf8(body).map_err(|error| Unreadable::Json(error.to_string()))?;
-    let value = serde_json::from_str(text).map_err(|error| Unreadable::Json(error.to_string()))?;
+    let value = glance.read(text).map_err(|error| Unreadable::Json(error.to_string()))?;
     Ok((text.into(), value))
 }
 

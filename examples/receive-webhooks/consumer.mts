@@ -1,28 +1,34 @@
-// @ts-check
-// Takes messages of one queue, handles each, and acks it; on failure nacks it. Needs nothing but Node 20; TypeScript
-// reads the types from the comments.
-// Usage: OUTLAST_KEY=... node consumer.mjs QUEUE
+// Takes messages of one queue, handles each, and acks it; on failure nacks it. Needs nothing but Node.
+// Usage: OUTLAST_KEY=... node consumer.mts QUEUE (Node 22.18 or later; with an older one: npx tsx consumer.mts QUEUE)
 
 import { setTimeout as pause } from "node:timers/promises";
 
-/** @typedef {{event_id: string, event_type: string | null, attempt: number, receipt: string, payload: any}} Message */
-/** @typedef {(method: string, path: string, body?: object) => Promise<any>} Call */
+interface Invoice {
+  customer: string | null;
+  amount_due: number;
+}
+
+interface Message {
+  event_id: string;
+  event_type: string | null;
+  attempt: number;
+  receipt: string;
+  payload: { data: { object: Invoice } };
+}
+
+type Call = <Answer>(method: string, path: string, body?: object) => Promise<Answer>;
 
 // Longer than the wait, so that a quiet queue is not taken for a dead server.
 const ANSWER_TIMEOUT_MILLIS = 20_000;
 const PAUSE_AFTER_AN_ERROR_MILLIS = 1_000;
 
-/**
- * Your work goes here. A throw means that the message comes again, up to the queue's max_attempts times.
- * @param {Message} message
- */
-async function handle(message) {
+// Your work goes here. A throw means that the message comes again, up to the queue's max_attempts times.
+async function handle(message: Message): Promise<void> {
   const invoice = message.payload.data.object;
   if (!invoice.customer) throw new Error("the invoice has no customer");
 }
 
-/** @param {Call} call @param {Message} message */
-async function workOn(call, message) {
+async function workOn(call: Call, message: Message): Promise<void> {
   try {
     await handle(message);
   } catch (error) {
@@ -31,13 +37,12 @@ async function workOn(call, message) {
     return;
   }
   // The receipt and not the id: if this took longer than the visibility timeout, somebody else has the message now.
-  const { acked } = await call("POST", "ack", { ids: [message.receipt] });
+  const { acked } = await call<{ acked: number }>("POST", "ack", { ids: [message.receipt] });
   console.log(`${acked ? "done" : "too late"} ${message.event_id} ${message.event_type}`);
 }
 
-/** @param {string} base @param {string} key @returns {Call} */
-function caller(base, key) {
-  return async (method, path, body) => {
+function caller(base: string, key: string): Call {
+  return async <Answer,>(method: string, path: string, body?: object): Promise<Answer> => {
     const answer = await fetch(`${base}/${path}`, {
       method,
       headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
@@ -45,21 +50,21 @@ function caller(base, key) {
       signal: AbortSignal.timeout(ANSWER_TIMEOUT_MILLIS),
     });
     if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${await answer.text()}`);
-    return answer.json();
+    return (await answer.json()) as Answer;
   };
 }
 
 const [queue] = process.argv.slice(2);
 const key = process.env.OUTLAST_KEY;
 if (!queue || !key) {
-  console.error("usage: OUTLAST_KEY=... node consumer.mjs QUEUE");
+  console.error("usage: OUTLAST_KEY=... node consumer.mts QUEUE");
   process.exit(2);
 }
 const url = process.env.OUTLAST_URL ?? "http://127.0.0.1:8080";
 const call = caller(`${url}/api/queues/${queue}`, key);
 for (;;) {
   try {
-    const { messages } = await call("GET", "messages?wait=10s&batch=5");
+    const { messages } = await call<{ messages: Message[] }>("GET", "messages?wait=10s&batch=5");
     for (const message of messages) await workOn(call, message);
   } catch (error) {
     // Nothing is lost: what was not acked comes back when its visibility timeout is over.

@@ -1,0 +1,116 @@
+//! Long texts, packed on disk where that saves room: what is written is written twice, to the WAL and to the file, and synced
+//! in between, so a text of half the length is nearly twice as fast. A packed text is a blob, any other one is a text.
+
+use rusqlite::ToSql;
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef};
+
+/// Shorter texts share a page with many others as they are.
+const PACK_MIN: usize = 1024;
+
+/// The format cannot pack tighter.
+const PACKED_RATIO_MAX: usize = 255;
+
+/// A text on its way to the disk.
+pub(super) enum Packed<'a> {
+    Plain(&'a str),
+    Packed(Vec<u8>),
+}
+
+impl Packed<'_> {
+    /// Packed only if that saves at least a quarter: reading costs more then.
+    pub(super) fn new(text: &str) -> Packed<'_> {
+        if text.len() < PACK_MIN {
+            return Packed::Plain(text);
+        }
+        let packed = lz4_flex::block::compress_prepend_size(text.as_bytes());
+        match packed.len() <= text.len() / 4 * 3 {
+            true => Packed::Packed(packed),
+            false => Packed::Plain(text),
+        }
+    }
+
+    /// As it will be on disk.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Packed::Plain(text) => text.len(),
+            Packed::Packed(bytes) => bytes.len(),
+        }
+    }
+}
+
+impl ToSql for Packed<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Packed::Plain(text) => ValueRef::Text(text.as_bytes()),
+            Packed::Packed(bytes) => ValueRef::Blob(bytes),
+        }))
+    }
+}
+
+/// A text as it was before it was packed.
+pub(super) struct Unpacked(pub(super) String);
+
+impl FromSql for Unpacked {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Unpacked> {
+        let bytes = match value {
+            ValueRef::Text(bytes) => bytes.to_vec(),
+            ValueRef::Blob(packed) => unpack(packed)?,
+            _ => return Err(FromSqlError::InvalidType),
+        };
+        String::from_utf8(bytes).map(Unpacked).map_err(FromSqlError::other)
+    }
+}
+
+fn unpack(packed: &[u8]) -> FromSqlResult<Vec<u8>> {
+    let (length, packed) = lz4_flex::block::uncompressed_size(packed).map_err(FromSqlError::other)?;
+    // A length that cannot be true is not worth the memory.
+    let wrong_length = FromSqlError::OutOfRange(i64::try_from(length).unwrap_or(i64::MAX));
+    if length / PACKED_RATIO_MAX > packed.len() {
+        return Err(wrong_length);
+    }
+    let bytes = lz4_flex::block::decompress(packed, length).map_err(FromSqlError::other)?;
+    if bytes.len() == length { Ok(bytes) } else { Err(wrong_length) }
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+
+    fn kept(text: &str) -> (String, String) {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute("CREATE TABLE kept (body TEXT NOT NULL)", []).unwrap();
+        connection.execute("INSERT INTO kept VALUES (?1)", [Packed::new(text)]).unwrap();
+        let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, Unpacked>(1)?.0));
+        connection.query_row("SELECT typeof(body), body FROM kept", [], read).unwrap()
+    }
+
+    #[test]
+    fn every_text_comes_back_and_long_ones_are_packed() {
+        let words = "{\"amount_due\":1000,\"currency\":\"eur\"},".repeat(100);
+        // Nothing in it comes twice.
+        let noise: String = (0..50u8).map(|n| outlast_core::object::digest_text(&Sha256::digest([n]))).collect();
+        for (text, stored_as) in [
+            ("", "text"),
+            ("null", "text"),
+            ("\"a \0 b\"", "text"),
+            ("\u{1F980}", "text"),
+            (&words, "blob"),
+            (&"\u{1F980}".repeat(500), "blob"),
+            (&noise, "text"),
+        ] {
+            assert_eq!(kept(text), (stored_as.to_owned(), text.to_owned()));
+        }
+    }
+
+    #[test]
+    fn bytes_that_make_no_sense_are_an_error() {
+        let connection = Connection::open_in_memory().unwrap();
+        for value in ["x''", "x'00'", "x'ffffff7f00'", "x'0500000000'", "7", "NULL"] {
+            let read = connection.query_row(&format!("SELECT {value}"), [], |row| row.get::<_, Unpacked>(0));
+            assert!(read.is_err(), "{value}");
+        }
+    }
+}
