@@ -69,6 +69,9 @@ install_npm() {
   local stamp=tests/node_modules/.package-lock.json
   if [ ! -f "$stamp" ] || [ tests/package-lock.json -nt "$stamp" ]; then
     say "installing the packages of npm"
+    # Node has certificates of its own; behind a proxy those of the machine are the ones that count.
+    local certificates=/etc/ssl/certs/ca-certificates.crt
+    if [ -z "${NODE_EXTRA_CA_CERTS:-}" ] && [ -f "$certificates" ]; then export NODE_EXTRA_CA_CERTS="$certificates"; fi
     npm ci --prefix tests --no-audit --no-fund --loglevel=error
     touch "$stamp"
   fi

@@ -22,11 +22,8 @@ pub(super) const FIND: &str = "SELECT seq FROM arrival_key WHERE hash = ?1";
 const SAME: &str = "SELECT at FROM arrival WHERE seq = ?1 AND namespace = ?2 AND source = ?3 AND key = ?4";
 const INSERT: &str = "INSERT INTO arrival_key (hash, seq) VALUES (?1, ?2)";
 const DELETE: &str = "DELETE FROM arrival_key WHERE hash = ?1 AND seq = ?2";
-const WRITTEN: &str = "SELECT value FROM meta WHERE name = 'arrival_keys'";
-const NOTE_WRITTEN: &str = "
-    INSERT INTO meta (name, value)
-    VALUES ('arrival_keys', ?1)
-    ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+/// The name of the newest row whose key is on disk.
+const WRITTEN: &str = "arrival_keys";
 const YOUNG: &str = "SELECT seq, namespace, source, key FROM arrival WHERE seq > ?1 AND key IS NOT NULL";
 
 impl Core<'_> {
@@ -67,7 +64,7 @@ impl Core<'_> {
         for (hash, seq) in &self.young_keys {
             insert.execute([hash, seq])?;
         }
-        self.connection.prepare_cached(NOTE_WRITTEN)?.execute([newest])?;
+        self.note(WRITTEN, newest)?;
         self.dirty_pages += self.young_keys.len() as u64 / PAGES_PER_KEY;
         self.young_keys.clear();
         Ok(())
@@ -89,8 +86,7 @@ impl Core<'_> {
 
     /// What the rows say about those that are in memory.
     pub(super) fn scan_young_keys(&self) -> Result<BTreeSet<(i64, i64)>, Error> {
-        let written: Option<i64> =
-            self.connection.query_row(WRITTEN, [], |row| row.get(0)).optional().map_err(unreadable)?;
+        let written = self.noted(WRITTEN)?;
         let mut statement = self.connection.prepare(YOUNG).map_err(unreadable)?;
         let mut rows = statement.query([written.unwrap_or(0)]).map_err(unreadable)?;
         let mut young = BTreeSet::new();

@@ -302,10 +302,20 @@ impl Core<'_> {
     /// operation could mean another job after a restart.
     pub(super) fn keep_next_seq(&mut self, deleted: i64) -> Result<(), Fault> {
         if deleted >= self.noted_seq {
-            self.connection.prepare_cached(NOTE_SEQ)?.execute([self.next_seq])?;
+            self.note(NEXT_SEQ, self.next_seq)?;
             self.noted_seq = self.next_seq;
         }
         Ok(())
+    }
+
+    /// Writes a number down under a name.
+    pub(super) fn note(&self, name: &str, value: i64) -> Result<(), Fault> {
+        self.connection.prepare_cached(NOTE)?.execute(params![name, value])?;
+        Ok(())
+    }
+
+    pub(super) fn noted(&self, name: &str) -> Result<Option<i64>, Error> {
+        self.connection.query_row(NOTED, [name], |row| row.get(0)).optional().map_err(unreadable)
     }
 
     /// Hand-outs whose receiver vanished before the answer: back at once, free.
@@ -337,9 +347,7 @@ impl Core<'_> {
         self.index = index;
         self.young_keys = self.scan_young_keys()?;
         let newest: Option<i64> = self.connection.query_row(NEWEST, [], |row| row.get(0)).map_err(unreadable)?;
-        let noted: Option<i64> =
-            self.connection.query_row(NOTED_SEQ, [], |row| row.get(0)).optional().map_err(unreadable)?;
-        self.noted_seq = noted.unwrap_or(1);
+        self.noted_seq = self.noted(NEXT_SEQ)?.unwrap_or(1);
         self.next_seq = self.next_seq.max(self.noted_seq).max(newest.unwrap_or(0) + 1);
         Ok(delivering)
     }
@@ -436,10 +444,12 @@ const DELETE_SPEC: &str = "DELETE FROM spec WHERE seq = ?1";
 const DELETE_HISTORY: &str = "DELETE FROM history WHERE job = ?1";
 const DELETE_LABEL: &str = "DELETE FROM label WHERE label = ?1 AND seq = ?2";
 const NEWEST: &str = "SELECT max((SELECT coalesce(max(seq), 0) FROM job), (SELECT coalesce(max(seq), 0) FROM arrival))";
-const NOTED_SEQ: &str = "SELECT value FROM meta WHERE name = 'next_seq'";
-const NOTE_SEQ: &str = "
+/// The name of the next number to be given out.
+const NEXT_SEQ: &str = "next_seq";
+const NOTED: &str = "SELECT value FROM meta WHERE name = ?1";
+const NOTE: &str = "
     INSERT INTO meta (name, value)
-    VALUES ('next_seq', ?1)
+    VALUES (?1, ?2)
     ON CONFLICT (name) DO UPDATE SET value = excluded.value";
 const SCAN: &str = "
     SELECT seq, queue, status, priority, created_at, state_at, wake_at, key_hash, detail
