@@ -22,7 +22,10 @@ use crate::rows::{from_json, to_json};
 pub(super) const INSERT: &str = "
     INSERT INTO arrival (seq, namespace, at, source, kind, key, headers, body, body_of, jobs)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
-const TAKE_BODY: &str = "UPDATE arrival SET body = ?3, body_of = NULL WHERE seq = ?1 AND body_of = ?2";
+const TAKE_BODY: &str = "
+    UPDATE arrival
+    SET body = (SELECT payload FROM spec WHERE seq = ?2), body_of = NULL
+    WHERE seq = ?1 AND body_of = ?2";
 /// In the order in which [`arrival`] reads them.
 const COLUMNS: &str = "
     seq, namespace, at, source, kind, key, headers,
@@ -98,10 +101,8 @@ impl Core<'_> {
 
     /// Before the payload of a job goes or changes: the event that it came of takes its body, if it stood there.
     pub(super) fn give_body_back(&mut self, record: &Record) -> Result<(), Fault> {
-        let spec = &record.job.spec;
-        if let Some(origin) = &spec.origin {
-            let place = params![self.ids.seq(origin.event.0), record.seq, Packed::new(&spec.payload)];
-            self.connection.prepare_cached(TAKE_BODY)?.execute(place)?;
+        if let Some(origin) = &record.job.spec.origin {
+            self.connection.prepare_cached(TAKE_BODY)?.execute([self.ids.seq(origin.event.0), record.seq])?;
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Long texts, packed on disk where that saves room: what is written is written twice, to the WAL and to the file, and synced
-//! in between, so a text of half the length is nearly twice as fast. A packed text is a blob, any other one is a text.
+//! Long texts, packed on disk where that saves room: each is written twice, to the WAL and to the file, and the one thread that
+//! writes spends most of its time on that. A packed text is a blob, any other one is a text.
 
 use rusqlite::ToSql;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef};
@@ -17,7 +17,7 @@ pub(super) enum Packed<'a> {
 }
 
 impl Packed<'_> {
-    /// Packed only if that saves at least a quarter: reading costs more then.
+    /// Packed only if that saves at least a quarter; for less it is not worth unpacking at every read.
     pub(super) fn new(text: &str) -> Packed<'_> {
         if text.len() < PACK_MIN {
             return Packed::Plain(text);
