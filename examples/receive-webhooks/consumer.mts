@@ -1,5 +1,5 @@
-// Takes messages of one queue, handles each, and acks it; on failure nacks it. Needs nothing but Node.
-// Usage: OUTLAST_KEY=... node consumer.mts QUEUE (Node 22.18 or later; with an older one: npx tsx consumer.mts QUEUE)
+// Takes messages of one queue, handles each, and acks it; on failure nacks it. Needs nothing but Node 20 and its types.
+// Usage: OUTLAST_KEY=... npx tsx consumer.mts QUEUE
 
 import { setTimeout as pause } from "node:timers/promises";
 
@@ -57,7 +57,7 @@ function caller(base: string, key: string): Call {
 const [queue] = process.argv.slice(2);
 const key = process.env.OUTLAST_KEY;
 if (!queue || !key) {
-  console.error("usage: OUTLAST_KEY=... node consumer.mts QUEUE");
+  console.error("usage: OUTLAST_KEY=... npx tsx consumer.mts QUEUE");
   process.exit(2);
 }
 const url = process.env.OUTLAST_URL ?? "http://127.0.0.1:8080";
