@@ -1,4 +1,4 @@
-//! Signed events of a provider, as many as a crowd of providers can post: verified, filtered, stored with the job that comes of
+//! Signed events, as many as a crowd of connections can post: verified, filtered, stored with the job that comes of
 //! each. A ratio to the ceiling under the very same requests, measured right before and right after it.
 
 pub(crate) mod event;
