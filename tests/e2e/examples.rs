@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use outlast_tests::http::Client;
+use outlast_tests::nginx::Nginx;
 use outlast_tests::server::{Launch, Server};
 use outlast_tests::wait;
 use serde_json::{Value, json};
@@ -146,6 +147,22 @@ async fn a_report_goes_on_after_a_crash_of_worker_and_server() {
     check_report(async |server: &mut Server| server.crash_and_restart().await).await;
 }
 
+// The same with the worker behind a reverse proxy, which also sees its long polls, heartbeats and sections.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_goes_on_behind_a_reverse_proxy() {
+    let server = Server::fresh().await;
+    make_queue(&server.client(), "reports", json!({})).await;
+    let id = publish(&server.client(), "reports", json!({"title": "Tides", "sections": 161})).await;
+    let nginx = Nginx::before(&server.base, "");
+
+    let (killed, _) = reporter_at(&server, &nginx.base, &["--once", "--crash-after", "140"]).end().await;
+    let (ended, second) = reporter_at(&server, &nginx.base, &["--once"]).end().await;
+
+    assert_eq!((killed.signal(), ended.code()), (Some(9), Some(0)), "{second:#?}");
+    assert_eq!(second.iter().filter(|line| line.starts_with("did ")).count(), 21, "{second:#?}");
+    assert_eq!(job(&server.client(), &id).await["status"], "succeeded");
+}
+
 async fn check_report(meanwhile: impl AsyncFn(&mut Server)) {
     let mut server = Server::fresh().await;
     make_queue(&server.client(), "reports", json!({})).await;
@@ -170,9 +187,13 @@ async fn check_report(meanwhile: impl AsyncFn(&mut Server)) {
 
 /// The report writer.
 fn reporter(server: &Server, words: &[&str]) -> Running {
+    reporter_at(server, &server.base, words)
+}
+
+fn reporter_at(server: &Server, base: &str, words: &[&str]) -> Running {
     let mut command = clean_command(&python());
     command.arg(example("report-161/report.py")).arg("reports").args(words);
-    Running::start(command.env("OUTLAST_URL", &server.base).env("OUTLAST_KEY", &server.launch().key))
+    Running::start(command.env("OUTLAST_URL", base).env("OUTLAST_KEY", &server.launch().key))
 }
 
 /// What a user would do and see, put together in the page: what it has shown, and every address it has asked for.

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use outlast_tests::nginx::Nginx;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -19,6 +20,17 @@ async fn an_uploaded_result_comes_back_as_it_was_sent() {
             there_and_back(&rig, length).await;
         }
         assert_eq!(rig.audit(), 4);
+    }
+}
+
+// Through a plain reverse proxy, which must not keep bodies for itself first.
+#[tokio::test(flavor = "multi_thread")]
+async fn results_pass_through_a_reverse_proxy() {
+    let mut rig = Rig::on_folder().await;
+    let nginx = Nginx::before(&rig.client.base, "client_max_body_size 0;\nproxy_request_buffering off;\n");
+    rig.client = rig.client.at(&nginx.base);
+    for length in [0, 100_000, 9 * MIB] {
+        there_and_back(&rig, length).await;
     }
 }
 
