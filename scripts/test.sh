@@ -100,8 +100,13 @@ cargo test --workspace --locked --no-fail-fast || failed=1
 elsewhere=(--skip embedded:: --skip cluster::)
 # The form of requests and answers does not depend on how many nodes there are: once per store is enough.
 form=(--skip bad_input:: --skip fuzz:: --skip openapi:: --skip http_edges:: --skip signatures::)
+# Long jobs, once behind a reverse proxy: all of it holds there too.
+long=(leases:: cancel:: races:: time_limits:: polls:: outages:: zombies:: work:: streams:: tokens:: sockets:: results::
+  worker:: examples::)
 say "testing end to end: postgres"
-OUTLAST_ENGINE=postgres cargo test --workspace --locked --test e2e -- "${elsewhere[@]}" || failed=1
+OUTLAST_ENGINE=postgres cargo test --workspace --locked --test e2e -- "${elsewhere[@]}" "${long[@]/#/--skip=}" || failed=1
+say "testing end to end: postgres, behind nginx"
+OUTLAST_ENGINE=postgres OUTLAST_FRONT=nginx cargo test --workspace --locked --test e2e -- "${elsewhere[@]}" "${long[@]}" || failed=1
 say "testing end to end: cluster"
 OUTLAST_ENGINE=cluster cargo test --workspace --locked --test e2e -- "${elsewhere[@]}" "${form[@]}" || failed=1
 

@@ -107,7 +107,8 @@ impl Client {
             serde_json::from_slice(&bytes)
                 .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()))
         };
-        Ok(Reply { status, headers, body })
+        let reply = Reply { status, headers, body };
+        if reply.is_of_proxy_alone() { Err(Lost(format!("{status} of the proxy"))) } else { Ok(reply) }
     }
 }
 
@@ -128,6 +129,12 @@ impl Reply {
 
     pub fn code(&self) -> &str {
         self.body["code"].as_str().unwrap_or("")
+    }
+
+    /// The proxy got no answer: what became of the request is not known to it either.
+    fn is_of_proxy_alone(&self) -> bool {
+        let is_nginx = self.headers.get("server").is_some_and(|name| name.as_bytes().starts_with(b"nginx"));
+        is_nginx && matches!(self.status, 502 | 504) && self.code().is_empty()
     }
 
     pub fn ending(&self) -> Ending {

@@ -1,6 +1,7 @@
 //! The real server, whatever it runs on: one process on a directory, one process on PostgreSQL, or three nodes with
 //! PostgreSQL and Redis behind a balancer. `OUTLAST_ENGINE` (embedded, postgres, cluster) says which one a fresh start gets;
-//! the tests are the same. Killed, stopped and started again on the same data as a whole.
+//! the tests are the same. `OUTLAST_FRONT=nginx` puts a reverse proxy in front of it, as the documentation says. Killed,
+//! stopped and started again on the same data as a whole.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -13,6 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::chance::Chance;
 use crate::http::Client;
+use crate::nginx::Nginx;
 use crate::nodes::{EarlyExit, Node};
 use crate::postgres::{Database, Postgres};
 use crate::redis::Redis;
@@ -51,11 +53,14 @@ enum Ground {
     Shared { database: Arc<Database>, redis_url: Option<String>, nodes: usize },
 }
 
-/// One or several nodes. With several, `base` is the balancer in front of them.
+/// One or several nodes. With several, `base` is the balancer in front of them; with a proxy, that.
 pub struct Server {
     pub base: String,
+    /// The same past the proxy.
+    pub own_base: String,
     pub nodes: Vec<Node>,
     front: Option<RoundRobin>,
+    _proxy: Option<Nginx>,
     launch: Launch,
 }
 
@@ -184,12 +189,12 @@ impl Launch {
             nodes.push(node?);
         }
         nodes.sort_by_key(|node| node.number);
-        if nodes.len() == 1 {
-            return Ok(Server { base: nodes[0].base.clone(), nodes, front: None, launch: self.clone() });
-        }
         let bases: Vec<String> = nodes.iter().map(|node| node.base.clone()).collect();
-        let front = RoundRobin::before(&bases).await;
-        Ok(Server { base: front.base.clone(), nodes, front: Some(front), launch: self.clone() })
+        let front = if nodes.len() == 1 { None } else { Some(RoundRobin::before(&bases).await) };
+        let own_base = front.as_ref().map_or(&bases[0], |front| &front.base).clone();
+        let proxy = is_behind_nginx().then(|| Nginx::as_documented(&own_base));
+        let base = proxy.as_ref().map_or(&own_base, |proxy| &proxy.base).clone();
+        Ok(Server { base, own_base, nodes, front, _proxy: proxy, launch: self.clone() })
     }
 
     fn node_count(&self) -> usize {
@@ -328,6 +333,14 @@ impl Server {
             }
         }
         worst
+    }
+}
+
+fn is_behind_nginx() -> bool {
+    match std::env::var("OUTLAST_FRONT").as_deref() {
+        Err(_) => false,
+        Ok("nginx") => true,
+        Ok(other) => panic!("OUTLAST_FRONT is {other:?}, not nginx"),
     }
 }
 

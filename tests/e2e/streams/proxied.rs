@@ -22,7 +22,7 @@ async fn nginx_passes_each_event_on_as_it_comes() {
     let client = server.client();
     make_queue(&client, "work", json!({})).await;
     for settings in ["", "proxy_http_version 1.1;\nproxy_set_header Connection \"\";\n"] {
-        let nginx = Nginx::before(&server.base, settings);
+        let nginx = Nginx::before(&server.own_base, settings);
         let id = publish(&client, "work", json!(1)).await;
         let mut stream = Sse::open(&Client::new(&nginx.base, &client.key), &id, None).await;
 
@@ -42,7 +42,7 @@ async fn without_the_header_nginx_holds_events_back() {
     let server = Server::fresh().await;
     let client = server.client();
     make_queue(&client, "work", json!({})).await;
-    let nginx = Nginx::before(&server.base, "proxy_ignore_headers X-Accel-Buffering;\n");
+    let nginx = Nginx::before(&server.own_base, "proxy_ignore_headers X-Accel-Buffering;\n");
     let id = publish(&client, "work", json!(1)).await;
 
     let first =

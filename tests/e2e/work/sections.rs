@@ -39,7 +39,9 @@ async fn a_section_is_kept_as_it_came_and_replaced_by_name() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn names_are_checked_and_what_is_not_there_is_not_found() {
-    let work = Work::begin(json!({})).await;
+    let mut work = Work::begin(json!({})).await;
+    // A proxy would refuse some of them itself.
+    work.client = work.client.at(&work.server.own_base);
     let longest = "n".repeat(128);
 
     work.section(&longest, json!(1)).await;
