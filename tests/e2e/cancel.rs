@@ -30,7 +30,7 @@ struct Brought {
 #[tokio::test(flavor = "multi_thread")]
 async fn cancel_works_in_every_state_and_through_any_node() {
     let server = Server::fresh().await;
-    let clients: Vec<Client> = server.nodes.iter().map(|node| node.client()).collect();
+    let clients = server.clients();
 
     for (number, brought) in bring_to_every_state(&server.client()).await.into_iter().enumerate() {
         let (client, other) = (&clients[number % clients.len()], &clients[(number + 1) % clients.len()]);
@@ -183,7 +183,7 @@ async fn what_a_worker_reports_while_it_drains_ends_the_job_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_that_races_a_claim_comes_before_it_or_after_it() {
     let server = Server::fresh().await;
-    let clients: Vec<Client> = server.nodes.iter().map(|node| node.client()).collect();
+    let clients = server.clients();
     make_queue(&clients[0], "work", json!({"visibilityTimeout": 600, "drainTimeout": 600})).await;
     let (mut before, mut after) = (0, 0);
     for _ in 0..10 {

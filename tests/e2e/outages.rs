@@ -138,7 +138,7 @@ impl Crew {
     /// Every worker that is there reports once, through any node. One whose call got no answer tries again; one who has
     /// lost his lease fails the test.
     pub(crate) async fn beat(&mut self, server: &Server) {
-        let clients: Vec<Client> = server.nodes.iter().map(|node| node.client()).collect();
+        let clients = server.clients();
         let share = self.healthy.len().div_ceil(LANES);
         let mut lanes = JoinSet::new();
         for (number, part) in self.healthy.chunks(share).enumerate() {

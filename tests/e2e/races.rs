@@ -44,13 +44,11 @@ const HEAT: usize = 5;
 const LANES: usize = 64;
 /// One job in so many has a live stream and a callback, and gets every call once more after its end.
 const WATCHED_EVERY: usize = 16;
-/// The lease of a job whose deadline is another one.
-const LONG_LEASE: Duration = Duration::from_secs(600);
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Each of the four wins at least this share of all races.
 const SHARE_PERCENT_MIN: usize = 5;
 /// By how much the moment of the calls moves, and by how many such steps at most.
-const STEP_MICROS: i64 = 500;
+const STEP_MICROS: i64 = 200;
 const STREAK_MAX: i64 = 8;
 /// What chance adds to or takes from the moment of a call.
 const SPREAD_MICROS: u64 = 6000;
@@ -59,29 +57,29 @@ const SPREAD_MICROS: u64 = 6000;
 struct Course {
     queue: &'static str,
     settings: &'static str,
-    /// The end of the lease is the deadline, rather than one second after the start.
-    by_lease: bool,
+    /// Which of the clocks, for when to meet it.
+    clock: Option<usize>,
 }
 
 const CALM: [Course; 2] = [
-    Course { queue: "calm", settings: r#"{"visibilityTimeout":600,"maxAttempts":1,"drainTimeout":0}"#, by_lease: true },
+    Course { queue: "calm", settings: r#"{"visibilityTimeout":600,"maxAttempts":1,"drainTimeout":0}"#, clock: None },
     Course {
         queue: "draining",
         settings: r#"{"visibilityTimeout":600,"maxAttempts":1,"drainTimeout":"20ms"}"#,
-        by_lease: true,
+        clock: None,
     },
 ];
 const TIMED: [Course; 3] = [
-    Course { queue: "lease", settings: r#"{"visibilityTimeout":1,"maxAttempts":1,"drainTimeout":0}"#, by_lease: true },
+    Course { queue: "lease", settings: r#"{"visibilityTimeout":1,"maxAttempts":1,"drainTimeout":0}"#, clock: Some(0) },
     Course {
         queue: "hard",
         settings: r#"{"visibilityTimeout":600,"hardTimeLimit":1,"maxAttempts":1,"drainTimeout":"20ms"}"#,
-        by_lease: false,
+        clock: Some(1),
     },
     Course {
         queue: "whole",
         settings: r#"{"visibilityTimeout":600,"jobTimeout":1,"maxAttempts":1,"drainTimeout":0}"#,
-        by_lease: false,
+        clock: Some(2),
     },
 ];
 
@@ -93,8 +91,14 @@ struct Meeting {
     seed: u64,
     heats: usize,
     next_heat: AtomicUsize,
-    /// How long before the deadline the calls go out, in microseconds. It follows the outcomes, so that on a fast and on a
-    /// busy machine neither the clock nor the callers win always.
+    /// One per clock.
+    moments: [Moment; TIMED.len()],
+}
+
+/// When to call, so that on a fast and on a busy machine neither the clock nor the callers win always.
+#[derive(Debug, Default)]
+struct Moment {
+    /// How long before the deadline the calls go out, in microseconds. It follows the outcomes.
     lead: AtomicI64,
     /// How often the clock has won in a row, or the callers, which counts below zero: the longer, the larger the steps.
     streak: AtomicI64,
@@ -122,7 +126,7 @@ async fn of_ack_cancel_timeout_and_nack_one_wins_and_all_observers_agree() {
     }
     let finishes: Vec<Finish> = lanes.join_all().await.into_iter().flatten().collect();
 
-    println!("races: {} in {:?}, lead {:?} µs", finishes.len(), started.elapsed(), meeting.lead);
+    println!("races: {} in {:?}, {:?}", finishes.len(), started.elapsed(), meeting.moments);
     assert!(finishes.len() >= races, "{} of {races} races were run", finishes.len());
     assert_each_won(&finishes);
     assert_nothing_has_changed_since(&meeting.clients[0], &finishes).await;
@@ -131,7 +135,7 @@ async fn of_ack_cancel_timeout_and_nack_one_wins_and_all_observers_agree() {
 
 impl Meeting {
     async fn open(server: &Server, races: usize) -> Meeting {
-        let clients: Vec<Client> = server.nodes.iter().map(|node| node.client()).collect();
+        let clients = server.clients();
         for course in CALM.iter().chain(&TIMED) {
             make_queue(&clients[0], course.queue, serde_json::from_str(course.settings).unwrap()).await;
         }
@@ -141,8 +145,7 @@ impl Meeting {
             seed: seed("races"),
             heats: races.div_ceil(HEAT),
             next_heat: AtomicUsize::new(0),
-            lead: AtomicI64::new(5_000),
-            streak: AtomicI64::new(0),
+            moments: Default::default(),
         }
     }
 
@@ -150,7 +153,9 @@ impl Meeting {
     fn client(&self, chance: &mut Chance) -> &Client {
         &self.clients[chance.below(self.clients.len() as u64) as usize]
     }
+}
 
+impl Moment {
     /// The clock has won, or it has not: the next calls go out a little earlier or later.
     fn learn(&self, winner: Kind) {
         let toward: i64 = if winner == Timeout { 1 } else { -1 };
@@ -175,7 +180,7 @@ async fn run_lane(meeting: Arc<Meeting>, lane: usize) -> Vec<Finish> {
         let mut running = JoinSet::new();
         for race in line_up(&meeting, course, kinds, &mut chance).await {
             let own = Chance::seeded(meeting.seed ^ chance.below(u64::MAX));
-            running.spawn(run(Arc::clone(&meeting), race, own));
+            running.spawn(run(Arc::clone(&meeting), race, course.clock, own));
         }
         finishes.extend(running.join_all().await);
     }
@@ -195,29 +200,26 @@ async fn line_up(meeting: &Meeting, course: &Course, kinds: &'static [Kind], cha
     while races.len() < HEAT {
         let request = json!({"batch": HEAT - races.len(), "wait": 5});
         let reply = client.post(&format!("/v1/queues/{}/receive", course.queue), request).await.unwrap().expect(200);
-        races.extend(reply["jobs"].as_array().unwrap().iter().map(|job| race(job, course, kinds)));
+        races.extend(reply["jobs"].as_array().unwrap().iter().map(|job| race(job, kinds)));
     }
     races
 }
 
-fn race(job: &Value, course: &Course, kinds: &'static [Kind]) -> Race {
-    let lease_ends: Timestamp = text(&job["leaseExpiresAt"]).parse().unwrap();
-    let deadline = match course.by_lease {
-        true => lease_ends,
-        false => lease_ends - LONG_LEASE + Duration::from_secs(1),
-    };
+fn race(job: &Value, kinds: &'static [Kind]) -> Race {
+    // Of all ends the nearest: that of the lease, of the attempt or of the run.
+    let deadline: Timestamp = text(&job["leaseExpiresAt"]).parse().unwrap();
     Race { id: text(&job["id"]), lease: text(&job["lease"]), kinds, deadline, is_watched: job["payload"] == "watched" }
 }
 
 /// One race from its start to the verdict.
-async fn run(meeting: Arc<Meeting>, race: Race, mut chance: Chance) -> Finish {
+async fn run(meeting: Arc<Meeting>, race: Race, clock: Option<usize>, mut chance: Chance) -> Finish {
     let watching = match race.is_watched {
         true => Some(watch(meeting.client(&mut chance), &race.id).await),
         false => None,
     };
-    let is_timed = race.kinds.contains(&Timeout);
-    if is_timed {
-        let lead = meeting.lead.load(Ordering::Relaxed);
+    let moment = clock.map(|clock| &meeting.moments[clock]);
+    if let Some(moment) = moment {
+        let lead = moment.lead.load(Ordering::Relaxed);
         let left = race.deadline.duration_since(Timestamp::now()).as_micros() as i64 - lead;
         tokio::time::sleep(Duration::from_micros(u64::try_from(left).unwrap_or(0))).await;
     }
@@ -225,8 +227,8 @@ async fn run(meeting: Arc<Meeting>, race: Race, mut chance: Chance) -> Finish {
     let job = ended(meeting.client(&mut chance), &race.id).await;
     let winner = judge(&race, &heard, &job)
         .unwrap_or_else(|fault| panic!("{fault}\n{:?} for {}\nheard {heard:?}\nthe job is {job}", race.kinds, race.id));
-    if is_timed {
-        meeting.learn(winner);
+    if let Some(moment) = moment {
+        moment.learn(winner);
     }
     if let Some(frames) = watching {
         let frames = frames.await.expect("the reader reads to the end");
@@ -319,6 +321,18 @@ fn assert_each_won(finishes: &[Finish]) {
     println!("races: won {wins:?}");
     for ((kinds, winner), count) in by_line_up {
         println!("races: {kinds:?}: {winner:?} {count}");
+    }
+    for course in &TIMED {
+        let run: Vec<&Finish> = finishes.iter().filter(|finish| finish.job["queue"] == course.queue).collect();
+        let timeouts = run.iter().filter(|finish| finish.winner == Timeout).count();
+        println!("races: the clock of {} won {timeouts} of {}", course.queue, run.len());
+        let share = timeouts.min(run.len() - timeouts) * 100;
+        assert!(
+            share >= run.len() * SHARE_PERCENT_MIN,
+            "the clock of {} won {timeouts} of {}",
+            course.queue,
+            run.len()
+        );
     }
     for kind in [Ack, Cancel, Timeout, Nack] {
         let won = wins.get(&kind).copied().unwrap_or(0);

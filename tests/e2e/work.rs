@@ -50,7 +50,7 @@ impl Work {
 
     /// From here on all calls go to the first node: what it was told last it knows at once, the others a second later.
     fn on_one_node(mut self) -> Work {
-        self.client = self.server.nodes[0].client();
+        self.client = self.server.clients().remove(0);
         self
     }
 

@@ -56,7 +56,7 @@ struct Haunted {
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_a_worker_without_a_lease_reports_is_refused_and_leaves_no_trace() {
     let server = Server::fresh().await;
-    let clients: Vec<Client> = server.nodes.iter().map(|node| node.client()).collect();
+    let clients = server.clients();
     let seed = seed("zombies");
     let haunted = lose_all_leases(&clients).await;
     let taken_over = Instant::now();
@@ -168,16 +168,17 @@ async fn call(client: &Client, (method, path, body): (&str, &str, &str), id: &st
 
 /// All that can be seen of the jobs, through any node, and of the files beside them.
 async fn look(server: &Server, haunted: &[Haunted]) -> Vec<Value> {
+    let clients = server.clients();
     let mut seen = Vec::new();
     for (number, held) in haunted.iter().enumerate() {
-        let client = server.nodes[number % server.nodes.len()].client();
-        let mut shown = job(&client, &held.id).await;
+        let client = &clients[number % clients.len()];
+        let mut shown = job(client, &held.id).await;
         // What is said by the clock at the time of looking.
         shown.as_object_mut().expect("a job").remove("liveness");
         let path = format!("/v1/jobs/{}", held.id);
         let checkpoint = client.get(&format!("{path}/checkpoint")).await.unwrap();
         let sections = client.get(&format!("{path}/sections")).await.unwrap();
-        let log = events(&client, &held.id).await;
+        let log = events(client, &held.id).await;
         seen.push(json!([shown, (checkpoint.status, checkpoint.body), (sections.status, sections.body), log]));
     }
     let queue = server.client().get("/v1/queues/work").await.unwrap().expect(200);

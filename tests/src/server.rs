@@ -60,7 +60,7 @@ pub struct Server {
     pub own_base: String,
     pub nodes: Vec<Node>,
     front: Option<RoundRobin>,
-    _proxy: Option<Nginx>,
+    proxy: Option<Nginx>,
     launch: Launch,
 }
 
@@ -194,7 +194,7 @@ impl Launch {
         let own_base = front.as_ref().map_or(&bases[0], |front| &front.base).clone();
         let proxy = is_behind_nginx().then(|| Nginx::as_documented(&own_base));
         let base = proxy.as_ref().map_or(&own_base, |proxy| &proxy.base).clone();
-        Ok(Server { base, own_base, nodes, front, _proxy: proxy, launch: self.clone() })
+        Ok(Server { base, own_base, nodes, front, proxy: proxy, launch: self.clone() })
     }
 
     fn node_count(&self) -> usize {
@@ -244,6 +244,14 @@ impl Server {
 
     pub fn client(&self) -> Client {
         Client::new(&self.base, &self.launch.key)
+    }
+
+    /// One for each node, for calls that come in wherever they like; where there is a proxy, that decides.
+    pub fn clients(&self) -> Vec<Client> {
+        match self.proxy {
+            Some(_) => vec![self.client()],
+            None => self.nodes.iter().map(Node::client).collect(),
+        }
     }
 
     pub fn launch(&self) -> &Launch {

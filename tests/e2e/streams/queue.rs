@@ -17,7 +17,7 @@ pub(crate) const QUEUE_STREAM: &str = "/v1/queues/work/stream";
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_of_a_queue_sees_the_queue_then_each_job_that_changes_and_the_counts() {
     let server = Server::fresh().await;
-    let client = server.nodes[0].client();
+    let client = server.clients().remove(0);
     make_queue(&client, "work", json!({})).await;
     make_queue(&client, "other", json!({})).await;
     let before = publish(&client, "work", json!(1)).await;
@@ -46,7 +46,7 @@ async fn a_follower_of_a_queue_sees_the_queue_then_each_job_that_changes_and_the
 #[tokio::test(flavor = "multi_thread")]
 async fn changed_settings_and_what_is_too_much_show_the_whole_queue_again() {
     let server = Server::fresh().await;
-    let client = server.nodes[0].client();
+    let client = server.clients().remove(0);
     make_queue(&client, "work", json!({})).await;
     let mut stream = Sse::open_path(&client, QUEUE_STREAM).await;
     stream.frame().await;
@@ -68,7 +68,7 @@ async fn changed_settings_and_what_is_too_much_show_the_whole_queue_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn counts_come_at_most_once_a_second_however_much_happens() {
     let server = Server::fresh().await;
-    let client = server.nodes[0].client();
+    let client = server.clients().remove(0);
     make_queue(&client, "work", json!({})).await;
     let mut stream = Sse::open_path(&client, QUEUE_STREAM).await;
     let started = Stopwatch::start();
@@ -121,7 +121,7 @@ async fn a_queue_is_shown_to_those_who_reach_it_and_no_longer_than_their_key_las
 #[tokio::test(flavor = "multi_thread")]
 async fn the_stream_of_a_queue_ends_with_the_queue_and_with_the_server() {
     let mut server = Server::fresh().await;
-    let client = server.nodes[0].client();
+    let client = server.clients().remove(0);
     make_queue(&client, "work", json!({})).await;
     make_queue(&client, "other", json!({})).await;
     let mut of_deleted = Sse::open_path(&client, QUEUE_STREAM).await;

@@ -35,7 +35,7 @@ struct Held {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_heartbeat_extends_its_own_lease_only_and_never_beyond_the_limits() {
     let server = Server::fresh().await;
-    let clients: Vec<Client> = server.nodes.iter().map(|node| node.client()).collect();
+    let clients = server.clients();
     let seed = seed("heartbeats");
     let beats = volume(100, 25_000);
     make_queue(
