@@ -111,6 +111,46 @@ async fn a_body_that_drips_in_gets_408_when_its_time_is_over() {
     assert_nothing_stored(&server).await;
 }
 
+// F14: a process that stood still hears of its timers before it hears of what came meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_came_while_the_server_stood_still_is_not_too_late() {
+    let server = configured(SHORT_TIMEOUTS).await;
+    make_queue(&server.client(), "mail", json!({})).await;
+    let (head, body) = (publish_head(&server, 13), "{\"payload\":1}");
+    let mut waiting = Vec::new();
+    for number in 0..60 {
+        let mut raw = Raw::connect(&server.base).await.unwrap();
+        // Between two requests, in the middle of one, and before the first.
+        let rest = match number % 3 {
+            0 => {
+                raw.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+                assert_eq!(raw.answer().await.unwrap().status, 200);
+                format!("{head}{body}")
+            }
+            1 => {
+                raw.send(&head).await;
+                body.to_owned()
+            }
+            _ => format!("{head}{body}"),
+        };
+        waiting.push((raw, rest));
+    }
+    server.freeze().await;
+    for (raw, rest) in &mut waiting {
+        raw.send(rest).await;
+    }
+
+    // Not a wait for anything: the length of the pause is the input of the rig.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    for node in &server.nodes {
+        node.resume();
+    }
+
+    for (number, (raw, _)) in waiting.iter_mut().enumerate() {
+        assert_eq!(raw.answer().await.map(|answer| answer.status), Some(202), "{number}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_connection_is_closed_and_a_used_one_is_not() {
     let server = configured(SHORT_TIMEOUTS).await;

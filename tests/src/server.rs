@@ -194,7 +194,7 @@ impl Launch {
         let own_base = front.as_ref().map_or(&bases[0], |front| &front.base).clone();
         let proxy = is_behind_nginx().then(|| Nginx::as_documented(&own_base));
         let base = proxy.as_ref().map_or(&own_base, |proxy| &proxy.base).clone();
-        Ok(Server { base, own_base, nodes, front, proxy: proxy, launch: self.clone() })
+        Ok(Server { base, own_base, nodes, front, proxy, launch: self.clone() })
     }
 
     fn node_count(&self) -> usize {

@@ -10,10 +10,11 @@ use futures_util::stream::unfold;
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use http_body_util::BodyExt;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use crate::error::{Code, Problem};
 use crate::limits::Limits;
+use crate::patience::heard_by;
 
 /// What is read of a body after its request was refused. A client's own next request is worth that much.
 const DISCARD_BYTES_MAX: usize = 64 << 10;
@@ -35,8 +36,8 @@ pub(crate) async fn read(
     let mut rest = BytesMut::new();
     loop {
         let deadline = end.min(Instant::now() + limits.body_idle);
-        let slow = |_| Problem::new(Code::RequestTimeout, "the request body came too slowly; nothing was stored");
-        let Some(frame) = timeout_at(deadline, body.frame()).await.map_err(slow)? else {
+        let slow = || Problem::new(Code::RequestTimeout, "the request body came too slowly; nothing was stored");
+        let Some(frame) = heard_by(deadline, body.frame()).await.ok_or_else(slow)? else {
             break;
         };
         let frame = frame.map_err(|_| Problem::field("body", "ended before its announced length"))?;
@@ -74,11 +75,11 @@ pub(crate) fn stream(
     Ok(unfold(Some(body), move |body| async move {
         let mut body = body?;
         loop {
-            let frame = match timeout(idle, body.frame()).await {
-                Ok(Some(Ok(frame))) => frame,
-                Ok(None) => return None,
-                Ok(Some(Err(_))) => return Some((Err(Interruption::Ended), None)),
-                Err(_) => return Some((Err(Interruption::Silent), None)),
+            let frame = match heard_by(Instant::now() + idle, body.frame()).await {
+                Some(Some(Ok(frame))) => frame,
+                Some(None) => return None,
+                Some(Some(Err(_))) => return Some((Err(Interruption::Ended), None)),
+                None => return Some((Err(Interruption::Silent), None)),
             };
             if let Ok(data) = frame.into_data() {
                 return Some((Ok(data), Some(body)));

@@ -14,6 +14,7 @@ pub mod openapi;
 mod auth;
 mod cors;
 mod body;
+mod patience;
 mod call;
 mod wire;
 mod publish;

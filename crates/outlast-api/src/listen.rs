@@ -25,9 +25,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tower::Service;
 
+use crate::patience::{heard_by, look_again};
 use crate::sources::Peer;
 
 use pulse::{Doing, Pulse, Watchdog};
@@ -128,7 +129,7 @@ async fn connection(
     // Answers are small and written whole: waiting to fill a segment would only delay them.
     let _ = stream.set_nodelay(true);
     tokio::select! {
-        first = timeout(settings.first_byte, stream.readable()) => if !matches!(first, Ok(Ok(()))) { return },
+        first = heard_by(Instant::now() + settings.first_byte, stream.readable()) => if !matches!(first, Some(Ok(()))) { return },
         _ = stopping.wait_for(|stopping| *stopping) => return,
     }
     let pulse = Arc::new(Pulse::new());
@@ -158,9 +159,9 @@ async fn connection(
     builder.max_buf_size(settings.head_bytes_max.max(BUFFER_MIN));
     let mut connection = builder.serve_connection(io, service);
     let mut watchdog = std::pin::pin!(Watchdog::new(&pulse, &settings));
-    let mut told = false;
+    let (mut told, mut overdue_since) = (false, None);
     loop {
-        tokio::select! {
+        let overdue = tokio::select! {
             // The connection first: the watchdog judges what it has come to.
             biased;
             ended = &mut connection => {
@@ -171,11 +172,19 @@ async fn connection(
                 }
                 break;
             }
-            () = watchdog.as_mut() => return,
+            deadline = watchdog.as_mut() => Some(deadline),
             _ = stopping.wait_for(|stopping| *stopping), if !told => {
                 told = true;
                 Pin::new(&mut connection).graceful_shutdown();
+                None
             }
+        };
+        if overdue.is_some() {
+            if overdue == overdue_since {
+                return;
+            }
+            overdue_since = overdue;
+            look_again().await;
         }
     }
     let parts = connection.into_parts();

@@ -93,7 +93,8 @@ impl Pulse {
     }
 }
 
-/// Ready when the connection has overstayed. Must be polled in the task of the connection and after it.
+/// Ready when the connection has overstayed, with the moment by which it should have moved on; then it can be asked again.
+/// Must be polled in the task of the connection and after it.
 pub(super) struct Watchdog<'a> {
     pulse: &'a Pulse,
     settings: &'a Settings,
@@ -108,9 +109,9 @@ impl<'a> Watchdog<'a> {
 }
 
 impl Future for Watchdog<'_> {
-    type Output = ();
+    type Output = Instant;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Instant> {
         loop {
             let Some(deadline) = self.pulse.deadline(self.settings) else {
                 return Poll::Pending;
@@ -124,7 +125,7 @@ impl Future for Watchdog<'_> {
                 return Poll::Pending;
             }
             if deadline <= Instant::now() {
-                return Poll::Ready(());
+                return Poll::Ready(deadline);
             }
         }
     }
