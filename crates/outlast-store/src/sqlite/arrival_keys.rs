@@ -8,9 +8,9 @@ use outlast_core::arrival::ArrivalId;
 use outlast_core::{NamespaceId, Timestamp};
 use rusqlite::{OptionalExtension, params};
 
+use super::arrivals::Ready;
 use super::write::unreadable;
 use super::writer::{Core, Fault};
-use crate::arrivals::NewArrival;
 use crate::error::Error;
 
 /// So many are held in memory. The more, the more of them share a page when they are written, and the longer that takes.
@@ -28,11 +28,10 @@ const YOUNG: &str = "SELECT seq, namespace, source, key FROM arrival WHERE seq >
 
 impl Core<'_> {
     /// The arrival that came before with the same id of the provider. A hash is only a hint; the stored key decides.
-    pub(super) fn find_arrival(&mut self, new: &NewArrival) -> Result<Option<ArrivalId>, Fault> {
-        let Some(key) = &new.key else {
+    pub(super) fn find_arrival(&mut self, Ready { new, key_hash, .. }: &Ready) -> Result<Option<ArrivalId>, Fault> {
+        let &Some(hash) = key_hash else {
             return Ok(None);
         };
-        let hash = self.ids.arrival_hash(new.namespace, &new.source, key);
         let mut places: Vec<i64> =
             self.young_keys.range((hash, i64::MIN)..=(hash, i64::MAX)).map(|(_, seq)| *seq).collect();
         for seq in self.hot.find_arrival_key.query_map([hash], |row| row.get(0))? {
@@ -40,7 +39,7 @@ impl Core<'_> {
         }
         for seq in places {
             let mut same = self.connection.prepare_cached(SAME)?;
-            let row = params![seq, new.namespace.0, new.source, key];
+            let row = params![seq, new.namespace.0, new.source, new.key];
             if let Some(at) = same.query_row(row, |row| row.get(0)).optional()? {
                 return Ok(Some(ArrivalId(self.ids.id(seq, Timestamp::from_millis(at)))));
             }
@@ -48,9 +47,9 @@ impl Core<'_> {
         Ok(None)
     }
 
-    pub(super) fn note_arrival_key(&mut self, new: &NewArrival, seq: i64) -> Result<(), Fault> {
-        if let Some(key) = &new.key {
-            self.young_keys.insert((self.ids.arrival_hash(new.namespace, &new.source, key), seq));
+    pub(super) fn note_arrival_key(&mut self, ready: &Ready, seq: i64) -> Result<(), Fault> {
+        if let Some(hash) = ready.key_hash {
+            self.young_keys.insert((hash, seq));
         }
         if self.young_keys.len() >= YOUNG_MAX {
             self.write_arrival_keys(seq)?;

@@ -33,48 +33,67 @@ const COLUMNS: &str = "
 const OLDEST: &str = "SELECT seq, at, namespace, source, key FROM arrival ORDER BY seq LIMIT ?1";
 const DELETE: &str = "DELETE FROM arrival WHERE seq <= ?1";
 
+/// An arrival with all that can be worked out before the writer's turn comes.
+pub(super) struct Ready {
+    pub(super) new: NewArrival,
+    /// What the provider's id of it is found by.
+    pub(super) key_hash: Option<i64>,
+    headers: Option<String>,
+    body: Packed,
+}
+
+impl Ready {
+    pub(super) fn new(new: NewArrival, ids: Ids) -> Result<Ready, Error> {
+        let key_hash = new.key.as_ref().map(|key| ids.arrival_hash(new.namespace, &new.source, key));
+        let headers = (!new.headers.is_empty()).then(|| to_json(&new.headers)).transpose()?;
+        let body = Packed::new(&new.body);
+        Ok(Ready { new, key_hash, headers, body })
+    }
+}
+
 impl Core<'_> {
     /// The inner error refuses all of it before anything is written: a part of a transaction cannot be taken back.
-    pub(super) fn ingest(&mut self, arrivals: &[NewArrival]) -> Result<Result<Vec<Ingested>, Error>, Fault> {
+    pub(super) fn ingest(&mut self, arrivals: &[Ready]) -> Result<Result<Vec<Ingested>, Error>, Fault> {
         // Only where room is short is it worth to know beforehand which of them came before and need none.
         if !self.has_room(arrivals) {
             let mut fresh = Vec::new();
-            for new in arrivals {
-                if self.find_arrival(new)?.is_none() {
-                    fresh.push(new);
+            for ready in arrivals {
+                if self.find_arrival(ready)?.is_none() {
+                    fresh.push(ready);
                 }
             }
             if !self.has_room(fresh) {
                 return Ok(Err(Error::QuotaReached { waiting_max: self.namespace_waiting_max }));
             }
         }
-        Ok(Ok(arrivals.iter().map(|new| self.ingest_one(new)).collect::<Result<_, Fault>>()?))
+        Ok(Ok(arrivals.iter().map(|ready| self.ingest_one(ready)).collect::<Result<_, Fault>>()?))
     }
 
-    fn has_room<'a>(&self, arrivals: impl IntoIterator<Item = &'a NewArrival>) -> bool {
+    fn has_room<'a>(&self, arrivals: impl IntoIterator<Item = &'a Ready>) -> bool {
         let mut wanted: BTreeMap<NamespaceId, u64> = BTreeMap::new();
-        for new in arrivals {
+        for Ready { new, .. } in arrivals {
             *wanted.entry(new.namespace).or_default() += new.jobs.len() as u64;
         }
         let fits = |(namespace, jobs)| jobs == 0 || self.index.waiting(namespace) + jobs <= self.namespace_waiting_max;
         wanted.into_iter().all(fits)
     }
 
-    fn ingest_one(&mut self, new: &NewArrival) -> Result<Ingested, Fault> {
-        if let Some(id) = self.find_arrival(new)? {
+    fn ingest_one(&mut self, ready: &Ready) -> Result<Ingested, Fault> {
+        if let Some(id) = self.find_arrival(ready)? {
             return Ok(Ingested::Existing { id });
         }
+        let new = &ready.new;
         let seq = self.next_seq;
         self.next_seq += 1;
         let id = ArrivalId(self.ids.id(seq, self.now));
         let mut jobs = Vec::with_capacity(new.jobs.len());
         for job in &new.jobs {
-            jobs.push(self.publish_one(&new.stamped(job, id))?);
+            let own = (!Arc::ptr_eq(&job.spec.payload, &new.body)).then(|| Packed::new(&job.spec.payload));
+            jobs.push(self.publish_one(&new.stamped(job, id), own.as_ref().unwrap_or(&ready.body))?);
         }
-        let headers = (!new.headers.is_empty()).then(|| to_json(&new.headers)).transpose()?;
         let body_of = self.place_of_body(new, &jobs);
-        let body = body_of.is_none().then(|| Packed::new(&new.body));
-        self.dirty_pages += 1 + pages(body.as_ref().map_or(0, Packed::len));
+        let body = body_of.is_none().then_some(&ready.body);
+        self.dirty_pages += 1 + pages(body.map_or(0, Packed::len));
         self.hot.insert_arrival.execute(params![
             seq,
             new.namespace.0,
@@ -82,12 +101,12 @@ impl Core<'_> {
             new.source,
             new.kind,
             new.key,
-            headers,
+            ready.headers,
             body,
             body_of,
             created(&jobs),
         ])?;
-        self.note_arrival_key(new, seq)?;
+        self.note_arrival_key(ready, seq)?;
         Ok(Ingested::Created { id, jobs })
     }
 

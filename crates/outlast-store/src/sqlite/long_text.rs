@@ -1,31 +1,37 @@
 //! Long texts, packed on disk where that saves room: each is written twice, to the WAL and to the file, and the one thread that
 //! writes spends most of its time on that. A packed text is a blob, any other one is a text.
 
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use lz4_flex::block::{CompressTable, compress_into_with_table, compress_prepend_size, get_maximum_output_size};
 use rusqlite::ToSql;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef};
 
 /// Shorter texts share a page with many others as they are.
 const PACK_MIN: usize = 1024;
 
+const LENGTH_BYTES: usize = size_of::<u32>();
+
 /// The format cannot pack tighter.
 const PACKED_RATIO_MAX: usize = 255;
 
 /// A text on its way to the disk.
-pub(super) enum Packed<'a> {
-    Plain(&'a str),
+pub(super) enum Packed {
+    Plain(Arc<str>),
     Packed(Vec<u8>),
 }
 
-impl Packed<'_> {
+impl Packed {
     /// Packed only if that saves at least a quarter; for less it is not worth unpacking at every read.
-    pub(super) fn new(text: &str) -> Packed<'_> {
+    pub(super) fn new(text: &Arc<str>) -> Packed {
         if text.len() < PACK_MIN {
-            return Packed::Plain(text);
+            return Packed::Plain(Arc::clone(text));
         }
-        let packed = lz4_flex::block::compress_prepend_size(text.as_bytes());
+        let packed = pack(text.as_bytes());
         match packed.len() <= text.len() / 4 * 3 {
             true => Packed::Packed(packed),
-            false => Packed::Plain(text),
+            false => Packed::Plain(Arc::clone(text)),
         }
     }
 
@@ -38,7 +44,7 @@ impl Packed<'_> {
     }
 }
 
-impl ToSql for Packed<'_> {
+impl ToSql for Packed {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(match self {
             Packed::Plain(text) => ValueRef::Text(text.as_bytes()),
@@ -59,6 +65,23 @@ impl FromSql for Unpacked {
         };
         String::from_utf8(bytes).map(Unpacked).map_err(FromSqlError::other)
     }
+}
+
+/// The length, then the packed bytes.
+fn pack(bytes: &[u8]) -> Vec<u8> {
+    thread_local! {
+        // Making a table anew costs as much as packing a short text.
+        static TABLE: RefCell<CompressTable> = RefCell::new(CompressTable::small());
+    }
+    let Some(length) = u16::try_from(bytes.len()).ok().filter(|length| *length < u16::MAX) else {
+        return compress_prepend_size(bytes);
+    };
+    let mut packed = vec![0; LENGTH_BYTES + get_maximum_output_size(bytes.len())];
+    let (head, rest) = packed.split_at_mut(LENGTH_BYTES);
+    head.copy_from_slice(&u32::from(length).to_le_bytes());
+    let written = TABLE.with_borrow_mut(|table| compress_into_with_table(bytes, rest, table));
+    packed.truncate(LENGTH_BYTES + written.expect("there is room for the worst case"));
+    packed
 }
 
 fn unpack(packed: &[u8]) -> FromSqlResult<Vec<u8>> {
@@ -82,7 +105,7 @@ mod tests {
     fn kept(text: &str) -> (String, String) {
         let connection = Connection::open_in_memory().unwrap();
         connection.execute("CREATE TABLE kept (body TEXT NOT NULL)", []).unwrap();
-        connection.execute("INSERT INTO kept VALUES (?1)", [Packed::new(text)]).unwrap();
+        connection.execute("INSERT INTO kept VALUES (?1)", [Packed::new(&text.into())]).unwrap();
         let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, Unpacked>(1)?.0));
         connection.query_row("SELECT typeof(body), body FROM kept", [], read).unwrap()
     }
@@ -98,6 +121,7 @@ mod tests {
             ("\"a \0 b\"", "text"),
             ("\u{1F980}", "text"),
             (&words, "blob"),
+            (&words.repeat(20), "blob"),
             (&"\u{1F980}".repeat(500), "blob"),
             (&noise, "text"),
         ] {

@@ -7,6 +7,7 @@ use outlast_core::dedupe::holds_key;
 use outlast_core::queue::CALLBACKS;
 use outlast_core::{Job, NamespaceId, Queue, QueueSettings, Spec};
 
+use super::long_text::Packed;
 use super::rows::Record;
 use super::writer::{Core, Fault};
 use crate::history;
@@ -14,11 +15,12 @@ use crate::jobs::{NewJob, Published};
 use crate::step::{birth, dedupe_key, same_json};
 
 impl Core<'_> {
-    pub(super) fn publish(&mut self, jobs: &[NewJob]) -> Result<Vec<Published>, Fault> {
-        jobs.iter().map(|new| self.publish_one(new)).collect()
+    /// Each with its payload as it goes to disk.
+    pub(super) fn publish(&mut self, jobs: &[(NewJob, Packed)]) -> Result<Vec<Published>, Fault> {
+        jobs.iter().map(|(new, payload)| self.publish_one(new, payload)).collect()
     }
 
-    pub(super) fn publish_one(&mut self, new: &NewJob) -> Result<Published, Fault> {
+    pub(super) fn publish_one(&mut self, new: &NewJob, payload: &Packed) -> Result<Published, Fault> {
         let Some(queue) = self.registry.find(new.namespace, &new.queue).cloned() else {
             return Ok(Published::QueueNotFound);
         };
@@ -39,7 +41,7 @@ impl Core<'_> {
             }
             _ => Arc::clone(&new.spec),
         };
-        self.create(&queue, spec, key_hash)
+        self.create(&queue, spec, payload, key_hash)
     }
 
     /// The job that tells how another one ended, in the transaction that ended it. The namespace's queue for that is made
@@ -49,10 +51,17 @@ impl Core<'_> {
             Some(queue) => queue,
             None => self.create_queue(namespace, CALLBACKS, &QueueSettings::of_callbacks().into())?,
         };
-        self.create(&queue, Arc::new(spec), None).map(|_| ())
+        let payload = Packed::new(&spec.payload);
+        self.create(&queue, Arc::new(spec), &payload, None).map(|_| ())
     }
 
-    fn create(&mut self, queue: &Queue, spec: Arc<Spec>, key_hash: Option<i64>) -> Result<Published, Fault> {
+    fn create(
+        &mut self,
+        queue: &Queue,
+        spec: Arc<Spec>,
+        payload: &Packed,
+        key_hash: Option<i64>,
+    ) -> Result<Published, Fault> {
         let seq = self.next_seq;
         let mut job = Job::admit(self.ids.id(seq, self.now), queue.id, spec, self.now);
         let event = birth(&mut job);
@@ -60,7 +69,7 @@ impl Core<'_> {
         history::append(&mut history, job.created_at, &event);
         let wake_at = alarm(&job, queue);
         let record = Record { seq, job, history, wake_at, key_hash };
-        self.insert(&record, queue)?;
+        self.insert(&record, payload, queue)?;
         self.next_seq += 1;
         let job = record.job.clone();
         self.keep(record);

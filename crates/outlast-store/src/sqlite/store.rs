@@ -14,7 +14,9 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use tokio::sync::{oneshot, watch};
 
+use super::arrivals::Ready;
 use super::directory::{database_path, last_written, lock, touch_database};
+use super::long_text::Packed;
 use super::migrate::migrate;
 use super::options::{Durability, OpenError, Options};
 use super::read::Readers;
@@ -43,6 +45,7 @@ pub struct SqliteStore {
     readers: Arc<Readers>,
     failed: watch::Receiver<Option<String>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    ids: Ids,
     /// Before this start.
     away: Option<Outage>,
 }
@@ -90,6 +93,7 @@ impl SqliteStore {
             readers: Arc::new(Readers::new(&options.directory, ids, shared)),
             failed,
             thread: Mutex::new(Some(thread)),
+            ids,
             away: last_written.filter(|from| *from < now).map(|from| Outage { from, to: now }),
         })
     }
@@ -236,10 +240,15 @@ fn secret(connection: &Connection, entropy: &mut dyn Entropy) -> Result<i64, Ope
 #[async_trait]
 impl JobStore for SqliteStore {
     async fn publish(&self, jobs: Vec<NewJob>) -> Result<Vec<Published>, Error> {
+        // What can be done beforehand is not left to the writer: all others wait for it.
+        let payloads: Vec<Packed> = jobs.iter().map(|new| Packed::new(&new.spec.payload)).collect();
+        let jobs: Vec<(NewJob, Packed)> = jobs.into_iter().zip(payloads).collect();
         self.call(Kind::Grow, move |core| core.publish(&jobs)).await
     }
 
     async fn ingest(&self, arrivals: Vec<NewArrival>) -> Result<Vec<Ingested>, Error> {
+        let ids = self.ids;
+        let arrivals = arrivals.into_iter().map(|new| Ready::new(new, ids)).collect::<Result<Vec<_>, _>>()?;
         self.call(Kind::Grow, move |core| core.ingest(&arrivals)).await?
     }
 

@@ -92,7 +92,7 @@ impl Core<'_> {
         }
     }
 
-    pub(super) fn insert(&mut self, record: &Record, queue: &Queue) -> Result<(), Fault> {
+    pub(super) fn insert(&mut self, record: &Record, payload: &Packed, queue: &Queue) -> Result<(), Fault> {
         let (job, spec) = (&record.job, &record.job.spec);
         let columns = state_columns(job);
         self.hot.insert_job.execute(params![
@@ -113,7 +113,6 @@ impl Core<'_> {
             opened_at_column(job),
             queued_at_column(job),
         ])?;
-        let payload = Packed::new(&spec.payload);
         self.dirty_pages += 1 + pages(payload.len());
         self.hot.insert_spec.execute(params![
             record.seq,
