@@ -111,6 +111,31 @@ async fn a_body_that_drips_in_gets_408_when_its_time_is_over() {
     assert_nothing_stored(&server).await;
 }
 
+// However fast it drips: a look at each byte after the end of its time would be no end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_drips_in_fast_gets_408_when_its_time_is_over_too() {
+    let server = configured(SHORT_TIMEOUTS).await;
+    make_queue(&server.client(), "mail", json!({})).await;
+    let mut raw = Raw::connect(&server.base).await.unwrap();
+    raw.send(publish_head(&server, 60_000)).await;
+    let started = Stopwatch::start();
+
+    let answer = loop {
+        for _ in 0..100 {
+            raw.send(b" ").await;
+            // Shorter than the timers of the runtime can be.
+            tokio::task::block_in_place(|| std::thread::sleep(Duration::from_micros(500)));
+        }
+        if raw.has_news_within(Duration::ZERO).await {
+            break raw.answer().await.unwrap();
+        }
+        assert!(!started.has_passed(LATE), "still being read");
+    };
+
+    assert_eq!((answer.status, answer.code().as_str()), (408, "request_timeout"));
+    assert_nothing_stored(&server).await;
+}
+
 // F14: a process that stood still hears of its timers before it hears of what came meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_came_while_the_server_stood_still_is_not_too_late() {
