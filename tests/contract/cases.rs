@@ -43,6 +43,7 @@ macro_rules! contract {
                 publish::a_publish_to_an_unknown_queue_is_told_so,
                 publish::an_id_is_never_given_twice,
                 arrivals::an_event_is_stored_with_a_job_in_each_queue,
+                arrivals::a_job_keeps_its_origin_when_its_event_is_forgotten,
                 arrivals::an_event_keeps_its_body_whatever_becomes_of_its_jobs,
                 arrivals::an_event_that_came_before_changes_nothing,
                 arrivals::the_key_of_a_queue_finds_the_job_of_an_earlier_event,

@@ -12,8 +12,7 @@ use outlast_engine::Engine;
 use outlast_engine::inbound::declared::Source;
 use outlast_engine::inbound::provider::{self, Unreadable};
 use outlast_engine::inbound::verify::Request;
-use outlast_engine::ingest::{Taken, Told};
-use serde_json::json;
+use outlast_engine::ingest::Told;
 
 use crate::body;
 use crate::error::{Code, Problem};
@@ -69,14 +68,7 @@ pub(crate) async fn store(engine: &Engine, source: &Arc<Source>, told: Told) -> 
             .map_err(|why| Problem::field("body", format!("does not fit the source's schema: {why}")))?;
     }
     let taken = engine.ingest(engine.declared().namespace, source, told).await?;
-    Ok(answer(&taken))
-}
-
-fn answer(taken: &Taken) -> Response {
-    let body = json!({
-        "event_id": taken.id.to_string(), "duplicate": taken.duplicate, "jobs_created": taken.jobs_created,
-    });
-    wire::json_ok(StatusCode::OK, &body)
+    Ok(wire::ok(StatusCode::OK, wire::taken(&taken)))
 }
 
 fn unreadable(why: Unreadable) -> Problem {

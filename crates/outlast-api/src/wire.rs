@@ -17,6 +17,7 @@ use outlast_core::liveness::liveness;
 use outlast_core::state::{Phase, Running};
 use outlast_core::{Event, EventKind, Job, Progress, Queue, State, Status, Timestamp};
 use outlast_engine::boards::JobSight;
+use outlast_engine::ingest::Taken;
 use outlast_engine::queues::Rotated;
 use outlast_store::jobs::Found;
 use outlast_store::kept::Kept;
@@ -44,6 +45,12 @@ pub(crate) fn json_ok(status: StatusCode, body: &Value) -> Response {
 
 fn at(time: Option<Timestamp>) -> Value {
     time.map_or(Value::Null, |time| json!(time.to_string()))
+}
+
+/// The answer to an event.
+pub(crate) fn taken(taken: &Taken) -> String {
+    let Taken { id, duplicate, jobs_created } = taken;
+    format!("{{\"event_id\":\"{id}\",\"duplicate\":{duplicate},\"jobs_created\":{jobs_created}}}")
 }
 
 /// The answer to a publish. Names and states need no escaping.

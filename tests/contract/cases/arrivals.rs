@@ -55,6 +55,30 @@ pub async fn an_event_is_stored_with_a_job_in_each_queue(fixture: &mut Fixture) 
     assert_eq!(fixture.store.arrival(fixture.theirs, id).await.unwrap(), None);
 }
 
+/// A store may keep the origin once for both: a job that outlives its event still has it.
+pub async fn a_job_keeps_its_origin_when_its_event_is_forgotten(fixture: &mut Fixture) {
+    fixture.save("other", QueueSettings::default()).await;
+    let mut jobs = Vec::new();
+    for queues in [&[QUEUE, "other"][..], &[], &[QUEUE], &["nowhere", "other"]] {
+        let new = arrival(fixture, None, queues);
+        let (id, published) = ingest(fixture, new.clone()).await;
+        let made = published.iter().filter(|job| matches!(job, Published::Created { .. }));
+        jobs.extend(made.map(|job| (created(job.clone()).id, new.origin(id))));
+        fixture.pass(SECOND);
+    }
+    assert_eq!(jobs.len(), 4);
+
+    // Some of them, then all.
+    for (limit, left) in [(1, 3), (100, 0)] {
+        fixture.store.prune_arrivals(fixture.now(), limit).await.unwrap();
+        assert_eq!(all(fixture).await.len(), left);
+        fixture.reopen().await;
+        for (id, origin) in &jobs {
+            assert_eq!(fixture.job(*id).await.spec.origin.as_deref(), Some(origin));
+        }
+    }
+}
+
 /// A store may keep the text once for both: what happens to the jobs must not be seen on the event.
 pub async fn an_event_keeps_its_body_whatever_becomes_of_its_jobs(fixture: &mut Fixture) {
     let retention = 10 * SECOND;

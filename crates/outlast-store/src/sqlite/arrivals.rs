@@ -4,20 +4,21 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use outlast_core::arrival::{Arrival, ArrivalId};
+use outlast_core::arrival::{Arrival, ArrivalId, Origin};
 use outlast_core::{NamespaceId, Timestamp};
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::long_text::{Packed, Unpacked};
+use super::publish::Form;
 use super::read::Reader;
-use super::rows::Record;
+use super::rows::{Record, headers};
 use super::write::{pages, unreadable};
 use super::writer::{Core, Fault};
 use crate::arrivals::{ArrivalPage, Ingested, LOOK_MAX, ListArrivals, NewArrival, created};
 use crate::error::Error;
 use crate::ids::Ids;
 use crate::jobs::Published;
-use crate::rows::{from_json, to_json};
+use crate::rows::to_json;
 
 pub(super) const INSERT: &str = "
     INSERT INTO arrival (seq, namespace, at, source, kind, key, headers, body, body_of, jobs)
@@ -30,7 +31,16 @@ const TAKE_BODY: &str = "
 const COLUMNS: &str = "
     seq, namespace, at, source, kind, key, headers,
     coalesce(body, (SELECT payload FROM spec WHERE spec.seq = body_of)), jobs";
-const OLDEST: &str = "SELECT seq, at, namespace, source, key FROM arrival ORDER BY seq LIMIT ?1";
+const OLDEST: &str = "
+    SELECT seq, at, namespace, source, kind, headers, key, jobs
+    FROM arrival
+    ORDER BY seq
+    LIMIT ?1";
+/// The numbers of an event's jobs follow its own.
+const GIVE_ORIGIN: &str = "
+    UPDATE spec
+    SET origin = ?3, arrival = NULL
+    WHERE seq BETWEEN ?1 + 1 AND ?1 + ?2 AND arrival = ?1";
 const DELETE: &str = "DELETE FROM arrival WHERE seq <= ?1";
 
 /// An arrival with all that can be worked out before the writer's turn comes.
@@ -89,7 +99,13 @@ impl Core<'_> {
         let mut jobs = Vec::with_capacity(new.jobs.len());
         for job in &new.jobs {
             let own = (!Arc::ptr_eq(&job.spec.payload, &new.body)).then(|| Packed::new(&job.spec.payload));
-            jobs.push(self.publish_one(&new.stamped(job, id), own.as_ref().unwrap_or(&ready.body))?);
+            let form = Form { payload: own.as_ref().unwrap_or(&ready.body), arrival: Some(seq) };
+            let published = self.publish_one(&new.stamped(job, id), form);
+            if let Err(Fault::Unsound(_)) = &published {
+                // What was written stays, and there will be no event.
+                self.give_origin(seq, created(&jobs), &new.origin(id))?;
+            }
+            jobs.push(published?);
         }
         let body_of = self.place_of_body(new, &jobs);
         let body = body_of.is_none().then_some(&ready.body);
@@ -134,22 +150,54 @@ impl Core<'_> {
         while let Some(row) = rows.next()?
             && row.get::<_, i64>(1)? < before.as_millis()
         {
-            let key: Option<String> = row.get(4)?;
-            pruned.push((row.get::<_, i64>(0)?, NamespaceId(row.get(2)?), row.get::<_, String>(3)?, key));
+            pruned.push(Old::read(row, self.ids)?);
         }
         drop(rows);
         drop(oldest);
-        let Some(&(last, ..)) = pruned.last() else {
+        let Some(&Old { seq: last, .. }) = pruned.last() else {
             return Ok(0);
         };
-        for (seq, namespace, source, key) in pruned {
-            if let Some(key) = key {
-                self.forget_arrival_key(namespace, &source, &key, seq)?;
+        for old in &pruned {
+            if let Some(key) = &old.key {
+                self.forget_arrival_key(old.namespace, &old.origin.source, key, old.seq)?;
             }
+            self.give_origin(old.seq, old.jobs, &old.origin)?;
         }
         // The number of the newest row must not be given out again once the row is gone.
         self.keep_next_seq(last)?;
         Ok(self.connection.prepare_cached(DELETE)?.execute([last])?)
+    }
+
+    /// Jobs that outlive the event of this number, or are to live without it, get their origin themselves.
+    fn give_origin(&mut self, seq: i64, jobs: u32, origin: &Origin) -> Result<(), Fault> {
+        if jobs > 0 {
+            let given = self.connection.prepare_cached(GIVE_ORIGIN)?.execute(params![seq, jobs, to_json(origin)?])?;
+            self.dirty_pages += given as u64;
+        }
+        Ok(())
+    }
+}
+
+/// An event that is over its time.
+struct Old {
+    seq: i64,
+    namespace: NamespaceId,
+    key: Option<String>,
+    jobs: u32,
+    origin: Origin,
+}
+
+impl Old {
+    fn read(row: &Row<'_>, ids: Ids) -> rusqlite::Result<Old> {
+        let (seq, at) = (row.get(0)?, Timestamp::from_millis(row.get(1)?));
+        let origin = Origin {
+            event: ArrivalId(ids.id(seq, at)),
+            source: row.get::<_, String>(3)?.into(),
+            kind: row.get::<_, String>(4)?.into(),
+            // If they make no sense they go with the event, rather than keep all others from being forgotten.
+            headers: headers(row.get(5)?).unwrap_or_default(),
+        };
+        Ok(Old { seq, namespace: NamespaceId(row.get(2)?), key: row.get(6)?, jobs: row.get(7)?, origin })
     }
 }
 
@@ -176,14 +224,13 @@ fn arrival(row: &Row<'_>, ids: Ids) -> Result<(i64, Arrival), Error> {
     let seq: i64 = row.get(0).map_err(unreadable)?;
     let at = Timestamp::from_millis(row.get(2).map_err(unreadable)?);
     let text = |at: usize| row.get::<_, String>(at).map_err(unreadable);
-    let headers: Option<String> = row.get(6).map_err(unreadable)?;
     let arrival = Arrival {
         id: ArrivalId(ids.id(seq, at)),
         at,
         source: text(3)?.into(),
         kind: text(4)?.into(),
         key: row.get::<_, Option<String>>(5).map_err(unreadable)?.map(Into::into),
-        headers: headers.map(|json| from_json(&json)).transpose()?.unwrap_or_default(),
+        headers: headers(row.get(6).map_err(unreadable)?)?,
         body: row.get::<_, Unpacked>(7).map_err(unreadable)?.0.into(),
         jobs: row.get(8).map_err(unreadable)?,
     };

@@ -33,7 +33,11 @@ impl<'c> Hot<'c> {
 }
 
 pub(super) fn select_record() -> String {
-    format!("SELECT {JOB_COLUMNS}, {SPEC_COLUMNS} FROM job JOIN spec ON spec.seq = job.seq WHERE job.seq = ?1")
+    format!(
+        "SELECT {JOB_COLUMNS}, {SPEC_COLUMNS}
+         FROM job JOIN spec ON spec.seq = job.seq LEFT JOIN arrival ON arrival.seq = spec.arrival
+         WHERE job.seq = ?1"
+    )
 }
 
 const INSERT_JOB: &str = "
@@ -43,8 +47,8 @@ const INSERT_JOB: &str = "
 
 const INSERT_SPEC: &str = "
     INSERT INTO spec (seq, payload, idempotency_key, key, tags, not_before, start_by, callback_url, notify_email,
-                      traceparent, overrides, origin)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+                      traceparent, overrides, origin, arrival)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
 
 const UPDATE_JOB: &str = "
     UPDATE job

@@ -14,13 +14,21 @@ use crate::history;
 use crate::jobs::{NewJob, Published};
 use crate::step::{birth, dedupe_key, same_json};
 
+/// How a new job goes to disk.
+#[derive(Clone, Copy)]
+pub(super) struct Form<'a> {
+    pub(super) payload: &'a Packed,
+    /// The event it comes of, if that is stored with it.
+    pub(super) arrival: Option<i64>,
+}
+
 impl Core<'_> {
     /// Each with its payload as it goes to disk.
     pub(super) fn publish(&mut self, jobs: &[(NewJob, Packed)]) -> Result<Vec<Published>, Fault> {
-        jobs.iter().map(|(new, payload)| self.publish_one(new, payload)).collect()
+        jobs.iter().map(|(new, payload)| self.publish_one(new, Form { payload, arrival: None })).collect()
     }
 
-    pub(super) fn publish_one(&mut self, new: &NewJob, payload: &Packed) -> Result<Published, Fault> {
+    pub(super) fn publish_one(&mut self, new: &NewJob, form: Form<'_>) -> Result<Published, Fault> {
         let Some(queue) = self.registry.find(new.namespace, &new.queue).cloned() else {
             return Ok(Published::QueueNotFound);
         };
@@ -41,7 +49,7 @@ impl Core<'_> {
             }
             _ => Arc::clone(&new.spec),
         };
-        self.create(&queue, spec, payload, key_hash)
+        self.create(&queue, spec, form, key_hash)
     }
 
     /// The job that tells how another one ended, in the transaction that ended it. The namespace's queue for that is made
@@ -52,14 +60,14 @@ impl Core<'_> {
             None => self.create_queue(namespace, CALLBACKS, &QueueSettings::of_callbacks().into())?,
         };
         let payload = Packed::new(&spec.payload);
-        self.create(&queue, Arc::new(spec), &payload, None).map(|_| ())
+        self.create(&queue, Arc::new(spec), Form { payload: &payload, arrival: None }, None).map(|_| ())
     }
 
     fn create(
         &mut self,
         queue: &Queue,
         spec: Arc<Spec>,
-        payload: &Packed,
+        form: Form<'_>,
         key_hash: Option<i64>,
     ) -> Result<Published, Fault> {
         let seq = self.next_seq;
@@ -69,7 +77,7 @@ impl Core<'_> {
         history::append(&mut history, job.created_at, &event);
         let wake_at = alarm(&job, queue);
         let record = Record { seq, job, history, wake_at, key_hash };
-        self.insert(&record, payload, queue)?;
+        self.insert(&record, &form, queue)?;
         self.next_seq += 1;
         let job = record.job.clone();
         self.keep(record);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use outlast_core::arrival::{ArrivalId, Headers, Origin};
 use outlast_core::{Job, Overrides, Spec, Timestamp};
 use rusqlite::Row;
 
@@ -28,10 +29,11 @@ pub(super) const JOB_COLUMNS: &str = "
     job.started_at, job.lease, job.last_how, job.expires_at, job.extension, job.heartbeat_at, job.revoke_at, job.result,
     job.last_error, job.worker, job.work";
 
-/// Columns of the spec, read right after the hot ones.
+/// Columns of the spec, read right after the hot ones; the last ones are of the event it came of.
 pub(super) const SPEC_COLUMNS: &str = "
     spec.payload, spec.idempotency_key, spec.key, spec.tags, spec.not_before, spec.start_by, spec.callback_url,
-    spec.notify_email, spec.traceparent, spec.overrides, spec.origin";
+    spec.notify_email, spec.traceparent, spec.overrides, spec.origin, spec.arrival, arrival.at, arrival.source,
+    arrival.kind, arrival.headers";
 
 const FIRST_SPEC_COLUMN: usize = 29;
 
@@ -64,7 +66,7 @@ pub(super) fn record(row: &Row<'_>, ids: Ids) -> Result<Record, Error> {
         worker: get(row, 27)?,
         work: get(row, 28)?,
     };
-    let spec = Arc::new(spec(row, get(row, 4)?)?);
+    let spec = Arc::new(spec(row, get(row, 4)?, ids)?);
     Ok(Record {
         seq: hot.seq,
         job: hot.job(ids, spec)?,
@@ -74,7 +76,7 @@ pub(super) fn record(row: &Row<'_>, ids: Ids) -> Result<Record, Error> {
     })
 }
 
-fn spec(row: &Row<'_>, priority: i8) -> Result<Spec, Error> {
+fn spec(row: &Row<'_>, priority: i8, ids: Ids) -> Result<Spec, Error> {
     let at = |offset: usize| FIRST_SPEC_COLUMN + offset;
     let text = |offset: usize| get::<Option<String>>(row, at(offset)).map(|text| text.map(Into::into));
     let time = |offset: usize| get::<Option<i64>>(row, at(offset)).map(|time| time.map(Timestamp::from_millis));
@@ -94,8 +96,31 @@ fn spec(row: &Row<'_>, priority: i8) -> Result<Spec, Error> {
             .transpose()?
             .unwrap_or_default()
             .into(),
-        origin: get::<Option<String>>(row, at(10))?.map(|json| from_json(&json)).transpose()?,
+        origin: origin(row, at(10), ids)?.map(Box::new),
     })
+}
+
+/// A job's own, or that of the event it came of: six columns from `first` on.
+fn origin(row: &Row<'_>, first: usize, ids: Ids) -> Result<Option<Origin>, Error> {
+    if let Some(json) = get::<Option<String>>(row, first)? {
+        return from_json(&json).map(Some);
+    }
+    let Some(seq) = get(row, first + 1)? else {
+        return Ok(None);
+    };
+    // If the event is gone, the other columns are empty, which is an error.
+    let came_at = Timestamp::from_millis(get(row, first + 2)?);
+    Ok(Some(Origin {
+        event: ArrivalId(ids.id(seq, came_at)),
+        source: get::<String>(row, first + 3)?.into(),
+        kind: get::<String>(row, first + 4)?.into(),
+        headers: headers(get(row, first + 5)?)?,
+    }))
+}
+
+/// The headers of an event; none are not written.
+pub(super) fn headers(json: Option<String>) -> Result<Headers, Error> {
+    Ok(json.map(|json| from_json(&json)).transpose()?.unwrap_or_default())
 }
 
 pub(super) fn tags_json(spec: &Spec) -> Option<String> {

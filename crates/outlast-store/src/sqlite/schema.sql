@@ -69,7 +69,7 @@ CREATE INDEX job_queue ON job (queue, seq);
 -- Dead letters.
 CREATE INDEX job_dead ON job (queue, seq) WHERE status = 4;
 
--- What was asked for: written once.
+-- What was asked for: written once. Where a job came from stands with the event, if arrival says which, or in origin.
 CREATE TABLE spec (
     seq             INTEGER PRIMARY KEY,
     payload         TEXT NOT NULL,
@@ -82,7 +82,8 @@ CREATE TABLE spec (
     notify_email    TEXT,
     traceparent     TEXT,
     overrides       TEXT,
-    origin          TEXT
+    origin TEXT,
+    arrival INTEGER
 );
 
 -- Only for jobs that have tags or a key; label is namespace, name and value in one.

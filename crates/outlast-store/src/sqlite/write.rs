@@ -8,6 +8,7 @@ use rusqlite::{OptionalExtension, params};
 
 use super::index::{Index, Place, ready_at};
 use super::long_text::Packed;
+use super::publish::Form;
 use super::registry::Registry;
 use super::rows::{Record, overrides_json, record, tags_json};
 use super::writer::{Core, Fault};
@@ -92,7 +93,7 @@ impl Core<'_> {
         }
     }
 
-    pub(super) fn insert(&mut self, record: &Record, payload: &Packed, queue: &Queue) -> Result<(), Fault> {
+    pub(super) fn insert(&mut self, record: &Record, form: &Form<'_>, queue: &Queue) -> Result<(), Fault> {
         let (job, spec) = (&record.job, &record.job.spec);
         let columns = state_columns(job);
         self.hot.insert_job.execute(params![
@@ -113,10 +114,11 @@ impl Core<'_> {
             opened_at_column(job),
             queued_at_column(job),
         ])?;
-        self.dirty_pages += 1 + pages(payload.len());
+        let origin = spec.origin.as_ref().filter(|_| form.arrival.is_none()).map(to_json).transpose()?;
+        self.dirty_pages += 1 + pages(form.payload.len());
         self.hot.insert_spec.execute(params![
             record.seq,
-            payload,
+            form.payload,
             spec.idempotency_key.as_deref(),
             spec.key.as_deref(),
             tags_json(spec),
@@ -126,7 +128,8 @@ impl Core<'_> {
             spec.notify_email.as_deref(),
             spec.traceparent.as_deref(),
             overrides_json(spec),
-            spec.origin.as_ref().map(to_json).transpose()?,
+            origin,
+            form.arrival,
         ])?;
         for label in labels(job, queue.namespace) {
             self.connection.prepare_cached(INSERT_LABEL)?.execute(params![label, record.seq])?;
