@@ -70,7 +70,7 @@ impl FromSql for Unpacked {
 /// The length, then the packed bytes.
 fn pack(bytes: &[u8]) -> Vec<u8> {
     thread_local! {
-        // Making a table anew costs as much as packing a short text.
+        // To make a table anew for each text is a good part of packing a short one.
         static TABLE: RefCell<CompressTable> = RefCell::new(CompressTable::small());
     }
     let Some(length) = u16::try_from(bytes.len()).ok().filter(|length| *length < u16::MAX) else {

@@ -82,8 +82,8 @@ CREATE TABLE spec (
     notify_email    TEXT,
     traceparent     TEXT,
     overrides       TEXT,
-    origin TEXT,
-    arrival INTEGER
+    origin          TEXT,
+    arrival         INTEGER
 );
 
 -- Only for jobs that have tags or a key; label is namespace, name and value in one.
