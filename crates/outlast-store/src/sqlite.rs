@@ -16,6 +16,7 @@ mod write;
 mod publish;
 mod arrivals;
 mod arrival_keys;
+mod hints;
 mod claim;
 mod kept;
 mod apply;

@@ -34,8 +34,10 @@ impl Core<'_> {
         };
         let mut places: Vec<i64> =
             self.young_keys.range((hash, i64::MIN)..=(hash, i64::MAX)).map(|(_, seq)| *seq).collect();
-        for seq in self.hot.find_arrival_key.query_map([hash], |row| row.get(0))? {
-            places.push(seq?);
+        if self.hints.may_have(hash) {
+            for seq in self.hot.find_arrival_key.query_map([hash], |row| row.get(0))? {
+                places.push(seq?);
+            }
         }
         for seq in places {
             let mut same = self.connection.prepare_cached(SAME)?;
@@ -62,6 +64,7 @@ impl Core<'_> {
         let mut insert = self.connection.prepare_cached(INSERT)?;
         for (hash, seq) in &self.young_keys {
             insert.execute([hash, seq])?;
+            self.hints.add(*hash);
         }
         self.note(WRITTEN, newest)?;
         self.dirty_pages += self.young_keys.len() as u64 / PAGES_PER_KEY;

@@ -114,7 +114,9 @@ impl SqliteStore {
     /// Does the index in memory say what the rows say? For tests and `doctor`; reads every row.
     pub async fn verify(&self) -> Result<bool, Error> {
         self.call(Kind::Read, |core| {
-            Ok(core.scan()?.index.equals(&core.index) && core.scan_young_keys()? == core.young_keys)
+            Ok(core.scan()?.index.equals(&core.index)
+                && core.scan_young_keys()? == core.young_keys
+                && core.hints.hold(core.connection)?)
         })
         .await
     }

@@ -16,6 +16,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::cache::Cache;
 use super::directory::Lock;
+use super::hints::{Hints, READ_MAX};
 use super::hot::Hot;
 use super::index::Index;
 use super::options::{Durability, OpenError};
@@ -79,6 +80,8 @@ pub(super) struct Core<'c> {
     pub(super) cache: Cache,
     /// Ids of providers that are in no index on disk yet: hash and row.
     pub(super) young_keys: BTreeSet<(i64, i64)>,
+    /// What may be in that index. After a rolled-back group it says too much, which does no harm.
+    pub(super) hints: Hints,
     pub(super) next_seq: i64,
     /// As far as `next_seq` has been noted on disk.
     pub(super) noted_seq: i64,
@@ -186,6 +189,7 @@ impl<'c> Core<'c> {
             registry,
             cache: Cache::new(setup.job_cache_bytes),
             young_keys: BTreeSet::new(),
+            hints: Hints::read(connection, READ_MAX).map_err(corrupt)?,
             next_seq: 1,
             noted_seq: 1,
             now: setup.now,
