@@ -52,7 +52,7 @@ async fn ingest(fixture: &Fixture, places: std::ops::Range<usize>) -> Vec<Ingest
         source: "stripe".into(),
         kind: "invoice.paid".into(),
         key: Some(format!("evt_{place}").into()),
-        headers: Vec::new(),
+        headers: [].into(),
         body: Arc::clone(&body),
         jobs: Vec::new(),
     };

@@ -92,7 +92,7 @@ fn event_id(job: &Job) -> String {
 }
 
 fn headers(job: &Job) -> Map<String, Value> {
-    let kept = job.spec.origin.iter().flat_map(|origin| &origin.headers);
+    let kept = job.spec.origin.iter().flat_map(|origin| &*origin.headers);
     kept.map(|(name, value)| (name.to_string(), json!(**value))).collect()
 }
 

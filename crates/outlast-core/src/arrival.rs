@@ -41,17 +41,17 @@ impl<'de> Deserialize<'de> for ArrivalId {
     }
 }
 
-/// Header names in lower case with their values.
-pub type Headers = Vec<(Box<str>, Box<str>)>;
+/// Header names in lower case with their values. Shared, like all that an arrival hands on to each of its jobs.
+pub type Headers = Arc<[(Box<str>, Box<str>)]>;
 
 /// What a provider sent, and which jobs came of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arrival {
     pub id: ArrivalId,
     pub at: Timestamp,
-    pub source: Box<str>,
+    pub source: Arc<str>,
     /// The provider's word for what happened, such as `invoice.paid`.
-    pub kind: Box<str>,
+    pub kind: Arc<str>,
     /// The provider's own id of it, by which a repetition is known.
     pub key: Option<Box<str>>,
     pub headers: Headers,
@@ -64,7 +64,8 @@ pub struct Arrival {
 impl Arrival {
     /// What jobs that are made of it remember.
     pub fn origin(&self) -> Origin {
-        Origin { event: self.id, source: self.source.clone(), kind: self.kind.clone(), headers: self.headers.clone() }
+        let (source, kind) = (Arc::clone(&self.source), Arc::clone(&self.kind));
+        Origin { event: self.id, source, kind, headers: Arc::clone(&self.headers) }
     }
 }
 
@@ -72,8 +73,8 @@ impl Arrival {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Origin {
     pub event: ArrivalId,
-    pub source: Box<str>,
-    pub kind: Box<str>,
+    pub source: Arc<str>,
+    pub kind: Arc<str>,
     pub headers: Headers,
 }
 

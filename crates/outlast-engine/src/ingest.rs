@@ -63,7 +63,7 @@ impl Engine {
         let places: Vec<Arc<str>> = jobs.iter().map(|job| Arc::clone(&job.queue)).collect();
         let new = NewArrival {
             namespace,
-            source: source.name.clone(),
+            source: Arc::clone(&source.name),
             kind: told.kind.into(),
             key: told.key.map(Into::into),
             headers: headers(told.headers),

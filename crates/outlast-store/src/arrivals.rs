@@ -12,8 +12,8 @@ use crate::jobs::{NewJob, Published};
 #[derive(Clone, Debug)]
 pub struct NewArrival {
     pub namespace: NamespaceId,
-    pub source: Box<str>,
-    pub kind: Box<str>,
+    pub source: Arc<str>,
+    pub kind: Arc<str>,
     /// The provider's own id; a second arrival of the source with the same one is a repetition.
     pub key: Option<Box<str>>,
     pub headers: Headers,
@@ -24,7 +24,8 @@ pub struct NewArrival {
 impl NewArrival {
     /// What its jobs remember of it.
     pub fn origin(&self, event: ArrivalId) -> Origin {
-        Origin { event, source: self.source.clone(), kind: self.kind.clone(), headers: self.headers.clone() }
+        let (source, kind) = (Arc::clone(&self.source), Arc::clone(&self.kind));
+        Origin { event, source, kind, headers: Arc::clone(&self.headers) }
     }
 
     /// The same job, which knows where it came from.
@@ -38,10 +39,10 @@ impl NewArrival {
         Arrival {
             id,
             at,
-            source: self.source.clone(),
-            kind: self.kind.clone(),
+            source: Arc::clone(&self.source),
+            kind: Arc::clone(&self.kind),
             key: self.key.clone(),
-            headers: self.headers.clone(),
+            headers: Arc::clone(&self.headers),
             body: Arc::clone(&self.body),
             jobs,
         }

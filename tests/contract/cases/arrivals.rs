@@ -18,7 +18,7 @@ fn arrival(fixture: &Fixture, key: Option<&str>, queues: &[&str]) -> NewArrival 
         source: "stripe".into(),
         kind: "invoice.paid".into(),
         key: key.map(Into::into),
-        headers: vec![("user-agent".into(), "a \0 b".into())],
+        headers: [("user-agent".into(), "a \0 b".into())].into(),
         body: r#"{"type":"invoice.paid","\u0000": 1}"#.into(),
         jobs: queues.iter().map(job).collect(),
     }

@@ -19,8 +19,6 @@ enum Part {
     Whole,
     /// Only these members, and no elements.
     Members(Vec<(Box<str>, Part)>),
-    /// The same, and besides every member that is a text, a number or the like: the outside of an event.
-    Surface(Vec<(Box<str>, Part)>),
 }
 
 impl Glance {
@@ -28,9 +26,9 @@ impl Glance {
         Glance(Part::Whole)
     }
 
-    /// Of an object its texts, numbers and the like, and nothing that lies deeper.
-    pub fn surface() -> Glance {
-        Glance(Part::Surface(Vec::new()))
+    /// Of an object these members.
+    pub fn members(names: &[&str]) -> Glance {
+        Glance(Part::Members(names.iter().map(|name| (Box::from(*name), Part::Whole)).collect()))
     }
 
     /// What this path leads to is kept, too.
@@ -41,7 +39,7 @@ impl Glance {
             return;
         };
         for name in names {
-            let (Part::Members(members) | Part::Surface(members)) = part else {
+            let Part::Members(members) = part else {
                 return;
             };
             let place = members.iter().position(|(known, _)| &**known == name).unwrap_or_else(|| {
@@ -74,7 +72,7 @@ impl<'de> DeserializeSeed<'de> for Keep<'_> {
     fn deserialize<D: Deserializer<'de>>(self, source: D) -> Result<Value, D::Error> {
         match self.0 {
             Part::Whole => Value::deserialize(source),
-            Part::Members(_) | Part::Surface(_) => source.deserialize_any(self),
+            Part::Members(_) => source.deserialize_any(self),
         }
     }
 }
@@ -127,90 +125,40 @@ impl<'de> Visitor<'de> for Keep<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
-        let (Part::Members(wanted) | Part::Surface(wanted)) = self.0 else {
+        let Part::Members(wanted) = self.0 else {
             return Ok(Value::Null);
         };
-        let keeps_scalars = matches!(self.0, Part::Surface(_));
-        let mut object = Map::new();
-        while let Some(name) = members.next_key_seed(Named { wanted, keeps_scalars })? {
+        let mut object = Map::with_capacity(wanted.len());
+        while let Some(name) = members.next_key_seed(Among(wanted))? {
             match name {
-                Name::Wanted(name, part) => {
-                    object.insert(name.to_owned(), members.next_value_seed(Keep(part))?);
-                }
-                Name::Other(name) => match members.next_value_seed(KeepScalar)? {
-                    Some(value) => _ = object.insert(name, value),
-                    // Of two members with the same name the last one counts.
-                    None => _ = object.shift_remove(&name),
-                },
-                Name::Skipped => members.next_value_seed(Skip)?,
+                Some((name, part)) => _ = object.insert(name.to_string(), members.next_value_seed(Keep(part))?),
+                None => members.next_value_seed(Skip)?,
             }
         }
         Ok(Value::Object(object))
     }
 }
 
-/// The name of a member.
-enum Name<'a> {
-    Wanted(&'a str, &'a Part),
-    Other(String),
-    Skipped,
-}
+/// Which of these members a name is.
+struct Among<'a>(&'a [(Box<str>, Part)]);
 
-struct Named<'a> {
-    wanted: &'a [(Box<str>, Part)],
-    keeps_scalars: bool,
-}
+impl<'de, 'a> DeserializeSeed<'de> for Among<'a> {
+    type Value = Option<&'a (Box<str>, Part)>;
 
-impl<'de, 'a> DeserializeSeed<'de> for Named<'a> {
-    type Value = Name<'a>;
-
-    fn deserialize<D: Deserializer<'de>>(self, source: D) -> Result<Name<'a>, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, source: D) -> Result<Self::Value, D::Error> {
         source.deserialize_str(self)
     }
 }
 
-impl<'a> Visitor<'_> for Named<'a> {
-    type Value = Name<'a>;
+impl<'a> Visitor<'_> for Among<'a> {
+    type Value = Option<&'a (Box<str>, Part)>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a name")
     }
 
-    fn visit_str<E>(self, name: &str) -> Result<Name<'a>, E> {
-        Ok(match self.wanted.iter().find(|(wanted, _)| &**wanted == name) {
-            Some((name, part)) => Name::Wanted(name, part),
-            None if self.keeps_scalars => Name::Other(name.to_owned()),
-            None => Name::Skipped,
-        })
-    }
-}
-
-/// Keeps what is no container.
-struct KeepScalar;
-
-fn scalar(value: impl FnOnce() -> Value) -> Option<Value> {
-    Some(value())
-}
-
-impl<'de> DeserializeSeed<'de> for KeepScalar {
-    type Value = Option<Value>;
-
-    fn deserialize<D: Deserializer<'de>>(self, source: D) -> Result<Option<Value>, D::Error> {
-        source.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for KeepScalar {
-    type Value = Option<Value>;
-
-    scalars!(scalar);
-
-    fn visit_seq<A: SeqAccess<'de>>(self, elements: A) -> Result<Option<Value>, A::Error> {
-        Skip.visit_seq(elements).map(|()| None)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Option<Value>, A::Error> {
-        Skip.visit_map(members).map(|()| None)
+    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(self.0.iter().find(|(wanted, _)| &**wanted == name))
     }
 }
 
@@ -252,7 +200,7 @@ mod tests {
     use super::*;
 
     fn glance(paths: &[&str]) -> Glance {
-        let mut glance = Glance::surface();
+        let mut glance = Glance::members(&["id"]);
         for path in paths {
             glance.add(&Path::parse(path).unwrap());
         }
@@ -268,13 +216,15 @@ mod tests {
         });
         let text = event.to_string();
 
-        let surface = json!({"id": "evt_1", "live": true, "api": null, "at": 17, "share": 0.1});
-        assert_eq!(glance(&[]).read(&text).unwrap(), surface);
-        let mut expected = surface.clone();
+        let known = json!({"id": "evt_1"});
+        assert_eq!(glance(&[]).read(&text).unwrap(), known);
+        let scalars = json!({"id": "evt_1", "live": true, "api": null, "at": 17, "share": 0.1});
+        assert_eq!(glance(&["$.live", "$.api", "$.at.x", "$.share", "$.none"]).read(&text).unwrap(), scalars);
+        let mut expected = known.clone();
         expected["data"] = json!({"object": {"amount_due": 1000, "customer": {"id": 3, "name": "x"}}});
         assert_eq!(glance(&["$.data.object.amount_due", "$.data.object.customer"]).read(&text).unwrap(), expected);
         // An index ends what is known beforehand: the list is kept whole.
-        let mut expected = surface.clone();
+        let mut expected = known.clone();
         expected["data"] = json!({"object": {"lines": [{"a": 1}]}});
         assert_eq!(glance(&["$.data.object.lines[-1].a"]).read(&text).unwrap(), expected);
         for everything in ["$", "$..id", "$.data[?@.amount_due > 1]", "$.*"] {
@@ -295,7 +245,7 @@ mod tests {
         ];
         for event in &events {
             for path in paths.map(|path| Path::parse(path).unwrap()) {
-                let mut one = Glance::surface();
+                let mut one = Glance::members(&[]);
                 one.add(&path);
                 let seen = one.read(&event.to_string()).unwrap();
                 assert_eq!(path.nodes(&seen).unwrap(), path.nodes(event).unwrap(), "{path:?} in {event}");
@@ -313,16 +263,15 @@ mod tests {
             r#"{"a":{"b":2},"a":1}"#,
             r#"{"d":{"e":1,"e":2},"d":{"e":3}}"#,
             r#"{"d":{"e":1},"d":[]}"#,
-            r#"{"x":{},"x":"y"}"#,
         ] {
             let whole: Value = serde_json::from_str(text).unwrap();
             let seen = glance(&["$.a.b", "$.d.e"]).read(text).unwrap();
-            for path in ["$.a", "$.a.b", "$.d.e", "$.x"].map(|path| Path::parse(path).unwrap()) {
+            for path in ["$.a", "$.a.b", "$.d.e"].map(|path| Path::parse(path).unwrap()) {
                 let scalars = |value| path.nodes(value).unwrap().into_iter().filter(|node| !node.is_object()).count();
                 assert_eq!(scalars(&seen), scalars(&whole), "{path:?} in {text}");
             }
         }
-        assert_eq!(glance(&[]).read(r#"{"x":1,"x":{}}"#).unwrap(), json!({}));
+        assert_eq!(glance(&[]).read(r#"{"id":1,"id":{}}"#).unwrap(), json!({"id": {}}));
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub struct Declared {
 
 /// Where a provider sends its events.
 pub struct Source {
-    pub name: Box<str>,
+    pub name: Arc<str>,
     pub path: String,
     /// The address as the provider knows it, where its scheme signs that.
     pub url: String,

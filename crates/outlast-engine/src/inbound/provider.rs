@@ -86,19 +86,7 @@ pub fn read(scheme: &Scheme, headers: &HeaderMap, body: &[u8], glance: &Glance) 
 
 /// What the rules of a scheme read of a body.
 pub fn looked_at(scheme: &Scheme) -> Glance {
-    match scheme {
-        Scheme::Stripe
-        | Scheme::Github
-        | Scheme::Shopify
-        | Scheme::StandardWebhooks
-        | Scheme::Paddle
-        | Scheme::Gitlab
-        | Scheme::Linear
-        | Scheme::Grafana { .. } => Glance::surface(),
-        Scheme::Slack | Scheme::Twilio | Scheme::Pagerduty | Scheme::Terraform | Scheme::Hmac(_) => {
-            Glance::everything()
-        }
-    }
+    rules::members(scheme).map_or_else(Glance::everything, Glance::members)
 }
 
 fn bounded(id: String) -> String {

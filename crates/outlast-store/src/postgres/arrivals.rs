@@ -170,7 +170,7 @@ fn arrival(row: &Row, ids: Ids) -> Result<(i64, Arrival), Error> {
         id: ArrivalId(ids.id(seq, at)),
         at,
         source: get::<&str>(row, 3)?.into(),
-        kind: text(row, 4)?.unwrap_or_default(),
+        kind: text(row, 4)?.unwrap_or_default().into(),
         key: text(row, 5)?,
         headers: get::<Option<&str>>(row, 6)?.map(from_json).transpose()?.unwrap_or_default(),
         body: get::<&str>(row, 7)?.into(),

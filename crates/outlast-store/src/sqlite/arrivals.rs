@@ -1,7 +1,6 @@
 //! Arrivals inside the writer: the event and all its jobs in one transaction, once for each id of the provider. Readers
 //! list them.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use outlast_core::arrival::{Arrival, ArrivalId, Origin};
@@ -65,27 +64,30 @@ impl Core<'_> {
     /// The inner error refuses all of it before anything is written: a part of a transaction cannot be taken back.
     pub(super) fn ingest(&mut self, arrivals: &[Ready]) -> Result<Result<Vec<Ingested>, Error>, Fault> {
         // Only where room is short is it worth to know beforehand which of them came before and need none.
-        if !self.has_room(arrivals) {
+        if !self.has_room(arrivals.iter()) {
             let mut fresh = Vec::new();
             for ready in arrivals {
                 if self.find_arrival(ready)?.is_none() {
                     fresh.push(ready);
                 }
             }
-            if !self.has_room(fresh) {
+            if !self.has_room(fresh.into_iter()) {
                 return Ok(Err(Error::QuotaReached { waiting_max: self.namespace_waiting_max }));
             }
         }
         Ok(Ok(arrivals.iter().map(|ready| self.ingest_one(ready)).collect::<Result<_, Fault>>()?))
     }
 
-    fn has_room<'a>(&self, arrivals: impl IntoIterator<Item = &'a Ready>) -> bool {
-        let mut wanted: BTreeMap<NamespaceId, u64> = BTreeMap::new();
-        for Ready { new, .. } in arrivals {
-            *wanted.entry(new.namespace).or_default() += new.jobs.len() as u64;
-        }
-        let fits = |(namespace, jobs)| jobs == 0 || self.index.waiting(namespace) + jobs <= self.namespace_waiting_max;
-        wanted.into_iter().all(fits)
+    /// Those of a call are few.
+    fn has_room<'a>(&self, arrivals: impl Iterator<Item = &'a Ready> + Clone) -> bool {
+        let wanted = |namespace: NamespaceId| -> u64 {
+            let same = arrivals.clone().filter(|ready| ready.new.namespace == namespace);
+            same.map(|ready| ready.new.jobs.len() as u64).sum()
+        };
+        arrivals.clone().map(|ready| ready.new.namespace).all(|namespace| match wanted(namespace) {
+            0 => true,
+            jobs => self.index.waiting(namespace) + jobs <= self.namespace_waiting_max,
+        })
     }
 
     fn ingest_one(&mut self, ready: &Ready) -> Result<Ingested, Fault> {

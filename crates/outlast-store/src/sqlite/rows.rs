@@ -128,8 +128,8 @@ pub(super) fn tags_json(spec: &Spec) -> Option<String> {
 }
 
 pub(super) fn overrides_json(spec: &Spec) -> Option<String> {
-    let stored = StoredOverrides::from(&spec.overrides);
-    (spec.overrides != Overrides::default()).then(|| serde_json::to_string(&stored).unwrap_or_default())
+    let written = || serde_json::to_string(&StoredOverrides::from(&spec.overrides)).unwrap_or_default();
+    (spec.overrides != Overrides::default()).then(written)
 }
 
 fn get<T: rusqlite::types::FromSql>(row: &Row<'_>, at: usize) -> Result<T, Error> {

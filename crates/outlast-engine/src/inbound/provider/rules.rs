@@ -109,6 +109,20 @@ pub(super) fn names(scheme: &Scheme, told: &Told<'_>) -> Result<Names, Unreadabl
     Ok(Names { event_type, id })
 }
 
+/// The members of a body that [`names`] reads, those of a CloudEvent among them; `None` where it may be any, or deeper ones.
+pub(super) fn members(scheme: &Scheme) -> Option<&'static [&'static str]> {
+    match scheme {
+        Scheme::Stripe => Some(&["type", "id"]),
+        Scheme::Github => Some(&["action"]),
+        Scheme::Shopify | Scheme::Gitlab => Some(&[]),
+        Scheme::StandardWebhooks => Some(&["type", "source", "id"]),
+        Scheme::Paddle => Some(&["event_type", "event_id"]),
+        Scheme::Linear => Some(&["type", "action"]),
+        Scheme::Grafana { .. } => Some(&["status"]),
+        Scheme::Slack | Scheme::Twilio | Scheme::Pagerduty | Scheme::Terraform | Scheme::Hmac(_) => None,
+    }
+}
+
 /// `message.delivered`, `call.completed`, or the type that Conversations, TaskRouter and Video tell themselves. The token
 /// is the same when Twilio tries again. Without it, a status of a message is told once, and what a call tells is numbered.
 fn twilio(told: &Told<'_>) -> Result<(Option<String>, Option<String>), Unreadable> {

@@ -71,9 +71,8 @@ pub(super) fn standard_message<'a>(id: &'a str, time: &'a str, body: &'a [u8]) -
 
 /// The body after some texts.
 pub(super) fn joined<'a>(texts: &[&'a str], body: &'a [u8]) -> Message<'a> {
-    let mut message: Message<'a> = texts.iter().map(|text| Cow::Borrowed(text.as_bytes())).collect();
-    message.push(Cow::Borrowed(body));
-    message
+    let texts = texts.iter().map(|text| text.as_bytes());
+    texts.chain([body]).map(Cow::Borrowed).collect()
 }
 
 /// A header that lists its time and its signatures.
