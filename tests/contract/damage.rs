@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use outlast_core::state::{CancelReason, Phase};
 use outlast_core::{Clock, Command, Job, JobId, NamespaceId, QueueSettings, Spec, Status};
+use outlast_store::arrivals::NewArrival;
 use outlast_store::jobs::{Claim, NewJob, Order, Published, Reach};
 use outlast_store::operations::{Filter, NewOperation, OperationKind, OperationStatus};
 use outlast_store::queues::Expect;
@@ -133,6 +134,55 @@ async fn a_command_on_a_damaged_row_fails_alone() {
     }
     check::<Sqlite>().await;
     check::<Postgres>().await;
+}
+
+#[tokio::test]
+async fn an_event_that_meets_a_damaged_row_leaves_no_job_without_its_origin() {
+    async fn check<B: Backend + 'static>(made: usize) {
+        let ground = Ground::new(3);
+        let backend = B::on(&ground);
+        let store = backend.open().await;
+        let namespace = store.namespace("default").await.unwrap();
+        for queue in [QUEUE, "other"] {
+            store.save_queue(namespace, queue, QueueSettings::default().into(), Expect::Absent).await.unwrap().unwrap();
+        }
+        let body: Arc<str> = "{}".into();
+        let job = |queue: &str, key: Option<&str>| {
+            let spec = Spec { payload: Arc::clone(&body), idempotency_key: key.map(Into::into), ..Spec::default() };
+            NewJob { namespace, queue: queue.into(), spec: Arc::new(spec) }
+        };
+        store.publish(vec![job(QUEUE, Some("k"))]).await.unwrap();
+        store.close().await;
+        drop(store);
+        assert_eq!(backend.damage_first_row(), 1);
+        let store = backend.open().await;
+
+        // The second of its jobs has the key of the job that cannot be read.
+        let event = NewArrival {
+            namespace,
+            source: "stripe".into(),
+            kind: "invoice.paid".into(),
+            key: Some("evt_1".into()),
+            headers: [("user-agent".into(), "Stripe/1.0".into())].into(),
+            body: Arc::clone(&body),
+            jobs: vec![job("other", None), job(QUEUE, Some("k"))],
+        };
+        let answer = store.ingest(vec![event]).await;
+
+        assert!(matches!(answer, Err(Error::Corrupt(_) | Error::Indeterminate)), "{answer:?}");
+        store.close().await;
+        drop(store);
+        let store = backend.open().await;
+        let want =
+            Claim { namespace, queue: "other".into(), limit: 10, phase: Phase::Leased, visibility: None, worker: None };
+        let jobs = store.claim(want).await.unwrap().unwrap().jobs;
+        let kinds: Vec<&str> = jobs.iter().map(|job| &*job.spec.origin.as_ref().unwrap().kind).collect();
+        assert_eq!(kinds, vec!["invoice.paid"; made]);
+        store.close().await;
+    }
+    // SQLite keeps what the call did before it met the damage.
+    check::<Sqlite>(1).await;
+    check::<Postgres>(0).await;
 }
 
 #[tokio::test]
