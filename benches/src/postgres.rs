@@ -84,7 +84,7 @@ async fn compare(comparison: &Comparison, postgres: &Postgres, settings: &Settin
     report.note(name, rate.describe());
     let after = plain.rate(settings.postgres_span).await?;
     report.note("plain table", after.describe());
-    report_ratio(report, name, rate, [before, after], limit);
+    report_ratio(report, name, &[rate], &[before, after], limit);
     Ok(())
 }
 
@@ -100,7 +100,7 @@ async fn compare_nodes(postgres: &Postgres, settings: &Settings, report: &mut Re
         rates.push(rate);
     }
     if let [before, two, after] = *rates.as_slice() {
-        report_ratio(report, name, two, [before, after], 1.0);
+        report_ratio(report, name, &[two], &[before, after], 1.0);
     }
     Ok(())
 }

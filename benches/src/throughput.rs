@@ -37,20 +37,27 @@ pub(crate) async fn run(settings: &Settings, report: &mut Report) -> Result<()> 
         report.note(name, rate.describe());
         let ceiling_after = ceiling_rate(&ceiling, settings, report).await?;
         before = Some(ceiling_after);
-        report_ratio(report, name, rate, [ceiling_before, ceiling_after], limit);
+        report_ratio(report, name, &[rate], &[ceiling_before, ceiling_after], limit);
     }
     Ok(())
 }
 
-/// A rate divided by the mean of a reference that was measured before and after it.
-pub(crate) fn report_ratio(report: &mut Report, name: &str, rate: Rate, reference: [Rate; 2], limit: f64) {
-    let [before, after] = reference.map(|reference| reference.per_second);
-    let mean = f64::midpoint(before, after);
-    let change = (after - before).abs() / mean;
+/// The mean of some rates divided by the mean of a reference that was measured before, between and after them.
+pub(crate) fn report_ratio(report: &mut Report, name: &str, rates: &[Rate], references: &[Rate], limit: f64) {
+    let by = mean(references);
+    let (least, most) = references
+        .iter()
+        .map(|reference| reference.per_second)
+        .fold((by, by), |(least, most), one| (one.min(least), one.max(most)));
+    let change = (most - least) / by;
     if change > NOISE_MAX {
         report.note("warning", format!("what it is divided by changed by {:.0} %: noise", change * 100.0));
     }
-    report.figure(name, rate.per_second / mean, "", Limit::AtLeast(limit));
+    report.figure(name, mean(rates) / by, "", Limit::AtLeast(limit));
+}
+
+fn mean(rates: &[Rate]) -> f64 {
+    rates.iter().map(|rate| rate.per_second).sum::<f64>() / rates.len() as f64
 }
 
 /// The ceiling is fair only if it sends as much as a publish does.

@@ -31,7 +31,7 @@ pub(super) async fn run(settings: &Settings, report: &mut Report) -> Result<()> 
     let rate = push_rate(settings).await?;
     report.note(name, rate.describe());
     let after = throughput::ceiling_rate(&ceiling, settings, report).await?;
-    throughput::report_ratio(report, name, rate, [before, after], 0.12);
+    throughput::report_ratio(report, name, &[rate], &[before, after], 0.12);
     Ok(())
 }
 
