@@ -8,7 +8,7 @@ use crate::backend::Sqlite;
 use crate::fixture::{Fixture, SECOND, run};
 
 /// More than are held in memory, and some that are.
-const ARRIVALS: usize = 20_000;
+const ARRIVALS: usize = 70_000;
 const AT_ONCE: usize = 1000;
 
 #[test]

@@ -14,7 +14,7 @@ use super::writer::{Core, Fault};
 use crate::error::Error;
 
 /// So many are held in memory. The more, the more of them share a page when they are written, and the longer that takes.
-const YOUNG_MAX: usize = 16_384;
+const YOUNG_MAX: usize = 65_536;
 /// Pages that are written for so many, by a rough count.
 const PAGES_PER_KEY: u64 = 2;
 
