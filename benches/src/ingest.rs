@@ -29,14 +29,17 @@ pub(crate) async fn run(settings: &Settings, report: &mut Report) -> Result<()> 
     let server = Server::start_with_config(&settings.server, &settings.dir, config)?;
     note_sizes(&server, &ceiling, report).await?;
     let (mut taken, mut ceilings, mut answered) = (Vec::new(), Vec::new(), 0);
-    for turn in 0..TURNS {
+    for turn in 0..=TURNS {
         let (rate, _) = take_turn(&ceiling.target, ceiling.pid(), turn, settings).await?;
         report.note("ceiling with events", rate.describe());
         ceilings.push(rate);
-        let (rate, count) = take_turn(&server.target, server.pid(), turn, settings).await?;
-        report.note(NAME, rate.describe());
-        taken.push(rate);
-        answered += count;
+        // The ceiling comes first and last.
+        if turn < TURNS {
+            let (rate, count) = take_turn(&server.target, server.pid(), turn, settings).await?;
+            report.note(NAME, rate.describe());
+            taken.push(rate);
+            answered += count;
+        }
     }
     check_queue(&server, answered).await?;
     report_ratio(report, NAME, &taken, &ceilings, LIMIT);

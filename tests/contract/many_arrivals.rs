@@ -9,7 +9,7 @@ use crate::fixture::{Fixture, SECOND, run};
 
 /// More than are held in memory, and some that are.
 const ARRIVALS: usize = 70_000;
-const AT_ONCE: usize = 1000;
+const AT_ONCE: usize = 100;
 
 #[test]
 fn ids_are_known_whether_they_are_in_memory_or_on_disk() {

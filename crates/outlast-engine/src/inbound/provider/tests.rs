@@ -169,7 +169,9 @@ fn a_structured_cloudevent_keeps_its_data_inside() {
     let body = json!({"specversion": "1.0", "type": "t", "source": "s", "id": "1", "data": {"type": "inner"}});
     let pairs = [("content-type", "application/cloudevents+json; charset=utf-8"), ("ce-type", "from a header")];
 
-    check("hmac", &pairs, &body, ("t", Some("s 1")));
+    for name in ["standard-webhooks", "hmac"] {
+        check(name, &pairs, &body, ("t", Some("s 1")));
+    }
     let event = event("hmac", &pairs, &body.to_string()).unwrap();
     assert_eq!(event.value["data"]["type"], "inner");
 }
