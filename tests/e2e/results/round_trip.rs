@@ -129,7 +129,8 @@ async fn a_large_result_passes_through_in_little_memory() {
         assert!(got.body == body);
         for (before, after) in before.into_iter().zip(peaks(&rig)) {
             println!("128 MiB through a server: {before} KiB at most before, {after} KiB after");
-            assert!(after - before <= GROWTH_MAX, "from {before} KiB to {after} KiB");
+            // The kernel counts in steps, so that a peak may even seem to have sunk.
+            assert!(after.saturating_sub(before) <= GROWTH_MAX, "from {before} KiB to {after} KiB");
         }
         assert_eq!(rig.audit(), 2);
     }
