@@ -212,6 +212,34 @@ async fn an_outcome_sent_twice_counts_once_and_another_one_conflicts() {
     assert_eq!(job(&client, &id).await["version"], first["version"]);
 }
 
+// I-16: an ack with another result than the recorded one is a conflict, one by one, in a batch and in the simple form; the
+// same result, written differently, is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ack_with_another_result_conflicts_and_the_first_result_stays() {
+    let server = Server::fresh().await;
+    let client = server.client();
+    make_queue(&client, "work", json!({})).await;
+    let id = publish(&client, "work", json!(1)).await;
+    let lease = receive_one(&client, "work").await["lease"].clone();
+    let first = settle(&client, &id, "ack", json!({"lease": lease, "result": {"rows": 3, "ok": true}})).await;
+
+    let retold = format!("{{\"result\": {{ \"ok\":true , \"rows\" : 3 }}, \"lease\": {lease}}}");
+    let request = client.request(Method::POST, &format!("/v1/jobs/{id}/ack")).body(retold);
+    let again = client.send(request.header("content-type", "application/json")).await.unwrap().expect(200);
+    let other = client.post(&format!("/v1/jobs/{id}/ack"), json!({"lease": lease, "result": {"rows": 4}})).await;
+    let without = client.post(&format!("/v1/jobs/{id}/ack"), json!({"lease": lease})).await;
+    let outcome = json!({"id": id, "outcome": "ack", "lease": lease, "result": 5});
+    let batch = client.post("/v1/outcomes", json!({"outcomes": [outcome]})).await.unwrap().expect(200);
+
+    assert_eq!(again["version"], first["version"]);
+    let detail = text(&other.unwrap().expect_problem(409, "outcome_conflict")["detail"]);
+    assert!(detail.contains("ack") && detail.contains("succeeded"), "{detail}");
+    without.unwrap().expect_problem(409, "outcome_conflict");
+    assert!(batch.to_string().contains("outcome_conflict"), "{batch}");
+    let result = client.get(&format!("/v1/jobs/{id}/result")).await.unwrap().expect(200);
+    assert_eq!(result, json!({"rows": 3, "ok": true}));
+}
+
 // A consumer that disconnects while it waits leases nothing: the next one gets the job, as its first attempt.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiting_receive_that_disconnects_leases_nothing() {

@@ -10,7 +10,7 @@ use outlast_tests::wait;
 use outlast_tests::workload::snapshot::{listed, read_jobs};
 use serde_json::{Value, json};
 
-use crate::api::{dead, events, make_queue, publish_many, receive, text};
+use crate::api::{dead, events, job, make_queue, publish_many, receive, text};
 
 /// From a start of the server to more progress, or to the end of the whole.
 const PROGRESS_DEADLINE: Duration = Duration::from_secs(60);
@@ -84,6 +84,72 @@ async fn a_dry_run_changes_nothing_and_a_limit_is_kept() {
     let operation = text(&reply.expect(202)["id"]);
     assert_eq!(wait_until_done(&client, &operation).await["processed"], 10);
     assert_eq!(dead(&client, "work").await.len(), 20);
+}
+
+// I-09: a job whose idempotency key has passed on to another job cannot be replayed, alone or in bulk.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_whose_key_another_job_has_is_not_replayed() {
+    let server = Server::fresh().await;
+    let client = server.client();
+    make_queue(&client, "work", json!({"dedupe": "unless_failed"})).await;
+    let publish = async |key: &str| {
+        let body = json!({"payload": 1, "idempotencyKey": key});
+        text(&client.post("/v1/queues/work/jobs", body).await.unwrap().expect(202)["id"])
+    };
+    let (first, free) = (publish("k").await, publish("free").await);
+    fail_everything(&client, 2).await;
+    let second = publish("k").await;
+
+    let refused = client.post(&format!("/v1/jobs/{first}/replay"), json!({})).await.unwrap();
+    let detail = text(&refused.expect_problem(409, "key_taken")["detail"]);
+    let reply = client.post("/v1/queues/work/dead/replay", json!({})).await.unwrap();
+    let done = wait_until_done(&client, &text(&reply.expect(202)["id"])).await;
+
+    assert!(detail.contains(&second), "{detail}");
+    assert_eq!((&done["processed"], &done["skipped"]), (&json!(1), &json!(1)));
+    assert_eq!(dead(&client, "work").await, [first.clone()]);
+    assert_eq!(job(&client, &free).await["status"], json!("queued"));
+    client.post(&format!("/v1/jobs/{second}/cancel"), json!({})).await.unwrap().expect(200);
+    client.post(&format!("/v1/jobs/{first}/replay"), json!({})).await.unwrap().expect(200);
+}
+
+// I-09: replays of a job race with publishes of its key, over HTTP and, where there are several, over all nodes: at the end
+// one job of the key is live.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_racing_publishes_of_its_key_leaves_one_live_job() {
+    let server = Server::fresh().await;
+    let clients = server.clients();
+    make_queue(&clients[0], "work", json!({"dedupe": "unless_failed", "visibilityTimeout": 3600})).await;
+    for round in 0..volume(15, 300) {
+        let body = json!({"payload": 1, "idempotencyKey": format!("k{round}")});
+        let made = clients[0].post("/v1/queues/work/jobs", body.clone()).await.unwrap().expect(202);
+        let first = text(&made["id"]);
+        fail_everything(&clients[0], 1).await;
+
+        let mut racers = tokio::task::JoinSet::new();
+        for racer in 0..8 {
+            let (client, first, body) = (clients[racer % clients.len()].clone(), first.clone(), body.clone());
+            racers.spawn(async move {
+                match racer % 4 {
+                    0 => client.post(&format!("/v1/jobs/{first}/replay"), json!({})).await.unwrap(),
+                    _ => client.post("/v1/queues/work/jobs", body).await.unwrap(),
+                }
+            });
+        }
+        for reply in racers.join_all().await {
+            assert!(matches!(reply.status, 200 | 202 | 409), "{} {}", reply.status, reply.body);
+        }
+
+        let live = receive(&clients[0], "work", json!({"batch": 10, "wait": 5})).await;
+        assert_eq!(live.len(), 1, "round {round}: {live:?}");
+        assert_eq!(receive(&clients[0], "work", json!({"batch": 10})).await.len(), 0);
+        let lease = &live[0]["lease"];
+        clients[0]
+            .post(&format!("/v1/jobs/{}/ack", text(&live[0]["id"])), json!({"lease": lease}))
+            .await
+            .unwrap()
+            .expect(200);
+    }
 }
 
 async fn make_dead_letters(client: &Client, count: usize) -> Vec<String> {

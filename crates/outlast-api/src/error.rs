@@ -39,6 +39,7 @@ pub enum Code {
     OutcomeConflict,
     NoCancelRequested,
     NotReplayable,
+    KeyTaken,
     PayloadFixed,
     ResultExists,
     OutputFull,
@@ -63,7 +64,7 @@ pub enum Code {
 }
 
 impl Code {
-    pub const ALL: [Code; 46] = [
+    pub const ALL: [Code; 47] = [
         Code::InvalidRequest,
         Code::LeaseRequired,
         Code::Unauthorized,
@@ -89,6 +90,7 @@ impl Code {
         Code::OutcomeConflict,
         Code::NoCancelRequested,
         Code::NotReplayable,
+        Code::KeyTaken,
         Code::PayloadFixed,
         Code::ResultExists,
         Code::OutputFull,
@@ -141,6 +143,7 @@ impl Code {
             Code::OutcomeConflict => ("outcome_conflict", 409, "Another outcome was reported before"),
             Code::NoCancelRequested => ("no_cancel_requested", 409, "No cancel was requested"),
             Code::NotReplayable => ("not_replayable", 409, "The job cannot be replayed"),
+            Code::KeyTaken => ("key_taken", 409, "Another job has the idempotency key"),
             Code::PayloadFixed => ("payload_fixed", 409, "The payload cannot be changed"),
             Code::ResultExists => ("result_exists", 409, "A result was uploaded already"),
             Code::OutputFull => ("output_full", 409, "The job has as much output as it may"),
@@ -351,8 +354,11 @@ impl From<Declined> for Problem {
             Refusal::LeaseLost => (Code::LeaseLost, "stop working on it: it was or will be handed out again"),
             Refusal::LeaseRequired => (Code::LeaseRequired, "send the lease that came with the job"),
             Refusal::NotRunning { .. } => (Code::NotRunning, "only a job that is handed out can have an outcome"),
-            Refusal::OutcomeConflict { .. } => (Code::OutcomeConflict, "the first outcome counts"),
+            Refusal::OutcomeConflict { .. } => {
+                (Code::OutcomeConflict, "the first outcome counts, and only the same one may be reported again")
+            }
             Refusal::NotReplayable { .. } => (Code::NotReplayable, "wait until it has failed, or cancel it first"),
+            Refusal::KeyTaken { .. } => (Code::KeyTaken, "one key has one live job; look at that one instead"),
             Refusal::PayloadFixed => (Code::PayloadFixed, "replay it without a payload"),
             Refusal::NotQueued { .. } => (Code::NotRunning, "it cannot be handed out"),
             Refusal::ResultExists => (Code::ResultExists, "ack without a result to keep what was uploaded"),

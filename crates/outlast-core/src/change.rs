@@ -6,6 +6,7 @@ use crate::checkpoint::{Checkpoint, Section};
 use crate::command::OutcomeKind;
 use crate::event::Event;
 use crate::gate::Hold;
+use crate::ids::JobId;
 use crate::job::Job;
 use crate::object::{Object, Role};
 use crate::pace::Pace;
@@ -78,6 +79,8 @@ pub enum Refusal {
     OutcomeConflict { status: Status, recorded: OutcomeKind },
     #[error("the job is {status}; only a failed or cancelled job can be replayed")]
     NotReplayable { status: Status },
+    #[error("job {holder} has the idempotency key of this job by now")]
+    KeyTaken { holder: JobId },
     #[error("a callback says how another job ended, and always the same")]
     PayloadFixed,
     #[error("the job is {status}, not queued")]

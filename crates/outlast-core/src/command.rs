@@ -1,9 +1,11 @@
 //! Everything that can be asked of a job that exists.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::checkpoint::{Checkpoint, Section};
+use crate::digest;
 use crate::gate::Cause;
 use crate::ids::Lease;
 use crate::object::Object;
@@ -96,6 +98,10 @@ impl Command {
         matches!(self, Command::Wake { .. })
     }
 
+    pub fn is_replay(&self) -> bool {
+        matches!(self, Command::Replay { .. })
+    }
+
     /// Brings something to be kept, so it may wait until there is room; an outcome may not.
     pub fn grows(&self) -> bool {
         match self {
@@ -172,6 +178,28 @@ impl Outcome {
             Outcome::Defer { .. } => OutcomeKind::Defer,
             Outcome::Release => OutcomeKind::Release,
             Outcome::Cancelled => OutcomeKind::Cancelled,
+        }
+    }
+
+    /// Distinguishes outcomes of one kind; `None` for an ack without a result and for kinds that have nothing to
+    /// distinguish. The reason of a nack or defer is evidence, not part of the outcome.
+    pub fn digest(&self) -> Option<NonZeroU64> {
+        let millis = |duration: Option<Duration>| {
+            duration.map_or(u64::MAX, |duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+        };
+        match self {
+            Outcome::Ack { result } => result.as_deref().map(digest::json),
+            Outcome::Nack { retryable, delay } => Some(digest::numbers(&[u64::from(*retryable), millis(*delay)])),
+            Outcome::Defer { retry_after, scope, cause } => {
+                let scope = scope.map_or(0, |scope| if scope == Scope::Job { 1 } else { 2 });
+                let cause = match cause {
+                    Cause::Backpressure => 0,
+                    Cause::Deferred => 1,
+                    Cause::Circuit => 2,
+                };
+                Some(digest::numbers(&[millis(*retry_after), scope, cause]))
+            }
+            Outcome::Release | Outcome::Cancelled => None,
         }
     }
 }

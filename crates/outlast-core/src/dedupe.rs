@@ -20,3 +20,15 @@ pub fn holds_key(job: &Job, queue: &Queue, now: Timestamp) -> bool {
     }
     now < job.created_at.plus(queue.settings.dedupe_window())
 }
+
+/// Does `other` keep `job` from being replayed? A replayed job is live and holds its key again, so no other job may be live
+/// with that key or have succeeded with it. Two jobs that both failed do not block each other: either may be replayed.
+pub fn blocks_replay(other: &Job, job: &Job, queue: &Queue, now: Timestamp) -> bool {
+    let failed = matches!(other.status(), Status::Failed | Status::Cancelled | Status::Expired);
+    job.spec.idempotency_key.is_some()
+        && other.id != job.id
+        && other.queue == job.queue
+        && other.spec.idempotency_key == job.spec.idempotency_key
+        && !failed
+        && holds_key(other, queue, now)
+}

@@ -1,5 +1,6 @@
 //! A job: what was asked for (`Spec`, written once) and how far it has come.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ pub struct Overrides {
 pub struct Ended {
     pub lease: Lease,
     pub how: Ending,
+    /// Distinguishes outcomes of one kind, see `Outcome::digest`.
+    pub digest: Option<NonZeroU64>,
 }
 
 /// A job as stored. Every field is durable.

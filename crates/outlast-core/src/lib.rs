@@ -27,6 +27,7 @@ pub mod pace;
 pub mod breaker;
 pub mod answer;
 pub mod dedupe;
+pub mod digest;
 pub mod arrival;
 pub mod filter;
 pub mod subscription;

@@ -3,7 +3,7 @@
 //! a crash in the middle leaves neither doubles nor holes.
 
 use outlast_core::state::{CancelReason, FailReason, State};
-use outlast_core::{Command, Job, NamespaceId, Queue, QueueId, Timestamp};
+use outlast_core::{Command, Job, NamespaceId, Queue, QueueId, Refusal, Timestamp};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -91,6 +91,7 @@ impl NewOperation {
             status: OperationStatus::Running,
             position: 0,
             processed: 0,
+            skipped: 0,
             created_at: now,
             finished_at: None,
         }
@@ -113,14 +114,42 @@ pub struct Operation {
     pub position: u64,
     /// How many jobs it changed.
     pub processed: u64,
+    /// How many jobs a replay passed over because another job has their idempotency key.
+    pub skipped: u64,
     pub created_at: Timestamp,
     pub finished_at: Option<Timestamp>,
 }
 
 impl Operation {
+    /// Counts a job. True when it was changed.
+    pub fn count(&mut self, processed: Processed) -> bool {
+        self.processed += u64::from(processed == Processed::Changed);
+        self.skipped += u64::from(processed == Processed::Skipped);
+        processed == Processed::Changed
+    }
+
     /// Has it changed as many jobs as it may?
     pub(crate) fn is_full(&self) -> bool {
         self.limit.is_some_and(|limit| self.processed >= limit)
+    }
+}
+
+/// What an operation has done to a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Processed {
+    /// It does not match, or there was nothing to do.
+    Unmatched,
+    Changed,
+    /// It matches and cannot be replayed: another job has its idempotency key.
+    Skipped,
+}
+
+impl Processed {
+    pub fn of_refusal(refusal: Refusal) -> Processed {
+        match refusal {
+            Refusal::KeyTaken { .. } => Processed::Skipped,
+            _ => Processed::Unmatched,
+        }
     }
 }
 

@@ -22,6 +22,7 @@ mod batch;
 mod lane;
 mod writer;
 mod publish;
+mod key_holders;
 mod arrivals;
 mod callback;
 mod line;

@@ -1,6 +1,7 @@
 //! A job as a row: the columns that both engines store, in both directions, side by side, so that a reader can check
 //! them against each other. How a row is fetched and written is each engine's own.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,9 @@ const RESULT_OBJECT: i64 = 2;
 /// Added to a running job's phase when a finalised result waits.
 pub(crate) const UPLOAD: i64 = 16;
 
+/// Bits of `last_how` that say how a lease ended; the digest of the outcome stands above them, 0 for none.
+const ENDING_BITS: u32 = 8;
+
 /// The columns that depend on the state, as they are stored.
 #[derive(Debug, Default)]
 pub(crate) struct StateColumns<'a> {
@@ -44,7 +48,8 @@ pub(crate) fn state_columns(job: &Job) -> StateColumns<'_> {
     let mut columns = StateColumns { status: i64::from(code(&Status::ALL, job.status())), ..StateColumns::default() };
     if let Some(last) = &job.last {
         columns.lease = Some(last.lease.as_u128().to_be_bytes());
-        columns.last_how = Some(i64::from(code(&ENDINGS, last.how)));
+        let digest = last.digest.map_or(0, |digest| digest.get().cast_signed());
+        columns.last_how = Some(i64::from(code(&ENDINGS, last.how)) | digest << ENDING_BITS);
     }
     match &job.state {
         State::Pending { reason, until } => {
@@ -198,9 +203,11 @@ impl HotRow {
     }
 
     fn last(&self, state: &State) -> Option<Ended> {
-        let how = usize::try_from(self.last_how?).ok().and_then(|how| ENDINGS.get(how))?;
+        let stored = u64::try_from(self.last_how?).ok()?;
+        let how = usize::try_from(stored % (1 << ENDING_BITS)).ok().and_then(|how| ENDINGS.get(how))?;
+        let digest = NonZeroU64::new(stored >> ENDING_BITS);
         let ended = !matches!(state, State::Running(_));
-        self.lease().filter(|_| ended).map(|lease| Ended { lease, how: *how })
+        self.lease().filter(|_| ended).map(|lease| Ended { lease, how: *how, digest })
     }
 }
 

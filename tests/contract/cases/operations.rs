@@ -1,9 +1,10 @@
 //! Operations over many jobs: what they touch, in which steps, and that a restart in the middle loses and repeats nothing.
 
+use outlast_core::queue::Dedupe;
 use outlast_core::{JobId, Outcome, QueueSettings, Spec, Status};
 use outlast_store::operations::{Filter, NewOperation, Operation, OperationId, OperationKind, OperationStatus};
 
-use crate::fixture::{Fixture, QUEUE, SECOND, ack, payload};
+use crate::fixture::{Fixture, QUEUE, SECOND, ack, keyed, payload};
 
 pub fn whole() -> Filter {
     Filter::default()
@@ -108,6 +109,33 @@ pub async fn a_replay_takes_what_fits_its_filter(fixture: &mut Fixture) {
     assert_eq!(finish(fixture, operation.id, 9).await.processed, 1);
     let runs = [fixture.job(tagged).await.run, fixture.job(keyed).await.run, fixture.job(plain).await.run];
     assert_eq!(runs, [1, 2, 1]);
+}
+
+/// I-09: one key has one live job. The operation says how many jobs it passed over, and two failed jobs of one key are
+/// not both replayed.
+pub async fn a_replay_skips_jobs_whose_key_another_job_has(fixture: &mut Fixture) {
+    fixture.save_queue(QueueSettings { dedupe: Dedupe::UnlessFailed, ..QueueSettings::default() }).await;
+    let plain = dead_letter(fixture, payload("1")).await;
+    let passed_on = dead_letter(fixture, keyed("a")).await;
+    let twins = [dead_letter(fixture, keyed("b")).await, dead_letter(fixture, keyed("b")).await];
+    let holder = fixture.publish(keyed("a")).await;
+    let operation = start(fixture, OperationKind::Replay, whole()).await;
+
+    let first = fixture.store.advance_operation(operation.id, 1).await.unwrap().unwrap();
+    assert_eq!((first.processed, first.skipped), (1, 0));
+    fixture.reopen().await;
+    let done = finish(fixture, operation.id, 9).await;
+
+    assert_eq!((done.status, done.processed, done.skipped), (OperationStatus::Done, 2, 2));
+    let statuses = async |ids: &[JobId]| {
+        let mut statuses = Vec::new();
+        for id in ids {
+            statuses.push(fixture.job(*id).await.status());
+        }
+        statuses
+    };
+    assert_eq!(statuses(&[plain, passed_on, holder.id]).await, [Status::Queued, Status::Failed, Status::Queued]);
+    assert_eq!(statuses(&twins).await, [Status::Queued, Status::Failed]);
 }
 
 pub async fn an_operation_stops_at_its_limit(fixture: &mut Fixture) {

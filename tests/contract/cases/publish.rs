@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use outlast_core::queue::{Dedupe, DedupeBy};
 use outlast_core::state::CancelReason;
-use outlast_core::{Command, Job, Outcome, Overrides, QueueSettings, Spec, Status};
-use outlast_store::jobs::{NewJob, Published};
+use outlast_core::{Command, Job, Outcome, Overrides, QueueSettings, Refusal, Spec, Status};
+use outlast_store::jobs::{Declined, NewJob, Order, Published, Reach};
 
 use crate::fixture::{Fixture, QUEUE, SECOND, ack, created, existing, keyed, payload};
 
@@ -158,6 +158,80 @@ pub async fn a_replayed_job_holds_its_key_again(fixture: &mut Fixture) {
     let (first, _) = an_older_job_replayed(fixture).await;
 
     assert_eq!(existing(fixture.try_publish(keyed("k")).await).0, first.id);
+}
+
+/// I-09: one key has one live job, so a job whose key has passed on cannot be replayed.
+pub async fn a_job_whose_key_another_job_has_is_not_replayed(fixture: &mut Fixture) {
+    fixture.save_queue(QueueSettings { dedupe: Dedupe::UnlessFailed, ..QueueSettings::default() }).await;
+    let first = fixture.running(keyed("k")).await;
+    fixture.fail(&first).await;
+    let second = fixture.publish(keyed("k")).await;
+    let stranger = fixture.publish_to(fixture.theirs, QUEUE, keyed("k")).await;
+    assert_eq!(stranger, Published::QueueNotFound);
+    let taken = Err(Declined::Refused(Refusal::KeyTaken { holder: second.id }));
+    let replay = || fixture.apply(first.id, Command::Replay { fresh: false, payload: Some("[7]".into()) });
+
+    assert_eq!(replay().await, taken, "while the other one waits");
+    let claimed = fixture.claim(1).await.pop().unwrap();
+    assert_eq!(replay().await, taken, "while the other one runs");
+    let not_replayable = Refusal::NotReplayable { status: Status::Running };
+    let replayed = fixture.apply(second.id, Command::Replay { fresh: false, payload: None }).await;
+    assert_eq!(replayed, Err(Declined::Refused(not_replayable)));
+    fixture.report(&claimed, ack()).await.unwrap();
+    assert_eq!(replay().await, taken, "after the other one has succeeded");
+    assert_eq!(fixture.job(first.id).await.status(), Status::Failed);
+
+    fixture.reopen().await;
+    assert_eq!(fixture.apply(first.id, Command::Replay { fresh: true, payload: None }).await, taken);
+    fixture.pass(QueueSettings::default().dedupe_window());
+    fixture.apply(first.id, Command::Replay { fresh: true, payload: None }).await.unwrap();
+}
+
+/// I-09: of two failed jobs of one key either may be replayed, and then the other may not.
+pub async fn of_two_failed_jobs_of_one_key_one_is_replayed(fixture: &mut Fixture) {
+    let (first, second) = an_older_job_replayed(fixture).await;
+    let replay = || Command::Replay { fresh: false, payload: None };
+
+    let taken = Err(Declined::Refused(Refusal::KeyTaken { holder: first.id }));
+    assert_eq!(fixture.apply(second.id, replay()).await, taken);
+    fixture.apply(first.id, Command::Cancel { reason: CancelReason::User }).await.unwrap();
+    let orders = [second.id, first.id].map(|id| Order { id, reach: Reach::Everything, command: replay() });
+    let answers = fixture.store.apply(orders.to_vec()).await.unwrap();
+
+    assert!(answers[0].as_ref().is_ok_and(|applied| applied.status == Status::Queued));
+    assert_eq!(answers[1], Err(Declined::Refused(Refusal::KeyTaken { holder: second.id })));
+}
+
+/// I-09: a replay and a publish of its key that come in together make one live job, whichever is first.
+pub async fn a_replay_racing_a_publish_of_its_key_makes_one_live_job(fixture: &mut Fixture) {
+    fixture.save_queue(QueueSettings { dedupe: Dedupe::UnlessFailed, ..QueueSettings::default() }).await;
+    for round in 0..20 {
+        let key = format!("k{round}");
+        let first = fixture.running(keyed(&key)).await;
+        fixture.fail(&first).await;
+        let replay = fixture.apply(first.id, Command::Replay { fresh: false, payload: None });
+        let publish = fixture.try_publish(keyed(&key));
+        let (replayed, published) = match round % 2 {
+            0 => tokio::join!(replay, publish),
+            _ => {
+                let (published, replayed) = tokio::join!(publish, replay);
+                (replayed, published)
+            }
+        };
+
+        let live = match (replayed, published) {
+            (Ok(_), Published::Existing { job, payload_mismatch: false }) => {
+                assert_eq!(job.id, first.id);
+                first.id
+            }
+            (Err(Declined::Refused(Refusal::KeyTaken { holder })), Published::Created { job, .. }) => {
+                assert_eq!(holder, job.id);
+                job.id
+            }
+            other => panic!("two live jobs or none: {other:?}"),
+        };
+        assert_eq!(fixture.claim(9).await.iter().map(|job| job.id).collect::<Vec<_>>(), [live]);
+    }
 }
 
 pub async fn a_payload_is_its_own_key_where_the_queue_says_so(fixture: &mut Fixture) {

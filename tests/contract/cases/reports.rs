@@ -5,7 +5,7 @@ use std::time::Duration;
 use outlast_core::gate::Cause;
 use outlast_core::queue::{Fencing, Mode, Scope};
 use outlast_core::state::{CancelReason, Ending, Phase};
-use outlast_core::{Command, JobId, Lease, Outcome, OutcomeKind, QueueSettings, Refusal, Status};
+use outlast_core::{Command, Evidence, JobId, Lease, Outcome, OutcomeKind, QueueSettings, Refusal, Status};
 use outlast_store::jobs::{Claim, Declined, Order, Reach};
 use outlast_tests::objects;
 
@@ -69,6 +69,70 @@ pub async fn a_repeated_report_is_told_so_and_a_different_one_refused(fixture: &
     assert_eq!((again.changed, again.version, again.frees), (false, first.version, false));
     let conflict = Refusal::OutcomeConflict { status: Status::Succeeded, recorded: OutcomeKind::Ack };
     assert_eq!(fixture.report(&job, Outcome::Release).await, Err(Declined::Refused(conflict)));
+}
+
+/// I-16: the result that was acknowledged is the one that is stored. Compared as JSON, also after a restart and after the result has expired.
+pub async fn a_repeated_report_with_another_result_is_a_conflict(fixture: &mut Fixture) {
+    let with = |result: &str| Outcome::Ack { result: Some(result.into()) };
+    let conflict = |status| Err(Declined::Refused(Refusal::OutcomeConflict { status, recorded: OutcomeKind::Ack }));
+    let first = r#"{"rows": 3, "list": [1, 2]}"#;
+    let job = fixture.running(payload("1")).await;
+    fixture.report(&job, with(first)).await.unwrap();
+
+    for _ in 0..2 {
+        for same in [first, r#"{"list":[1,2],"rows":3}"#] {
+            assert!(!fixture.report(&job, with(same)).await.unwrap().changed, "{same}");
+        }
+        for other in [r#"{"rows": 4, "list": [1, 2]}"#, r#"{"rows": 3, "list": [2, 1]}"#, "{}", "null"] {
+            assert_eq!(fixture.report(&job, with(other)).await, conflict(Status::Succeeded), "{other}");
+        }
+        assert_eq!(fixture.report(&job, ack()).await, conflict(Status::Succeeded));
+        fixture.reopen().await;
+    }
+    fixture.pass(QueueSettings::default().result_ttl);
+    fixture.sweep().await;
+    assert_eq!(fixture.job(job.id).await.status(), Status::Expired);
+    assert!(!fixture.report(&job, with(first)).await.unwrap().changed);
+    assert_eq!(fixture.report(&job, with("[]")).await, conflict(Status::Expired));
+
+    let plain = fixture.running(payload("2")).await;
+    fixture.report(&plain, ack()).await.unwrap();
+    assert_eq!(fixture.report(&plain, with("1")).await, conflict(Status::Succeeded));
+    assert!(!fixture.report(&plain, ack()).await.unwrap().changed);
+    let uploaded = fixture.running(payload("3")).await;
+    let finalize = Command::Finalize { lease: Some(lease(&uploaded)), object: objects::result(1, 1) };
+    fixture.apply(uploaded.id, finalize).await.unwrap();
+    fixture.report(&uploaded, ack()).await.unwrap();
+    assert_eq!(fixture.report(&uploaded, with("1")).await, conflict(Status::Succeeded));
+    assert!(!fixture.report(&uploaded, ack()).await.unwrap().changed);
+}
+
+pub async fn a_repeated_report_is_compared_by_what_it_asks_for(fixture: &mut Fixture) {
+    let nack = |retryable, delay| Outcome::Nack { retryable, delay };
+    let defer = |retry_after, scope| Outcome::Defer { retry_after, scope, cause: Cause::Deferred };
+    let seconds = |count: u32| Some(count * SECOND);
+    for (first, others) in [
+        (nack(true, seconds(5)), vec![nack(true, seconds(6)), nack(true, None), nack(false, seconds(5))]),
+        (nack(false, None), vec![nack(true, None), nack(false, seconds(0))]),
+        (defer(seconds(5), Some(Scope::Job)), vec![defer(seconds(6), Some(Scope::Job)), defer(None, Some(Scope::Job))]),
+    ] {
+        let job = fixture.running(payload("1")).await;
+        fixture.report(&job, first.clone()).await.unwrap();
+        fixture.reopen().await;
+
+        assert!(!fixture.report(&job, first.clone()).await.unwrap().changed);
+        let evidence = Evidence { error: Some("another reason".into()), ..Evidence::default() };
+        let retold = Command::Report { lease: Some(lease(&job)), outcome: first.clone(), evidence };
+        assert!(!fixture.apply(job.id, retold).await.unwrap().changed, "a reason is no part of the outcome");
+        for other in others {
+            let answer = fixture.report(&job, other.clone()).await;
+            assert!(
+                matches!(answer, Err(Declined::Refused(Refusal::OutcomeConflict { .. }))),
+                "{other:?} after {first:?}: {answer:?}"
+            );
+        }
+        fixture.apply(job.id, user_cancel()).await.unwrap();
+    }
 }
 
 pub async fn a_report_without_a_lease_needs_a_running_job_and_a_queue_that_allows_it(fixture: &mut Fixture) {

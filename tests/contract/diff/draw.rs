@@ -26,6 +26,8 @@ const QUEUES: [&str; 4] = ["a", "b", "c", CALLBACKS];
 const KINDS: [OperationKind; 4] =
     [OperationKind::Replay, OperationKind::Purge, OperationKind::Discard, OperationKind::Delete];
 
+const RESULTS: [&str; 4] = [r#"{"a":1,"b":[2]}"#, r#"{"b": [2], "a": 1}"#, r#"{"a":1,"b":[3]}"#, "7"];
+
 pub struct Draw {
     pub chance: Chance,
     pub now: Timestamp,
@@ -190,7 +192,9 @@ impl Draw {
     fn outcome(&mut self) -> Outcome {
         match self.chance.below(16) {
             0..=3 => Outcome::Ack { result: None },
-            4..=5 => Outcome::Ack { result: Some(self.chance.text(40).into()) },
+            4 => Outcome::Ack { result: Some(self.chance.text(40).into()) },
+            // Few, so that a repeated report has the same result now and then.
+            5 => Outcome::Ack { result: Some(RESULTS[self.chance.below(4) as usize].into()) },
             6..=9 => {
                 Outcome::Nack { retryable: self.chance.percent(40), delay: self.maybe(40, |draw| draw.millis(2000)) }
             }

@@ -7,7 +7,8 @@ use outlast_core::gate::{Cause, Gate, Hold, gate};
 use outlast_core::queue::Mode;
 use outlast_core::state::{Phase, Status};
 use outlast_core::{
-    Change, Command, Effect, Entropy, Job, Outcome, Queue, Refusal, State, Timestamp, Update, alarm, decide, dedupe,
+    Change, Command, Effect, Entropy, Job, Outcome, OutcomeKind, Queue, Refusal, State, Timestamp, Update, alarm,
+    decide, dedupe,
 };
 use outlast_store::operations::{self, Filter, Operation, Step};
 use outlast_tests::model::Rules;
@@ -48,10 +49,12 @@ enum Mutant {
     DoomTooEarly,
     StallUnnoticed,
     OutputNotCounted,
+    KeyIgnoredByReplay,
+    ResultNotCompared,
 }
 
 impl Mutant {
-    const ALL: [Mutant; 27] = [
+    const ALL: [Mutant; 29] = [
         Mutant::PriorityIgnored,
         Mutant::YoungestFirst,
         Mutant::OneAttemptMore,
@@ -79,6 +82,8 @@ impl Mutant {
         Mutant::DoomTooEarly,
         Mutant::StallUnnoticed,
         Mutant::OutputNotCounted,
+        Mutant::KeyIgnoredByReplay,
+        Mutant::ResultNotCompared,
     ];
 
     fn rules(self) -> Rules {
@@ -111,6 +116,8 @@ impl Mutant {
             Mutant::DoomTooEarly => Rules { decide: doom_too_early, ..sound },
             Mutant::StallUnnoticed => Rules { decide: stall_unnoticed, ..sound },
             Mutant::OutputNotCounted => Rules { decide: output_not_counted, ..sound },
+            Mutant::KeyIgnoredByReplay => Rules { blocks_replay: |_, _, _, _| false, ..sound },
+            Mutant::ResultNotCompared => Rules { decide: result_not_compared, ..sound },
         }
     }
 }
@@ -336,6 +343,21 @@ fn output_not_counted(
     bent(decide(job, queue, command, now, entropy), |update| {
         update.job.headway.output_bytes = job.headway.output_bytes;
     })
+}
+
+/// A repeated ack is fine, whatever its result.
+fn result_not_compared(
+    job: &Job,
+    queue: &Queue,
+    command: Command,
+    now: Timestamp,
+    entropy: &mut dyn Entropy,
+) -> Decision {
+    let acks = matches!(&command, Command::Report { outcome: Outcome::Ack { .. }, .. });
+    match decide(job, queue, command, now, entropy) {
+        Err(Refusal::OutcomeConflict { recorded: OutcomeKind::Ack, .. }) if acks => Ok(Change::None),
+        decision => decision,
+    }
 }
 
 /// M-2.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use outlast_core::queue::CALLBACKS;
-use outlast_core::{Clock, Command, Event, Job, JobId, Lease, NamespaceId, Queue, State, Status, Timestamp};
+use outlast_core::{Clock, Command, Event, Job, JobId, Lease, NamespaceId, Queue, Refusal, State, Status, Timestamp};
 use outlast_store::JobStore;
 use outlast_store::jobs::{Applied, Claim, Declined, ListJobs, NewJob, Order, Published, Reach};
 use outlast_store::kept::Inline;
@@ -290,7 +290,14 @@ impl Side {
 
     async fn apply(&mut self, orders: Vec<Order>) -> Vec<Result<Effect, Declined>> {
         let answers = self.store.apply(orders).await.unwrap();
-        answers.into_iter().map(|answer| answer.map(|applied| self.effect(applied))).collect()
+        let compared = |answer: Result<Applied, Declined>| match answer {
+            Ok(applied) => Ok(self.effect(applied)),
+            Err(Declined::Refused(Refusal::KeyTaken { holder })) => {
+                Err(Declined::Refused(Refusal::KeyTaken { holder: self.names.job_id(holder) }))
+            }
+            Err(declined) => Err(declined),
+        };
+        answers.into_iter().map(compared).collect()
     }
 
     fn effect(&mut self, applied: Applied) -> Effect {

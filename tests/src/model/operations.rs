@@ -1,7 +1,9 @@
 //! Operations: a walk over the jobs of a queue in order of position, some at a time.
 
 use outlast_core::{NamespaceId, QueueId, Status};
-use outlast_store::operations::{NewOperation, Operation, OperationId, OperationKind, OperationStatus, Step};
+use outlast_store::operations::{
+    NewOperation, Operation, OperationId, OperationKind, OperationStatus, Processed, Step,
+};
 
 use super::world::{Done, World};
 
@@ -72,17 +74,20 @@ impl World {
             }
             let job = &self.rows[&position].job;
             let id = job.id;
-            let changed = match (self.rules.operate)(operation, job) {
-                Step::Skip => false,
-                Step::Command(command) => matches!(self.command(position, command), Ok(Done::Changed { .. })),
+            let processed = match (self.rules.operate)(operation, job) {
+                Step::Skip => Processed::Unmatched,
+                Step::Command(command) => match self.command(position, command) {
+                    Ok(Done::Changed { .. }) => Processed::Changed,
+                    Ok(Done::Unchanged | Done::Deleted) => Processed::Unmatched,
+                    Err(refusal) => Processed::of_refusal(refusal),
+                },
                 Step::Delete => {
                     self.remove(id);
-                    true
+                    Processed::Changed
                 }
             };
             operation.position = position;
-            operation.processed += u64::from(changed);
-            done += usize::from(changed);
+            done += usize::from(operation.count(processed));
         }
         true
     }
@@ -110,6 +115,7 @@ impl World {
             status: OperationStatus::Running,
             position: 0,
             processed: 0,
+            skipped: 0,
             created_at: self.now,
             finished_at: None,
         })

@@ -19,6 +19,7 @@ pub struct Rules {
     pub alarm: fn(&Job, &Queue) -> Option<Timestamp>,
     pub gate: fn(&Queue, Phase, u64, Timestamp) -> Gate,
     pub holds_key: fn(&Job, &Queue, Timestamp) -> bool,
+    pub blocks_replay: fn(&Job, &Job, &Queue, Timestamp) -> bool,
     pub operate: fn(&Operation, &Job) -> Step,
     /// The place in the order of hand-outs; `None` for a job that is not eligible.
     pub rank: fn(&Job) -> Option<Rank>,
@@ -31,6 +32,7 @@ impl Default for Rules {
             alarm: alarm::alarm,
             gate: gate::gate,
             holds_key: dedupe::holds_key,
+            blocks_replay: dedupe::blocks_replay,
             operate: operations::step,
             rank,
         }

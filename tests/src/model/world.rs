@@ -132,8 +132,12 @@ impl World {
     pub(super) fn command(&mut self, position: u64, command: Command) -> Result<Done, Refusal> {
         let row = self.rows.get(&position).expect("the caller has found it");
         let queue = Arc::clone(self.queue_of(&row.job));
-        let wakes = command.is_wake();
+        let (wakes, replays) = (command.is_wake(), command.is_replay());
         let change = (self.rules.decide)(&row.job, &queue, command, self.now, self.entropy.as_mut())?;
+        let blocks = |other: &&Row| replays && (self.rules.blocks_replay)(&other.job, &row.job, &queue, self.now);
+        if let Some(holder) = self.rows.values().rev().find(blocks) {
+            return Err(Refusal::KeyTaken { holder: holder.job.id });
+        }
         let (id, before) = (row.job.id, row.job.status());
         match change {
             Change::None => {

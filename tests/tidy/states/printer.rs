@@ -238,6 +238,7 @@ fn refusal_name(refusal: Refusal) -> &'static str {
         Refusal::LeaseRequired => "lease required",
         Refusal::NotRunning { .. } => "not running",
         Refusal::OutcomeConflict { .. } => "outcome conflict",
+        Refusal::KeyTaken { .. } => "key taken",
         Refusal::NotReplayable { .. } => "not replayable",
         Refusal::PayloadFixed => "payload fixed",
         Refusal::NotQueued { .. } => "not queued",

@@ -217,7 +217,7 @@ fn result_meta() -> Value {
 fn operations_and_keys() -> Vec<(&'static str, Value)> {
     let operation = json!({
         "id": text(), "kind": {"type": "string", "enum": ["replay", "purge", "discard", "delete"]}, "queue": text(),
-        "status": {"type": "string", "enum": ["running", "done", "stopped", "stuck"]}, "processed": count(),
+        "status": {"type": "string", "enum": ["running", "done", "stopped", "stuck"]}, "processed": count(), "skipped": count(),
         "limit": maybe(count()), "ratePerSecond": maybe(count()), "createdAt": time(), "finishedAt": maybe(time()),
     });
     let key = json!({

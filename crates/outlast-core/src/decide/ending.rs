@@ -1,5 +1,6 @@
 //! How a hand-out ends: by report, by loss, or unknown. Charging, the budgets, and what the queue's hold learns from it.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::breaker::cool_down;
@@ -25,7 +26,7 @@ pub(super) fn report(
     evidence: Evidence,
     entropy: &mut dyn Entropy,
 ) -> Result<Change, Refusal> {
-    if let Some(answer) = repeated(&draft, lease, outcome.kind()) {
+    if let Some(answer) = repeated(&draft, lease, &outcome) {
         return answer;
     }
     let running = holder(&draft, lease)?;
@@ -37,7 +38,12 @@ pub(super) fn report(
     }
     let reason = outcome.reason();
     let error = evidence.error.clone();
-    end(&mut draft, &running, outcome.kind().ending(), evidence);
+    end(
+        &mut draft,
+        &running,
+        Ended { lease: running.lease, how: outcome.kind().ending(), digest: outcome.digest() },
+        evidence,
+    );
     match outcome {
         Outcome::Ack { result } => {
             let inline = result
@@ -70,16 +76,29 @@ pub(super) fn report(
 }
 
 /// The answer to a report whose lease has already ended: the same outcome again is fine, another one is a conflict.
-fn repeated(draft: &Draft<'_>, lease: Option<Lease>, kind: OutcomeKind) -> Option<Result<Change, Refusal>> {
+fn repeated(draft: &Draft<'_>, lease: Option<Lease>, outcome: &Outcome) -> Option<Result<Change, Refusal>> {
     if draft.running().is_some() {
         return None;
     }
     let last = draft.job.last.filter(|last| lease == Some(last.lease) && last.how.is_report())?;
-    if last.how == kind.ending() {
+    if last.how == outcome.kind().ending() && is_same(&draft.job.state, last.digest, outcome) {
         return Some(Ok(Change::None));
     }
     let recorded = OutcomeKind::ALL.into_iter().find(|known| known.ending() == last.how)?;
     Some(Err(Refusal::OutcomeConflict { status: draft.job.status(), recorded }))
+}
+
+/// Is `outcome` the recorded one of its kind? Rows of before digests were kept have none; where they leave it open, it is.
+fn is_same(state: &State, recorded: Option<NonZeroU64>, outcome: &Outcome) -> bool {
+    let given = outcome.digest();
+    match (recorded, outcome) {
+        (Some(_), _) => recorded == given,
+        (None, Outcome::Ack { .. }) => {
+            let had_inline = matches!(state, State::Succeeded { result: Some(result), .. } if result.inline);
+            had_inline || given.is_none()
+        }
+        (None, _) => true,
+    }
 }
 
 /// Free of charge, but bounded in number and age.
@@ -136,7 +155,7 @@ fn charge(draft: &mut Draft<'_>, delay: Option<Duration>, reason: Reason, entrop
 pub(super) fn lose(mut draft: Draft<'_>, running: &Running, how: Ending, entropy: &mut dyn Entropy) -> Change {
     let error = how.as_str();
     let evidence = Evidence { error: Some(error.into()), ..Evidence::default() };
-    end(&mut draft, running, how, evidence);
+    end(&mut draft, running, Ended { lease: running.lease, how, digest: None }, evidence);
     draft.job.last_error = Some(error.into());
     match how {
         Ending::Revoked => draft.cancelled(CancelReason::User),
@@ -180,7 +199,8 @@ fn lost_reason(how: Ending, phase: Phase) -> Reason {
 }
 
 /// What every ending has in common: the attempt's record, the memory of the lease, the probe's verdict.
-fn end(draft: &mut Draft<'_>, running: &Running, how: Ending, evidence: Evidence) {
+fn end(draft: &mut Draft<'_>, running: &Running, ended: Ended, evidence: Evidence) {
+    let how = ended.how;
     let attempt = Attempt {
         number: draft.job.attempt,
         phase: running.phase,
@@ -191,7 +211,7 @@ fn end(draft: &mut Draft<'_>, running: &Running, how: Ending, evidence: Evidence
         excerpt: evidence.excerpt.map(|text| truncate(&text, EXCERPT_BYTES_MAX).into()),
     };
     draft.event(EventKind::Attempt(attempt));
-    draft.job.last = Some(Ended { lease: running.lease, how });
+    draft.job.last = Some(ended);
     if let Some(hold) = draft.queue.hold.filter(|hold| hold.probe == Some(draft.job.id)) {
         // A probe that was given back, or whose server died, said nothing about the endpoint: another one must try.
         let learnt_nothing = matches!(how, Ending::Released | Ending::Unknown);

@@ -9,6 +9,7 @@ use outlast_core::{Command, Evidence, Outcome, Status, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use super::key_holders;
 use super::lane::Group;
 use super::registry::queue_columns;
 use super::rows::job_columns;
@@ -126,6 +127,7 @@ impl<'g> Part<'g> {
             served.push(is_served.then_some(orders));
         }
         lock_queues(&served, tx).await?;
+        key_holders::load(&replayed(&served, tx.shared.ids), tx).await?;
         let mut answers = Vec::with_capacity(served.len());
         for orders in served {
             let Some(orders) = orders else {
@@ -157,6 +159,12 @@ fn take_in(jobs: &[Row], tx: &mut Tx<'_>) {
     for row in jobs {
         tx.take_in(row);
     }
+}
+
+/// The jobs to be replayed.
+fn replayed(served: &[Option<&[Order]>], ids: Ids) -> Vec<i64> {
+    let orders = served.iter().copied().flatten().flatten();
+    orders.filter(|order| order.command.is_replay()).map(|order| ids.seq(order.id)).collect()
 }
 
 /// A queue's hold is decided on alone. Locked are the queues that have one and those that may get one.

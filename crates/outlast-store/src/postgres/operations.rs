@@ -8,6 +8,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::apply::{load_more, lock_holds};
+use super::key_holders;
 use super::queues::{has_jobs, lock_whole, remove};
 use super::registry::queue_columns;
 use super::rows::{get, job_columns, record};
@@ -16,7 +17,7 @@ use super::shared::Shared;
 use super::transact::{Fault, Tx};
 use super::write::Transition;
 use crate::error::Error;
-use crate::operations::{NewOperation, Operation, OperationId, OperationKind, OperationStatus, Step, step};
+use crate::operations::{NewOperation, Operation, OperationId, OperationKind, OperationStatus, Processed, Step, step};
 use crate::rows::from_json;
 use crate::rows::to_json;
 
@@ -27,7 +28,7 @@ macro_rules! select_operations {
     ($rest:literal) => {
         concat!(
             "SELECT id, namespace, queue, queue_name, kind, filter, take, rate_per_second, status, position, processed,
-                    created_at, finished_at
+                    created_at, finished_at, skipped
              FROM operation ",
             $rest
         )
@@ -48,12 +49,12 @@ static INSERT: Sql = Sql {
                                processed, created_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, 'running', 0, 0, $8)
         RETURNING id, namespace, queue, queue_name, kind, filter, take, rate_per_second, status, position, processed,
-                  created_at, finished_at",
+                  created_at, finished_at, skipped",
     types: &[Type::INT4, Type::INT4, Type::TEXT, Type::TEXT, Type::TEXT, Type::INT8, Type::INT8, Type::INT8],
 };
 static UPDATE: Sql = Sql {
-    text: "UPDATE operation SET status = $2, position = $3, processed = $4, finished_at = $5 WHERE id = $1",
-    types: &[Type::INT4, Type::TEXT, Type::INT8, Type::INT8, Type::INT8],
+    text: "UPDATE operation SET status = $2, position = $3, processed = $4, finished_at = $5, skipped = $6 WHERE id = $1",
+    types: &[Type::INT4, Type::TEXT, Type::INT8, Type::INT8, Type::INT8, Type::INT8],
 };
 static QUEUE_BY_NAME: Sql = Sql {
     text: concat!("SELECT ", queue_columns!(), " FROM queue WHERE namespace = $1 AND name = $2"),
@@ -195,33 +196,36 @@ async fn walk(operation: &mut Operation, queue: &Queue, limit: usize, tx: &mut T
     load_more(&rows, tx).await?;
     // Read again under a lock: the hold may name one of these jobs by now.
     lock_holds(&[queue.id.0.cast_signed()], tx).await?;
+    if operation.kind == OperationKind::Replay {
+        key_holders::load(&rows, tx).await?;
+    }
     let mut done = 0;
     for seq in &rows {
         if done >= limit || operation.is_full() {
             return Ok(false);
         }
-        let changed = operate(operation, *seq, tx)?;
-        done += usize::from(changed);
-        operation.processed += u64::from(changed);
+        let processed = operate(operation, *seq, tx)?;
+        done += usize::from(operation.count(processed));
         operation.position = seq.cast_unsigned();
     }
     Ok(rows.len() < LOOK_MAX)
 }
 
-fn operate(operation: &Operation, seq: i64, tx: &mut Tx<'_>) -> Result<bool, Error> {
+fn operate(operation: &Operation, seq: i64, tx: &mut Tx<'_>) -> Result<Processed, Error> {
     let Some(record) = tx.writes.get(seq) else {
-        return Ok(false);
+        return Ok(Processed::Unmatched);
     };
     match step(operation, &record.job) {
-        Step::Skip => Ok(false),
+        Step::Skip => Ok(Processed::Unmatched),
         Step::Delete => {
             tx.writes.delete(seq, tx.shared.ids);
-            Ok(true)
+            Ok(Processed::Changed)
         }
-        Step::Command(command) => {
-            let done = tx.transition(seq, command)?;
-            Ok(matches!(done, Some(Transition::Changed { .. })))
-        }
+        Step::Command(command) => Ok(match tx.transition(seq, command)? {
+            Some(Transition::Changed { .. }) => Processed::Changed,
+            Some(Transition::Refused(refusal)) => Processed::of_refusal(refusal),
+            Some(Transition::Unchanged | Transition::Deleted) | None => Processed::Unmatched,
+        }),
     }
 }
 
@@ -269,8 +273,8 @@ pub(super) async fn count(shared: &Arc<Shared>, new: &NewOperation, limit: usize
 async fn save(operation: &Operation, tx: &mut Tx<'_>) -> Result<(), Fault> {
     let (id, status) = (operation.id.0.cast_signed(), operation.status.as_str());
     let (position, processed) = (operation.position.cast_signed(), operation.processed.cast_signed());
-    let finished_at = operation.finished_at.map(Timestamp::as_millis);
-    tx.session.execute(&UPDATE, &[&id, &status, &position, &processed, &finished_at]).await?;
+    let (finished_at, skipped) = (operation.finished_at.map(Timestamp::as_millis), operation.skipped.cast_signed());
+    tx.session.execute(&UPDATE, &[&id, &status, &position, &processed, &finished_at, &skipped]).await?;
     Ok(())
 }
 
@@ -288,6 +292,7 @@ fn operation(row: &Row) -> Result<Operation, Error> {
         status: from_json(&word(8)?)?,
         position: get::<i64>(row, 9)?.cast_unsigned(),
         processed: get::<i64>(row, 10)?.cast_unsigned(),
+        skipped: get::<i64>(row, 13)?.cast_unsigned(),
         created_at: Timestamp::from_millis(get(row, 11)?),
         finished_at: get::<Option<i64>>(row, 12)?.map(Timestamp::from_millis),
     })

@@ -24,7 +24,7 @@ pub(super) static TAKE_NEW_KEYS: Sql = Sql {
         RETURNING hash",
     types: &[Type::INT8_ARRAY, Type::INT8_ARRAY],
 };
-static KEYS_HELD: Sql = Sql {
+pub(super) static KEYS_HELD: Sql = Sql {
     text: "SELECT hash, seqs FROM dedupe WHERE hash = ANY ($1) ORDER BY hash FOR UPDATE",
     types: &[Type::INT8_ARRAY],
 };
@@ -154,7 +154,14 @@ impl Desk<'_> {
         let mut jobs: HashMap<i64, Job> = HashMap::new();
         for row in &tx.session.query(&HOLDERS, &[&seqs]).await? {
             let record = record(row, tx.shared.ids)?;
-            jobs.insert(record.seq, record.job);
+            // Another call of this group may have replayed it, which the database does not know yet.
+            if !tx.writes.has_in_hand(record.seq) {
+                jobs.insert(record.seq, record.job);
+                continue;
+            }
+            let seq = record.seq;
+            tx.writes.load(record);
+            jobs.extend(tx.writes.get(seq).map(|present| (seq, present.job.clone())));
         }
         for (hash, seqs) in lists {
             let newest_first = seqs.iter().rev().filter_map(|seq| jobs.remove(seq));

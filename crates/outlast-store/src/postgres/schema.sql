@@ -198,6 +198,7 @@ CREATE TABLE operation (
     position        bigint NOT NULL,
     processed       bigint NOT NULL,
     created_at      bigint NOT NULL,
-    finished_at     bigint
+    finished_at     bigint,
+    skipped         bigint NOT NULL DEFAULT 0
 );
 CREATE INDEX operation_open ON operation (id) WHERE status = 'running';

@@ -16,6 +16,7 @@ use tokio_postgres::types::Type;
 
 use super::batch::Batch;
 use super::callback;
+use super::key_holders::KeyHolders;
 use super::registry::queue_columns;
 use super::rows::record;
 use super::session::{Parameter, Session, Sql};
@@ -139,6 +140,8 @@ pub(super) struct Tx<'a> {
     /// The number by which this transaction can be looked up. Known before anything is committed.
     pub(super) number: Option<String>,
     pub(super) writes: Writes,
+    /// Who has the keys of the jobs that this transaction replays.
+    pub(super) key_holders: KeyHolders,
 }
 
 /// A queue is called by namespace and name.
@@ -218,7 +221,11 @@ impl Tx<'_> {
     /// Runs one command on a job that this transaction holds. `None` when it does not.
     pub(super) fn transition(&mut self, seq: i64, command: Command) -> Result<Option<Transition>, Error> {
         let mut entropy = self.shared.entropy();
-        let around = Around { now: self.now, ids: self.shared.ids, entropy: entropy.as_mut() };
+        let (now, ids) = (self.now, self.shared.ids);
+        let replayed = self.writes.get(seq).filter(|_| command.is_replay());
+        let key_holder =
+            replayed.and_then(|record| self.key_holders.blocks_replay(&record.job, &self.writes, ids, now));
+        let around = Around { now, ids, key_holder, entropy: entropy.as_mut() };
         self.writes.transition(seq, command, around)
     }
 
@@ -320,8 +327,14 @@ impl Shared {
         };
         // Until COMMIT or ROLLBACK is answered; a connection that is dropped before is not used again.
         session.begun();
-        let mut tx =
-            Tx { session: &session, shared: self, now: Timestamp::EPOCH, number: None, writes: Writes::default() };
+        let mut tx = Tx {
+            session: &session,
+            shared: self,
+            now: Timestamp::EPOCH,
+            number: None,
+            writes: Writes::default(),
+            key_holders: KeyHolders::default(),
+        };
         let working = async {
             let answer = work.run(&mut tx).await?;
             callback::publish(&mut tx).await.map(|()| answer)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use outlast_core::gate::{Hold, hold_without};
 use outlast_core::pace::Pace;
 use outlast_core::{
-    Command, Effect, Entropy, NamespaceId, Queue, QueueId, Refusal, Spec, State, Status, Timestamp, Update,
+    Command, Effect, Entropy, JobId, NamespaceId, Queue, QueueId, Refusal, Spec, State, Status, Timestamp, Update,
 };
 
 use super::batch::Batch;
@@ -104,6 +104,8 @@ pub(super) enum Transition {
 pub(super) struct Around<'e> {
     pub(super) now: Timestamp,
     pub(super) ids: Ids,
+    /// The job whose idempotency key keeps this one from being replayed.
+    pub(super) key_holder: Option<JobId>,
     pub(super) entropy: &'e mut dyn Entropy,
 }
 
@@ -195,7 +197,11 @@ impl Writes {
         let Some(queue) = self.queues.get(&entry.record.job.queue).cloned() else {
             return Err(Error::Corrupt(format!("a job of queue {} which does not exist", entry.record.job.queue.0)));
         };
-        Ok(Some(match step(&entry.record.job, &queue, command, around.now, around.entropy) {
+        let stepped = step(&entry.record.job, &queue, command, around.now, around.entropy);
+        if let (Ok(_), Some(holder)) = (&stepped, around.key_holder) {
+            return Ok(Some(Transition::Refused(Refusal::KeyTaken { holder })));
+        }
+        Ok(Some(match stepped {
             Err(refusal) => Transition::Refused(refusal),
             Ok(Step::Nothing) => Transition::Unchanged,
             Ok(Step::Rearm { wake_at }) => {

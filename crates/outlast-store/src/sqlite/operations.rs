@@ -7,10 +7,11 @@ use rusqlite::{OptionalExtension, Row, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::write::unreadable;
+use super::rows::Record;
+use super::write::{Transition, unreadable};
 use super::writer::{Core, Fault};
 use crate::error::Error;
-use crate::operations::{NewOperation, Operation, OperationId, OperationKind, OperationStatus, Step, step};
+use crate::operations::{NewOperation, Operation, OperationId, OperationKind, OperationStatus, Processed, Step, step};
 use crate::rows::to_json;
 
 /// Rows one step looks at, whether they match or not: what bounds its time.
@@ -18,7 +19,7 @@ const LOOK_MAX: usize = 2000;
 
 const COLUMNS: &str = "
     SELECT id, namespace, queue, queue_name, kind, filter, take, rate_per_second, status, position, processed, created_at,
-           finished_at
+           finished_at, skipped
     FROM operation";
 
 const INSERT: &str = "
@@ -26,7 +27,8 @@ const INSERT: &str = "
                            created_at)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'running', 0, 0, ?8)";
 
-const UPDATE: &str = "UPDATE operation SET status = ?2, position = ?3, processed = ?4, finished_at = ?5 WHERE id = ?1";
+const UPDATE: &str =
+    "UPDATE operation SET status = ?2, position = ?3, processed = ?4, finished_at = ?5, skipped = ?6 WHERE id = ?1";
 
 const NEXT_DEAD: &str =
     "SELECT seq FROM job INDEXED BY job_dead WHERE queue = ?1 AND status = 4 AND seq > ?2 ORDER BY seq LIMIT ?3";
@@ -165,9 +167,8 @@ impl Core<'_> {
             }
             match self.take(*seq) {
                 Ok(Some(record)) => {
-                    let changed = self.operate(operation, queue, record)?;
-                    done += usize::from(changed);
-                    operation.processed += u64::from(changed);
+                    let processed = self.operate(operation, queue, record)?;
+                    done += usize::from(operation.count(processed));
                 }
                 Ok(None) => {}
                 // One damaged row must not stop the rest.
@@ -181,22 +182,33 @@ impl Core<'_> {
         Ok(rows.len() < LOOK_MAX)
     }
 
-    fn operate(&mut self, operation: &Operation, queue: &Queue, record: super::rows::Record) -> Result<bool, Fault> {
-        match step(operation, &record.job) {
+    fn operate(&mut self, operation: &Operation, queue: &Queue, record: Record) -> Result<Processed, Fault> {
+        let (seq, command) = match step(operation, &record.job) {
             Step::Skip => {
                 self.keep(record);
-                Ok(false)
+                return Ok(Processed::Unmatched);
             }
             Step::Delete => {
                 self.delete(&record, queue)?;
-                Ok(true)
+                return Ok(Processed::Changed);
             }
-            Step::Command(command) => {
-                let (record, transition) = self.transition(record, queue, command)?;
-                self.keep(record);
-                Ok(matches!(transition, super::write::Transition::Changed { .. }))
-            }
+            Step::Command(command) => (record.seq, command),
+        };
+        // A replay also reads the other jobs of its key, before it writes anything. Without them the job stays as it is.
+        if command.is_replay()
+            && let Err(Fault::Unsound(error)) = self.blocks_replay(&record, queue)
+        {
+            tracing::error!(row = seq, %error, "replay skipped a job: another job of its idempotency key cannot be read");
+            self.keep(record);
+            return Ok(Processed::Skipped);
         }
+        let (record, transition) = self.transition(record, queue, command)?;
+        self.keep(record);
+        Ok(match transition {
+            Transition::Changed { .. } => Processed::Changed,
+            Transition::Refused(refusal) => Processed::of_refusal(refusal),
+            Transition::Unchanged | Transition::Deleted => Processed::Unmatched,
+        })
     }
 
     fn candidates(&self, operation: &Operation, limit: usize) -> Result<Vec<i64>, Fault> {
@@ -218,6 +230,7 @@ impl Core<'_> {
             operation.position.cast_signed(),
             operation.processed.cast_signed(),
             operation.finished_at.map(Timestamp::as_millis),
+            operation.skipped.cast_signed(),
         ])?;
         Ok(())
     }
@@ -250,6 +263,7 @@ fn operation(row: &Row<'_>) -> Result<Operation, Error> {
         status: from_json(&format!("\"{}\"", text(8)?))?,
         position: row.get::<_, i64>(9).map_err(corrupt)?.cast_unsigned(),
         processed: row.get::<_, i64>(10).map_err(corrupt)?.cast_unsigned(),
+        skipped: row.get::<_, i64>(13).map_err(corrupt)?.cast_unsigned(),
         created_at: time(11)?.unwrap_or_default(),
         finished_at: time(12)?,
     })

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use outlast_core::alarm::alarm;
-use outlast_core::dedupe::holds_key;
+use outlast_core::dedupe::{blocks_replay, holds_key};
 use outlast_core::queue::CALLBACKS;
-use outlast_core::{Job, NamespaceId, Queue, QueueSettings, Spec};
+use outlast_core::{Job, JobId, NamespaceId, Queue, QueueSettings, Spec};
 
 use super::long_text::Packed;
 use super::rows::Record;
@@ -82,6 +82,24 @@ impl Core<'_> {
         let job = record.job.clone();
         self.keep(record);
         Ok(Published::Created { job, wake_at })
+    }
+
+    /// The job that has the key of `record` and keeps it from being replayed. The record is in the caller's hands.
+    pub(super) fn blocks_replay(&mut self, record: &Record, queue: &Queue) -> Result<Option<JobId>, Fault> {
+        let Some(hash) = record.key_hash else {
+            return Ok(None);
+        };
+        for seq in self.index.keyed(hash).into_iter().filter(|seq| *seq != record.seq) {
+            let Some(other) = self.take(seq)? else {
+                continue;
+            };
+            let holder = blocks_replay(&other.job, &record.job, queue, self.now).then_some(other.job.id);
+            self.keep(other);
+            if holder.is_some() {
+                return Ok(holder);
+            }
+        }
+        Ok(None)
     }
 
     /// The job that holds the key now, if any. A hash is only a hint; the stored key decides.

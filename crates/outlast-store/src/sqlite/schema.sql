@@ -192,6 +192,7 @@ CREATE TABLE operation (
     position        INTEGER NOT NULL,
     processed       INTEGER NOT NULL,
     created_at      INTEGER NOT NULL,
-    finished_at     INTEGER
+    finished_at     INTEGER,
+    skipped         INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX operation_open ON operation (id) WHERE status = 'running';

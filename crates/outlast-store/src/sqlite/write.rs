@@ -3,7 +3,7 @@
 use outlast_core::gate::{Cause, Hold, hold_without};
 use outlast_core::pace::Pace;
 use outlast_core::state::Phase;
-use outlast_core::{Command, Effect, Event, JobId, Outcome, Queue, QueueId, State, Status, Timestamp, Update};
+use outlast_core::{Command, Effect, Event, JobId, Outcome, Queue, QueueId, Refusal, State, Status, Timestamp, Update};
 use rusqlite::{OptionalExtension, params};
 
 use super::index::{Index, Place, ready_at};
@@ -73,8 +73,15 @@ impl Core<'_> {
         queue: &Queue,
         command: Command,
     ) -> Result<(Record, Transition), Fault> {
-        let now = self.now;
-        match step(&record.job, queue, command, now, self.entropy.as_mut()) {
+        let (now, replays) = (self.now, command.is_replay());
+        let stepped = step(&record.job, queue, command, now, self.entropy.as_mut());
+        if replays
+            && stepped.is_ok()
+            && let Some(holder) = self.blocks_replay(&record, queue)?
+        {
+            return Ok((record, Transition::Refused(Refusal::KeyTaken { holder })));
+        }
+        match stepped {
             Err(refusal) => Ok((record, Transition::Refused(refusal))),
             Ok(Step::Nothing) => Ok((record, Transition::Unchanged)),
             Ok(Step::Rearm { wake_at }) => Ok((self.rearm(record, queue, wake_at)?, Transition::Unchanged)),
@@ -403,7 +410,7 @@ pub(super) struct Scan {
 /// What a command did to a record.
 #[derive(Debug)]
 pub(super) enum Transition {
-    Refused(outlast_core::Refusal),
+    Refused(Refusal),
     Unchanged,
     Changed { frees: bool, stalled: bool, callback: bool },
     Deleted,

@@ -65,6 +65,7 @@ fn hint(status: StatusCode, code: &str, key_source: &KeySource) -> Option<String
         "queue_exists" => "`outlast queues create --replace` replaces the settings of a queue",
         "forbidden" => "use a key with the scope this needs; `outlast keys list` shows the scopes of each key",
         "checkpoint_not_found" => "a checkpoint is there once a worker has saved one; it is removed after success",
+        "key_taken" => "one idempotency key has one live job",
         "not_replayable" => "only failed and cancelled jobs can be replayed",
         "draining" | "overloaded" | "unavailable" | "too_many_requests" => "try again in a moment",
         _ if status == StatusCode::UNAUTHORIZED => return Some(key_hint(key_source)),

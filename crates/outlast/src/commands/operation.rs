@@ -52,7 +52,12 @@ fn finish(session: &Session, answer: &Answer) -> Result<(), Failure> {
 fn summary(operation: &Value) -> String {
     let kind = cell(operation, "kind");
     let head = format!("{kind} of queue \"{}\" {}", cell(operation, "queue"), cell(operation, "status"));
-    format!("{head}: {} processed", cell(operation, "processed"))
+    let skipped = operation.get("skipped").and_then(Value::as_u64).unwrap_or_default();
+    let skipped = match skipped {
+        0 => String::new(),
+        count => format!(", {count} skipped (another job has their idempotency key)"),
+    };
+    format!("{head}: {} processed{skipped}", cell(operation, "processed"))
 }
 
 fn is_running(operation: &Value) -> bool {

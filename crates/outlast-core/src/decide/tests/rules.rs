@@ -78,6 +78,26 @@ fn the_same_report_again_is_fine_and_another_one_is_a_conflict() {
     }
 }
 
+/// A row of before digests were kept leaves open which result or delay it had; then the same kind is fine, as it was.
+#[test]
+fn a_repeated_report_of_a_row_without_a_digest_is_compared_by_what_the_row_says() {
+    let with = |result: &str| Outcome::Ack { result: Some(result.into()) };
+    let again = |first: Outcome, second: Outcome| {
+        let mut stage = Stage::leased(settings());
+        let lease = stage.lease();
+        stage.run(report(Some(lease), first));
+        if let Some(last) = &mut stage.job.last {
+            last.digest = None;
+        }
+        stage.ask(report(Some(lease), second))
+    };
+
+    assert_eq!(again(with("1"), with("2")), Ok(Change::None));
+    assert_eq!(again(nack(false), nack(true)), Ok(Change::None));
+    assert_eq!(again(ack(), ack()), Ok(Change::None));
+    assert!(again(ack(), with("1")).is_err(), "the row says that there was no result");
+}
+
 /// I-16: whoever comes first wins, and the other one learns it from the answer.
 #[test]
 fn cancel_racing_ack_has_one_winner() {

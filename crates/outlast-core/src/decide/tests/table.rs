@@ -90,6 +90,7 @@ fn refusal_name(refusal: Refusal) -> &'static str {
         Refusal::LeaseRequired => "lease required",
         Refusal::NotRunning { .. } => "not running",
         Refusal::OutcomeConflict { .. } => "outcome conflict",
+        Refusal::KeyTaken { .. } => "key taken",
         Refusal::NotReplayable { .. } => "not replayable",
         Refusal::PayloadFixed => "payload fixed",
         Refusal::NotQueued { .. } => "not queued",
@@ -147,8 +148,8 @@ fn a_receipt_counts_once_and_only_with_the_present_lease() {
 fn an_ack_ends_a_running_job_in_success() {
     let repeated = [
         ("succeeded", "nothing"),
-        ("succeeded with result", "nothing"),
-        ("expired", "nothing"),
+        ("succeeded with result", "refused: outcome conflict"),
+        ("expired", "refused: outcome conflict"),
         ("failed", "refused: outcome conflict"),
     ];
     check(|lease| report(Some(lease), ack()), &while_running("succeeded: acked", &repeated), "refused: lease lost");
@@ -161,10 +162,10 @@ fn a_nack_is_retried_or_fails_the_job() {
         ("succeeded", "refused: outcome conflict"),
         ("succeeded with result", "refused: outcome conflict"),
         ("expired", "refused: outcome conflict"),
-        ("failed", "nothing"),
     ];
     let retried = while_running("pending backoff: nacked", &ended);
-    let given_up = while_running("failed: not_retryable", &ended);
+    let retried = [retried, vec![("failed", "refused: outcome conflict")]].concat();
+    let given_up = [while_running("failed: not_retryable", &ended), vec![("failed", "nothing")]].concat();
     check(|lease| report(Some(lease), nack(true)), &retried, "refused: lease lost");
     check(|lease| report(Some(lease), nack(false)), &given_up, "refused: lease lost");
 }
@@ -177,7 +178,7 @@ fn a_nack_with_a_delay_of_zero_goes_back_at_once() {
         ("succeeded", "refused: outcome conflict"),
         ("succeeded with result", "refused: outcome conflict"),
         ("expired", "refused: outcome conflict"),
-        ("failed", "nothing"),
+        ("failed", "refused: outcome conflict"),
     ];
     check(at_once, &while_running("queued: nacked", &ended), "refused: lease lost");
 }

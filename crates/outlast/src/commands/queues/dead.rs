@@ -116,10 +116,16 @@ async fn retry_some(session: &Session, name: &str, ids: &[String]) -> Result<(),
 
 fn missed(name: &str, wanted: usize, operation: &Value) -> Result<(), Failure> {
     let replayed = operation.get("processed").and_then(Value::as_u64).unwrap_or_default();
+    let skipped = operation.get("skipped").and_then(Value::as_u64).unwrap_or_default();
     let wanted = u64::try_from(wanted).unwrap_or(u64::MAX);
     if replayed >= wanted {
         return Ok(());
     }
+    if replayed + skipped >= wanted {
+        let message = format!("{skipped} of {wanted} jobs were skipped: another job has their idempotency key");
+        return Err(Failure::new(Exit::Refused, message));
+    }
+    let replayed = replayed + skipped;
     let message = format!("{} of {wanted} jobs are no dead letters of queue \"{name}\"", wanted - replayed);
     Err(Failure::new(Exit::Refused, message).with_hint(format!("`outlast queues dlq {name}` shows which there are")))
 }
@@ -161,5 +167,7 @@ mod tests {
         let failure = missed("mail", 3, &json!({"processed": 1})).unwrap_err();
 
         assert_eq!(failure.message, "2 of 3 jobs are no dead letters of queue \"mail\"");
+        let failure = missed("mail", 3, &json!({"processed": 1, "skipped": 2})).unwrap_err();
+        assert_eq!(failure.message, "2 of 3 jobs were skipped: another job has their idempotency key");
     }
 }
