@@ -2,6 +2,7 @@
 //! A route without a declared need cannot be written down at all: `Route::need` is not optional, so it does not compile.
 //! What the needs are is repeated here by hand, so that a slip of the pen over there does not pass as a rule.
 
+mod guessing;
 mod keys;
 pub(crate) mod secrets;
 mod tokens;

@@ -12,6 +12,7 @@ mod signing;
 mod templates;
 mod callbacks;
 
+mod headers;
 mod limits;
 mod changes;
 mod targets;

@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 use crate::api::{make_queue, publish, publish_many, receive_one, settle, text};
 use crate::inbound::shop_on;
 
+/// For tests that send more wrong keys than an address may.
+pub(crate) const MANY_WRONG_KEYS: &str = "limits: {failed_keys_per_address: 1000000}\n";
+
 /// More waiting jobs than the tests take away.
 const WAITING_JOBS: usize = 600;
 
@@ -44,7 +47,7 @@ pub(crate) struct Things {
 
 impl Scene {
     pub(crate) async fn set() -> Scene {
-        Scene::set_on(shop_on(Launch::fresh(), "")).await
+        Scene::set_on(shop_on(Launch::fresh(), MANY_WRONG_KEYS)).await
     }
 
     pub(crate) async fn set_on(launch: Launch) -> Scene {

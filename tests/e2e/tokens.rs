@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use outlast_tests::http::Client;
-use outlast_tests::server::Server;
+use outlast_tests::server::{Launch, Server};
 use outlast_tests::sse::{Next, Sse};
 use outlast_tests::stopwatch::Stopwatch;
 use outlast_tests::wait;
@@ -12,12 +12,17 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::api::{make_queue, publish, text};
+use crate::scene::MANY_WRONG_KEYS;
 
 /// What is promised for every stream when its key is revoked.
 const REVOKED_MAX: Duration = Duration::from_secs(5);
 
 async fn scene() -> (Server, Client, String) {
-    let server = Server::fresh().await;
+    scene_on(Launch::fresh()).await
+}
+
+async fn scene_on(launch: Launch) -> (Server, Client, String) {
+    let server = launch.start().await;
     let client = server.client();
     make_queue(&client, "work", json!({})).await;
     let id = publish(&client, "work", json!("for a browser")).await;
@@ -98,7 +103,7 @@ async fn a_token_can_do_no_more_than_the_key_that_makes_it() {
 /// The control is the untouched token, before and after.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_that_was_changed_and_a_key_in_a_url_open_nothing() {
-    let (_server, client, id) = scene().await;
+    let (_server, client, id) = scene_on(Launch::fresh().with_config(MANY_WRONG_KEYS)).await;
     let made = mint(&client, &id, json!({"can": ["read"]})).await;
     let token = text(&made["token"]);
     let ask = async |token: &str| {

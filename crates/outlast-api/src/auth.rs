@@ -3,6 +3,7 @@
 //! the same answer.
 
 use std::borrow::Cow;
+use std::net::{IpAddr, Ipv4Addr};
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -12,9 +13,12 @@ use outlast_engine::Engine;
 use outlast_engine::scope::{Principal, Word};
 use outlast_engine::token::{TOKEN_MARK, Token};
 use outlast_store::jobs::Reach;
+use tokio::time::Instant;
 
 use crate::error::{Code, Problem};
+use crate::failed_keys::FailedKeys;
 use crate::routes::{Need, Route};
+use crate::sources::Peer;
 
 /// Of every route that answers to a token. It is taken out of the query before anything else is read.
 const TOKEN_PARAMETER: &str = "token";
@@ -74,20 +78,52 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| text.trim())
 }
 
-pub(crate) async fn admit(engine: &Engine, route: &Route, pass: Pass) -> Result<Admitted, Problem> {
+/// What a request shows, and where it comes from.
+pub(crate) struct Credentials {
+    pub(crate) pass: Pass,
+    pub(crate) address: IpAddr,
+}
+
+impl Credentials {
+    pub(crate) fn of(route: &Route, parts: &Parts) -> Credentials {
+        let address =
+            parts.extensions.get::<Peer>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Peer(address)| *address);
+        Credentials { pass: Pass::of(route, parts), address }
+    }
+}
+
+pub(crate) async fn admit(
+    engine: &Engine,
+    failed_keys: &FailedKeys,
+    route: &Route,
+    credentials: Credentials,
+) -> Result<Admitted, Problem> {
     let Need::Scope(word) = route.need else {
         return Ok(Admitted { principal: None, reach: Reach::Everything, token: None });
     };
-    match pass {
+    let address = credentials.address;
+    match credentials.pass {
         Pass::None => Err(unauthorized()),
         Pass::Key(key) => {
-            let principal = engine.authenticate(&key).await?.ok_or_else(unauthorized)?;
+            // A key that is known is never slowed down. Only the others can make the store be read.
+            let principal = match engine.known_holder(&key) {
+                Some(principal) => Some(principal),
+                None => {
+                    check_wait(failed_keys, address)?;
+                    engine.authenticate(&key).await?
+                }
+            };
+            let principal = principal.ok_or_else(|| refused(failed_keys, address))?;
             let other = route.also_by.and_then(|word| principal.reach(word));
             let reach = authorize(&principal, word).or_else(|problem| other.ok_or(problem))?;
             Ok(Admitted { principal: Some(principal), reach, token: None })
         }
         Pass::Token(text) => {
-            let (token, principal) = engine.open_token(&text).await?.ok_or_else(unauthorized)?;
+            let opened = engine.open_token(&text).await?;
+            let Some((token, principal)) = opened else {
+                check_wait(failed_keys, address)?;
+                return Err(refused(failed_keys, address));
+            };
             if !route.token.is_some_and(|can| token.can.contains(&can)) {
                 return Err(Problem::new(Code::Forbidden, "this token does not allow this call"));
             }
@@ -96,6 +132,16 @@ pub(crate) async fn admit(engine: &Engine, route: &Route, pass: Pass) -> Result<
             Ok(Admitted { principal: Some(principal), reach, token: Some(token) })
         }
     }
+}
+
+/// An address that has sent too many wrong keys has to wait.
+fn check_wait(failed_keys: &FailedKeys, address: IpAddr) -> Result<(), Problem> {
+    failed_keys.wait(address, Instant::now()).map_or(Ok(()), |wait| Err(Problem::wrong_key_again(wait)))
+}
+
+fn refused(failed_keys: &FailedKeys, address: IpAddr) -> Problem {
+    failed_keys.failed(address, Instant::now());
+    unauthorized()
 }
 
 impl Admitted {

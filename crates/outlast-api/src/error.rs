@@ -1,9 +1,11 @@
 //! Problems as clients see them: RFC 9457 with a stable `code`. Every code stands once, here, with its status and title;
 //! docs/ERRORS.md lists the same ones, and a test compares the two.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::response::Response;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use outlast_core::Refusal;
 use outlast_core::queue::{FieldError, is_name};
@@ -181,6 +183,8 @@ pub struct Problem {
     errors: Vec<FieldError>,
     retry_after_seconds: Option<u32>,
     allow: Option<String>,
+    /// The connection is closed behind the answer.
+    closes: bool,
 }
 
 impl Problem {
@@ -194,7 +198,14 @@ impl Problem {
             Code::Draining | Code::DiskFull => Some(5),
             _ => None,
         };
-        Problem { code: Some(code), detail: detail.into(), errors: Vec::new(), retry_after_seconds, allow: None }
+        Problem {
+            code: Some(code),
+            detail: detail.into(),
+            errors: Vec::new(),
+            retry_after_seconds,
+            allow: None,
+            closes: false,
+        }
     }
 
     /// 400 with the fields at fault.
@@ -259,6 +270,13 @@ impl Problem {
         Problem::new(Code::TooManyRequests, detail)
     }
 
+    /// The address has sent too many wrong keys, and this was another one.
+    pub(crate) fn wrong_key_again(wait: Duration) -> Problem {
+        let seconds = u32::try_from(wait.as_secs().saturating_add(1)).unwrap_or(u32::MAX);
+        let detail = "too many wrong keys came from this address, and this is another one; send a valid key";
+        Problem { retry_after_seconds: Some(seconds), closes: true, ..Problem::new(Code::TooManyRequests, detail) }
+    }
+
     /// 500 without a code: nobody knows whether it was stored.
     pub(crate) fn indeterminate() -> Problem {
         let detail = "the server stopped before the write was confirmed; look, or retry with the same idempotency key";
@@ -298,6 +316,9 @@ impl Problem {
         if let Some(seconds) = self.retry_after_seconds {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
+        if self.closes {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         if self.code == Some(Code::Unauthorized) {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
@@ -334,6 +355,10 @@ impl From<SecretError> for Problem {
     fn from(error: SecretError) -> Problem {
         match error {
             SecretError::Store(error) => error.into(),
+            SecretError::NothingToKeep { header } => Problem::field(
+                &format!("headers.{header}"),
+                "is masked, and there is no value to keep: it was not set, or webhookUrl moves to another host; send the value",
+            ),
             SecretError::Sealed { .. } | SecretError::OtherKey { .. } => {
                 tracing::error!(%error, "signing secrets cannot be used");
                 let detail = "this server lacks the key that the store's signing secrets are sealed with; nothing was \

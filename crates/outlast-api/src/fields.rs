@@ -283,7 +283,7 @@ const JOB: [Field; 20] = [
     field(
         "notifyEmail",
         Kind::Text { min: 3, max: 254, check: is_email, wants: "an e-mail address", pattern: "^[^@\\s]+@[^@\\s]+$" },
-        "told when the job is finished",
+        "reserved: refused until mail can be configured",
     ),
     field("maxAttempts", count(&range::MAX_ATTEMPTS), "instead of the queue's"),
     field("visibilityTimeout", span(&range::VISIBILITY_TIMEOUT), "instead of the queue's"),

@@ -12,6 +12,7 @@ pub mod settings;
 pub mod openapi;
 
 mod auth;
+mod failed_keys;
 mod cors;
 mod body;
 mod patience;

@@ -15,6 +15,8 @@ pub struct Limits {
     /// Streams open at once.
     pub streams: usize,
     pub streams_per_key: usize,
+    /// Wrong keys from one address, before it is slowed down to two a second.
+    pub failed_keys_per_address: usize,
     pub body_idle: Duration,
     pub body_total: Duration,
 }
@@ -30,6 +32,7 @@ impl Default for Limits {
             url_bytes: 4 << 10,
             streams: 10_000,
             streams_per_key: 100,
+            failed_keys_per_address: 100,
             body_idle: Duration::from_secs(10),
             body_total: Duration::from_secs(60),
         }

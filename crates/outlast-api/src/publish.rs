@@ -157,6 +157,10 @@ fn spec(mut values: Values<'_>, call: &Call) -> Result<Spec, Problem> {
     if let Some(url) = &callback_url {
         call.engine.check_url(url).map_err(|refused| Problem::field("callbackUrl", refused.to_string()))?;
     }
+    if values.contains("notifyEmail") {
+        // Accepted and never sent would be worse than refused.
+        return Err(Problem::field("notifyEmail", "must be left out: mail is not configured"));
+    }
     Ok(Spec {
         payload,
         priority: values.int("priority").and_then(|priority| i8::try_from(priority).ok()).unwrap_or(0),
@@ -166,7 +170,7 @@ fn spec(mut values: Values<'_>, call: &Call) -> Result<Spec, Problem> {
         key: values.text("key").map(Into::into),
         tags: tags(&mut values),
         callback_url: callback_url.map(Into::into),
-        notify_email: values.text("notifyEmail").map(Into::into),
+        notify_email: None,
         traceparent: call.header("traceparent").filter(|text| is_traceparent(text)).map(Into::into),
         overrides,
         origin: None,

@@ -6,8 +6,8 @@ use http::{HeaderValue, StatusCode};
 use outlast_core::queue::{CALLBACKS, Mode, is_name};
 use outlast_core::{NamespaceId, Queue};
 use outlast_engine::Engine;
+use outlast_engine::header_values::masked;
 use outlast_engine::queues::{QueueChange, SavedQueue, moves};
-use outlast_engine::scope::{Principal, Word};
 use outlast_engine::secrets::OVERLAP_DEFAULT;
 use outlast_store::jobs::Reach;
 use outlast_store::operations::{Filter, NewOperation, OperationKind};
@@ -223,8 +223,9 @@ fn kept_by_file(
         check_secret_is_free(&names, &queue.name)?;
     }
     let given: Vec<String> = names.iter().filter(|name| values.contains(name)).cloned().collect();
-    let asked = change(values)?;
-    let kept = asked.settings.with(&names, &queue.settings);
+    let mut asked = change(values)?;
+    call.engine.mask_known_headers(queue, &mut asked.settings);
+    let kept = asked.settings.with(&names, &masked(&queue.settings));
     if let Some(name) = asked.settings.differing(&kept).into_iter().find(|name| given.contains(name)) {
         return Err(set_by_file(&name, &queue.name));
     }
@@ -249,7 +250,7 @@ fn change(call: &Call, present: Option<&Queue>, mut values: Values<'_>) -> Resul
     let secret = settings::signing_secret(&mut values)?;
     let has_headers = values.contains("headers");
     let mut settings = match present {
-        Some(queue) => settings::from_present(queue.settings.clone(), values)?,
+        Some(queue) => settings::from_present(masked(&queue.settings), values)?,
         None => settings::from_nothing(values)?,
     };
     if present.is_some_and(|queue| moves(&queue.settings, &settings)) && !has_headers {
@@ -328,19 +329,15 @@ fn shown(call: &Call, queue: &Queue, counts: &Counts) -> Response {
     with_etag(wire::json_ok(StatusCode::OK, &view(call, queue, counts)), queue)
 }
 
-/// The queue as this caller may see it: what stands in its headers may open an endpoint, so only who could set it sees it.
 fn view(call: &Call, queue: &Queue, counts: &Counts) -> Value {
-    view_for(&call.engine, call.principal.as_ref(), queue, counts)
+    view_for(&call.engine, queue, counts)
 }
 
-pub(crate) fn view_for(engine: &Engine, caller: Option<&Principal>, queue: &Queue, counts: &Counts) -> Value {
+/// The queue as it is shown.
+pub(crate) fn view_for(engine: &Engine, queue: &Queue, counts: &Counts) -> Value {
     let mut body = wire::queue(queue, counts);
     if let Value::Object(members) = &mut body {
         members.insert("declared".to_owned(), shown_declared(engine, queue));
-    }
-    let manages = caller.and_then(|caller| caller.reach(Word::Manage));
-    if !manages.is_some_and(|reach| reach.covers(queue)) {
-        wire::hide_headers(&mut body);
     }
     body
 }

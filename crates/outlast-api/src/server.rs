@@ -20,9 +20,10 @@ use outlast_engine::inbound::declared::Source;
 use outlast_engine::scope::Word;
 use outlast_store::jobs::Reach;
 
-use crate::auth::{Pass, admit, without_token};
+use crate::auth::{Credentials, Pass, admit, without_token};
 use crate::call::Call;
 use crate::error::{Code, Problem};
+use crate::failed_keys::FailedKeys;
 use crate::limits::Limits;
 use crate::metrics::Requests;
 use crate::reload::Reload;
@@ -46,6 +47,7 @@ struct Shared {
     requests: Requests,
     seats: Arc<Seats>,
     views: Arc<Views>,
+    failed_keys: FailedKeys,
     /// Set once, before requests are served.
     reload: OnceLock<Reload>,
 }
@@ -54,6 +56,7 @@ impl Api {
     pub fn new(engine: Engine, limits: Limits) -> Api {
         let shared = Shared {
             engine,
+            failed_keys: FailedKeys::new(limits.failed_keys_per_address),
             limits: Arc::new(limits),
             in_flight: AtomicUsize::new(0),
             in_flight_bytes: AtomicUsize::new(0),
@@ -185,9 +188,9 @@ impl Api {
     async fn answer(&self, route: &'static Route, request: Request) -> Response {
         let (parts, mut body) = request.into_parts();
         let expects = parts.headers.contains_key(EXPECT);
-        let pass = Pass::of(route, &parts);
-        let with_token = matches!(pass, Pass::Token(_));
-        let guarded = AssertUnwindSafe(self.serve(route, pass, parts, &mut body)).catch_unwind().await;
+        let credentials = Credentials::of(route, &parts);
+        let with_token = matches!(credentials.pass, Pass::Token(_));
+        let guarded = AssertUnwindSafe(self.serve(route, credentials, parts, &mut body)).catch_unwind().await;
         let result = guarded.unwrap_or_else(|_| {
             tracing::error!(path = route.path, "a handler panicked");
             // It may have panicked after a commit: only for reads is it certain that nothing was stored.
@@ -240,13 +243,13 @@ impl Api {
     async fn serve(
         &self,
         route: &'static Route,
-        pass: Pass,
+        credentials: Credentials,
         mut parts: Parts,
         body: &mut Body,
     ) -> Result<Response, Problem> {
         let shared = &self.shared;
         self.check_target(&parts.uri)?;
-        let admitted = admit(&shared.engine, route, pass).await?;
+        let admitted = admit(&shared.engine, &shared.failed_keys, route, credentials).await?;
         // A busy server is not a dead one: what needs no key, health above all, is answered beyond the limit.
         let most = if route.need == Need::Nothing { usize::MAX } else { shared.limits.in_flight_requests };
         let _in_flight = self.seat(most)?;

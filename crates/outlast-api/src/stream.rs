@@ -60,7 +60,7 @@ pub(crate) async fn queue(call: Call) -> Result<Response, Problem> {
     let seat = Seats::take(&call)?;
     let follower = call.engine.follow_queue(caller.namespace, name).await?;
     let follower = follower.ok_or_else(|| Problem::queue_not_found(name))?;
-    Ok(answer(Frames::new(&call, Source::Queue(follower, caller.clone(), call.engine.clone()), caller, seat)))
+    Ok(answer(Frames::new(&call, Source::Queue(follower, call.engine.clone()), caller, seat)))
 }
 
 pub(crate) fn no_stream_while_draining(engine: &Engine) -> Result<(), Problem> {
@@ -116,7 +116,7 @@ fn retry(engine: &Engine) -> Bytes {
 enum Source {
     Job(Follower),
     /// For this caller.
-    Queue(QueueFollower, Principal, Engine),
+    Queue(QueueFollower, Engine),
 }
 
 impl Source {
@@ -124,7 +124,7 @@ impl Source {
     async fn next(&mut self) -> Option<Bytes> {
         match self {
             Source::Job(follower) => follower.next().await.map(|frame| frame_bytes(&frame)),
-            Source::Queue(follower, caller, engine) => follower.next().await.map(|sight| show(&sight, caller, engine)),
+            Source::Queue(follower, engine) => follower.next().await.map(|sight| show(&sight, engine)),
         }
     }
 }
@@ -184,9 +184,9 @@ fn page(events: &[Event]) -> Bytes {
 }
 
 /// Without an id: nothing of it can be asked for again.
-fn show(sight: &Sight, caller: &Principal, engine: &Engine) -> Bytes {
+fn show(sight: &Sight, engine: &Engine) -> Bytes {
     let (event, data) = match sight {
-        Sight::Queue(queue, counts) => ("queue", queues::view_for(engine, Some(caller), queue, counts)),
+        Sight::Queue(queue, counts) => ("queue", queues::view_for(engine, queue, counts)),
         Sight::Job(job) => ("job", wire::job_sight(job)),
         Sight::Counts(counts) => ("counts", wire::counts(counts)),
         Sight::Resync => ("resync", json!({})),

@@ -17,6 +17,7 @@ use outlast_core::liveness::liveness;
 use outlast_core::state::{Phase, Running};
 use outlast_core::{Event, EventKind, Job, Progress, Queue, State, Status, Timestamp};
 use outlast_engine::boards::JobSight;
+use outlast_engine::header_values::masked;
 use outlast_engine::ingest::Taken;
 use outlast_engine::queues::Rotated;
 use outlast_store::jobs::Found;
@@ -284,7 +285,7 @@ fn attempt_json(attempt: &Attempt) -> Value {
 }
 
 pub(crate) fn queue(queue: &Queue, counts: &Counts) -> Value {
-    let mut value = serde_json::to_value(&queue.settings).unwrap_or_default();
+    let mut value = serde_json::to_value(masked(&queue.settings)).unwrap_or_default();
     if let Value::Object(map) = &mut value {
         map.insert("name".to_owned(), json!(queue.name));
         map.insert("paused".to_owned(), json!(queue.paused));
@@ -312,14 +313,6 @@ pub(crate) fn job_sight(job: &JobSight) -> Value {
         "at": job.at.to_string(),
         "progress": job.progress.as_deref().map(progress_json),
     })
-}
-
-/// The names of the headers stay; what they say goes.
-pub(crate) fn hide_headers(queue: &mut Value) {
-    let headers = queue.get_mut("headers").and_then(Value::as_object_mut);
-    for (_, value) in headers.into_iter().flatten() {
-        *value = json!("hidden");
-    }
 }
 
 pub(crate) fn rotated(rotated: &Rotated) -> Value {
@@ -367,6 +360,7 @@ pub(crate) fn operation(operation: &Operation) -> Value {
         "queue": operation.queue_name,
         "status": operation.status.as_str(),
         "processed": operation.processed,
+        "skipped": operation.skipped,
         "limit": operation.limit,
         "ratePerSecond": operation.rate_per_second,
         "createdAt": at(Some(operation.created_at)),

@@ -139,6 +139,11 @@ impl Engine {
         keys.values().find(|known| known.id == id).map(|known| known.expires_at)
     }
 
+    /// Who holds this key, as far as this node knows without reading the store.
+    pub fn known_holder(&self, key: &str) -> Option<Principal> {
+        self.check_key(key).flatten().or_else(|| self.holder_of_queue_key(key))
+    }
+
     /// Who holds this key. The same `None` for unknown, wrong, expired and revoked ones. Reads the store only for a key
     /// that another node may just have made.
     pub async fn authenticate(&self, key: &str) -> Result<Option<Principal>, Error> {
@@ -357,7 +362,8 @@ fn prefix(key: &str) -> Option<&str> {
     key.strip_prefix(MARK)?.get(..PREFIX_LENGTH)
 }
 
-fn is_well_formed(key: &str) -> bool {
+/// Can the text be a key of ours?
+pub fn is_well_formed(key: &str) -> bool {
     key.starts_with(MARK)
         && (KEY_LENGTH_MIN..=KEY_LENGTH_MAX).contains(&key.len())
         && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')

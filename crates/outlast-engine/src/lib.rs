@@ -26,6 +26,7 @@ mod outage;
 pub mod sweep;
 pub mod operations;
 pub mod seal;
+pub mod header_values;
 pub mod secrets;
 pub mod queues;
 pub mod push;

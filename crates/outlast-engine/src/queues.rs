@@ -61,7 +61,8 @@ impl Engine {
             // What was decided holds for the queue that was seen.
             let seen = present.as_ref().map_or(Expect::Absent, |queue| Expect::Version(queue.version));
             let condition = if expect == Expect::Anything { seen } else { expect };
-            let draft = QueueDraft { settings: change.settings.clone(), secrets };
+            let settings = self.seal_headers(namespace, name, present.as_deref(), change.settings.clone()).await?;
+            let draft = QueueDraft { settings, secrets };
             match self.store_queue(namespace, name, draft, condition).await? {
                 Ok(saved) => return Ok(Ok(SavedQueue { saved, new_secret })),
                 Err(refusal) if expect != Expect::Anything => return Ok(Err(refusal)),
@@ -129,12 +130,22 @@ impl Engine {
                 None => (Secrets::one(secret.clone()), None),
             };
             let sealed = self.seal_secrets(namespace, name, &secrets).await?;
-            let draft = QueueDraft { settings: queue.settings.clone(), secrets: Some(sealed) };
+            // Sealed anew where an older key has sealed it: after this the queue needs that key no more.
+            let settings = self.seal_headers(namespace, name, Some(&queue), queue.settings.clone()).await?;
+            let draft = QueueDraft { settings, secrets: Some(sealed) };
             if let Ok(saved) = self.store_queue(namespace, name, draft, Expect::Version(queue.version)).await? {
                 return Ok(Some(Rotated { queue: saved.queue, secret, previous_until }));
             }
         }
         Err(Error::Overloaded.into())
+    }
+
+    /// The queue with these settings and the secrets that it has.
+    pub(crate) async fn replace_settings(&self, queue: &Queue) -> Result<(), SecretError> {
+        let draft = QueueDraft { settings: queue.settings.clone(), secrets: None };
+        // Refused means that another call has just changed it.
+        self.store_queue(queue.namespace, &queue.name, draft, Expect::Version(queue.version)).await?.ok();
+        Ok(())
     }
 
     /// A new secret that nobody has seen: `rotate_secret` shows one.

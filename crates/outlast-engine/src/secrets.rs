@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 
 use crate::engine::Engine;
+use crate::header_values;
 use crate::seal::{self, Seal, Unopened};
 use crate::sign::Secret;
 
@@ -25,6 +26,8 @@ pub enum SecretError {
     Sealed { queue: String, why: Unopened },
     #[error("this store's secrets are sealed with key {}, and this node has {}", seal::name(*.store), seal::name(*.node))]
     OtherKey { store: i64, node: i64 },
+    #[error("the value of header \"{header}\" is masked, and there is none that could be kept")]
+    NothingToKeep { header: String },
 }
 
 /// As it is sealed. The newest secret comes first.
@@ -90,23 +93,35 @@ impl Engine {
         let node = self.shared.seal.fingerprint();
         for (queue, _) in self.shared.store.census().await? {
             let key = queue.secrets.as_deref().and_then(Seal::key_of);
-            if let Some(store) = key.filter(|key| !self.shared.seal.knows(*key)) {
+            let mut keys = key.into_iter().chain(header_values::sealing_keys(&queue));
+            if let Some(store) = keys.find(|key| !self.shared.seal.knows(*key)) {
                 return Err(SecretError::OtherKey { store, node });
             }
         }
         Ok(())
     }
 
-    /// Puts new secrets in the place of those that no key here opens, which are lost. Returns how many.
+    /// Puts new secrets in the place of those that no key here opens, which are lost. Headers whose value is lost are
+    /// removed. Returns of how many queues.
     pub async fn replace_lost_secrets(&self) -> Result<usize, SecretError> {
         let mut count = 0;
+        let is_lost = |key: i64| !self.shared.seal.knows(key);
         for (queue, _) in self.shared.store.census().await? {
-            let key = queue.secrets.as_deref().and_then(Seal::key_of);
-            let Some(lost) = key.filter(|key| !self.shared.seal.knows(*key)) else {
+            let key = queue.secrets.as_deref().and_then(Seal::key_of).filter(|key| is_lost(*key));
+            let header_key = header_values::sealing_keys(&queue).find(|key| is_lost(*key));
+            let Some(lost) = key.or(header_key) else {
                 continue;
             };
             self.shared.store.sealing_key(self.shared.seal.fingerprint(), &[lost]).await?;
-            self.replace_secret(&queue).await?;
+            let settings = header_values::without_lost(&queue, is_lost);
+            if header_key.is_some() {
+                tracing::warn!(queue = queue.name, "headers whose value cannot be opened were removed; set them again");
+            }
+            let queue = Queue { settings, ..Queue::clone(&queue) };
+            match key {
+                Some(_) => self.replace_secret(&queue).await?,
+                None => self.replace_settings(&queue).await?,
+            }
             count += 1;
         }
         Ok(count)
@@ -127,18 +142,21 @@ impl Engine {
         Secrets::from_bytes(&bytes).map(Some).ok_or(sealed_error(Unopened::Altered))
     }
 
-    /// Ready to be stored. All nodes of a store must seal with one key, else one could not sign for another's queues.
+    /// All nodes of a store must seal with one key, else one could not sign for another's queues.
+    pub(crate) async fn check_sealing_key(&self) -> Result<(), SecretError> {
+        let node = self.shared.seal.fingerprint();
+        let store = self.shared.store.sealing_key(node, &self.shared.seal.older()).await?;
+        if store == node { Ok(()) } else { Err(SecretError::OtherKey { store, node }) }
+    }
+
+    /// Ready to be stored.
     pub(crate) async fn seal_secrets(
         &self,
         namespace: NamespaceId,
         name: &str,
         secrets: &Secrets,
     ) -> Result<Arc<[u8]>, SecretError> {
-        let node = self.shared.seal.fingerprint();
-        let store = self.shared.store.sealing_key(node, &self.shared.seal.older()).await?;
-        if store != node {
-            return Err(SecretError::OtherKey { store, node });
-        }
+        self.check_sealing_key().await?;
         let mut entropy = self.shared.entropy.lock().unwrap_or_else(PoisonError::into_inner);
         let sealed = self.shared.seal.seal(&secrets.to_bytes(), &place(namespace, name), entropy.as_mut());
         Ok(sealed.into())

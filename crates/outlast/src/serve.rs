@@ -135,6 +135,7 @@ fn api_limits(config: &Config) -> Limits {
         url_bytes: config.limits.url_bytes,
         streams: config.limits.streams,
         streams_per_key: config.limits.streams_per_key,
+        failed_keys_per_address: config.limits.failed_keys_per_address,
         body_idle: config.timeouts.body_idle,
         body_total: config.timeouts.body_total,
     }

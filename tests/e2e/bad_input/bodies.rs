@@ -219,6 +219,7 @@ async fn fields_that_contradict_each_other_are_named() {
     let mut cases = Vec::new();
     for (path, body, field) in [
         ("/v1/queues/mail/jobs", json!({"delay": 1, "runAt": "2030-01-01T00:00:00Z"}), "runAt"),
+        ("/v1/queues/mail/jobs", json!({"notifyEmail": "a@example.com"}), "notifyEmail"),
         ("/v1/queues/mail/jobs", json!({"softTimeLimit": 5, "hardTimeLimit": 5}), "softTimeLimit"),
         ("/v1/queues", json!({"name": "x", "softTimeLimit": 5, "hardTimeLimit": 5}), "softTimeLimit"),
         ("/v1/queues", json!({"name": "x", "mode": "ack"}), "webhookUrl"),

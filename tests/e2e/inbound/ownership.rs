@@ -9,8 +9,8 @@ use super::{PATH, neighbour, shop, shop_on};
 use crate::api::{make_queue, publish, text};
 
 const QUEUES: &str = "queues:
-  billing: {source: shop, max_attempts: 5, visibility_timeout: 60s, backoff: {type: fixed, delay: 5s}, api_key: key-of-billing}
-  mail: {api_key: key-of-mail}";
+  billing: {source: shop, max_attempts: 5, visibility_timeout: 60s, backoff: {type: fixed, delay: 5s}, api_key: key-of-billing-with-twenty}
+  mail: {api_key: key-of-mail-with-twenty-one}";
 
 async fn queue(client: &Client) -> Value {
     client.get("/v1/queues/billing").await.unwrap().expect(200)
@@ -102,8 +102,8 @@ async fn a_signing_secret_of_the_file_is_the_files() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_two_queues_have_opens_both() {
     let server =
-        shop("queues:\n  one: {api_key: shared-key}\n  two: {api_key: shared-key}\n  three: {}\n").start().await;
-    let workers = Client::new(&server.base, "shared-key");
+        shop("queues:\n  one: {api_key: shared-key-of-twenty-characters}\n  two: {api_key: shared-key-of-twenty-characters}\n  three: {}\n").start().await;
+    let workers = Client::new(&server.base, "shared-key-of-twenty-characters");
 
     for (queue, status) in [("one", 200), ("two", 200), ("three", 404)] {
         let reply = workers.get(&format!("/api/queues/{queue}/messages")).await.unwrap();
@@ -117,7 +117,7 @@ async fn the_key_of_a_queue_opens_that_queue_only() {
     let admin = server.client();
     Stripe::before(&server, PATH, super::SECRET).tell(&event("evt_1", "t", 1)).await;
     let foreign = publish(&admin, "mail", json!(1)).await;
-    let workers = Client::new(&server.base, "key-of-billing");
+    let workers = Client::new(&server.base, "key-of-billing-with-twenty");
 
     let message = workers.get("/api/queues/billing/messages").await.unwrap().expect(200)["messages"][0].clone();
     let id = message["id"].as_str().unwrap();
@@ -144,7 +144,7 @@ async fn the_key_of_a_queue_opens_that_queue_only() {
         let reply = workers.get(path).await.unwrap();
         assert!(matches!(reply.status, 403 | 404), "{path}: {} {}", reply.status, reply.body);
     }
-    for wrong in ["key-of-billin", "key-of-billing2", "KEY-OF-BILLING", ""] {
+    for wrong in ["key-of-billin", "key-of-billing-with-twenty2", "KEY-OF-BILLING", ""] {
         let nobody = Client::new(&server.base, wrong);
         nobody.get("/api/queues/billing/messages").await.unwrap().expect_problem(401, "unauthorized");
     }

@@ -146,9 +146,9 @@ async fn what_needs_a_restart_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sources_and_queues_come_and_go_without_a_restart() {
-    let before = "queues:\n  leaving: {source: shop, max_attempts: 3, api_key: key-of-leaving}\n";
+    let before = "queues:\n  leaving: {source: shop, max_attempts: 3, api_key: key-of-leaving-with-twenty}\n";
     let server = Launch::fresh().with_config(&shop(OLD, before)).start().await;
-    let (client, leaving) = (server.client(), Client::new(&server.base, "key-of-leaving"));
+    let (client, leaving) = (server.client(), Client::new(&server.base, "key-of-leaving-with-twenty"));
     let (shop_stripe, other) = (Stripe::before(&server, PATH, OLD), Stripe::before(&server, "/hooks/other", NEW));
     shop_stripe.tell(&event("evt_1", "t", 1)).await;
     assert_eq!(other.send(&event("evt_1", "t", 1)).await.unwrap().status, 404);

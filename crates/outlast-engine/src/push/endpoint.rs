@@ -1,5 +1,6 @@
 //! Where a queue delivers, and with what: worked out once per version of the queue, not per delivery.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -41,10 +42,11 @@ impl Target {
 }
 
 impl Endpoint {
-    pub(super) fn new(queue: Arc<Queue>, secrets: Secrets) -> Endpoint {
+    /// `own_headers` are those of the queue, opened.
+    pub(super) fn new(queue: Arc<Queue>, secrets: Secrets, own_headers: &BTreeMap<String, String>) -> Endpoint {
         let settings = &queue.settings;
         let mut headers = HeaderMap::new();
-        for (name, value) in &settings.headers {
+        for (name, value) in own_headers {
             // What could not be a header was refused when it was saved.
             if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
                 headers.insert(name, value);

@@ -200,7 +200,8 @@ impl Engine {
         if let Some(known) = known.as_ref().filter(|known| is_same(&known.queue, queue)) {
             return Ok(Arc::clone(known));
         }
-        let endpoint = Arc::new(Endpoint::new(Arc::clone(queue), self.signing_secrets(queue).await?));
+        let (secrets, headers) = (self.signing_secrets(queue).await?, self.open_headers(queue)?);
+        let endpoint = Arc::new(Endpoint::new(Arc::clone(queue), secrets, &headers));
         *known = Some(Arc::clone(&endpoint));
         Ok(endpoint)
     }

@@ -96,7 +96,7 @@ sources:
   stripe: {path: /webhook/stripe, verify: stripe, secret: hunter2}
   orders: {verify: hmac, header: X-Signature, secrets: [hunter2, hunter3]}
 queues:
-  billing: {source: stripe, events: [invoice.paid], api_key: hunter4}
+  billing: {source: stripe, events: [invoice.paid], api_key: hunter4hunter4hunter4}
   audit: {source: stripe}
   mail: {max_attempts: 3}
 ";

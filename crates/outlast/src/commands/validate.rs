@@ -115,7 +115,7 @@ queues:
     source: stripe
     events: [invoice.paid, charge.*]
     filter: "$.data.object.amount_due >= 1000"
-    api_key: hunter2
+    api_key: hunter2hunter2hunter2
   mail: {max_attempts: 3}
 "#;
 

@@ -103,12 +103,16 @@ fn read_one(key: &Key, section: &mut Section, sources: &[String]) -> QueueConfig
     }
 }
 
+/// A shorter key could be guessed. `openssl rand -hex 16` prints 32 characters.
+const API_KEY_LENGTH_MIN: usize = 20;
+
 /// Keys travel in a header, so they are visible ASCII without spaces.
 fn api_key(section: &mut Section) -> Option<Secret> {
     let key = secret(section, "api_key")?;
     let text = key.expose();
-    if text.len() > 255 || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        section.complain("api_key", "must be at most 255 visible ASCII characters without spaces");
+    if !(API_KEY_LENGTH_MIN..=255).contains(&text.len()) || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let message = format!("must be {API_KEY_LENGTH_MIN} to 255 visible ASCII characters without spaces");
+        section.complain("api_key", &message);
     }
     Some(key)
 }

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use outlast_engine::keys::{KEY_LENGTH_MIN, is_well_formed};
 use outlast_store::blobs::location::Location;
 
 use super::reader::Section;
@@ -78,6 +79,7 @@ pub(crate) struct Limits {
     pub url_bytes: usize,
     pub streams: usize,
     pub streams_per_key: usize,
+    pub failed_keys_per_address: usize,
     pub namespace_queued: usize,
 }
 
@@ -95,6 +97,7 @@ impl Limits {
             url_bytes: section.size("url_bytes", 256..=64 * KIB),
             streams: section.count("streams", 1..=1_000_000),
             streams_per_key: section.count("streams_per_key", 1..=1_000_000),
+            failed_keys_per_address: section.count("failed_keys_per_address", 1..=1_000_000),
             namespace_queued: section.count("namespace_queued", 1..=1_000_000_000),
         };
         if limits.batch_bytes < limits.payload_bytes {
@@ -210,11 +213,14 @@ pub(crate) fn listen(section: &mut Section, name: &'static str) -> Option<Listen
     }
 }
 
-/// Keys travel in a header, so they are visible ASCII without spaces.
+/// By the rule of the engine, so that `validate` says what a start would say.
 pub(crate) fn admin_key(section: &mut Section) -> Option<Secret> {
     let text = section.optional_text("admin_key")?;
-    if text.len() > 255 || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        section.complain("admin_key", "must be at most 255 visible ASCII characters without spaces");
+    if !is_well_formed(&text) {
+        let message = format!(
+            "must start with \"ol_\", have {KEY_LENGTH_MIN} to 255 characters, and only letters, digits and \"_\""
+        );
+        section.complain("admin_key", &message);
     }
     Some(Secret::new(text))
 }

@@ -221,9 +221,18 @@ fn secrets_never_appear_in_messages() {
 
     assert_eq!(problems.len(), 3, "{problems:?}");
     assert!(!problems.join("\n").contains("hunter"), "{problems:?}");
-    let config = load("admin_key: hunter2\n", &[]).unwrap();
+    let key = format!("ol_{}", "hunter2".repeat(5));
+    let config = load(&format!("admin_key: {key}\n"), &[]).unwrap();
     assert!(!format!("{config:?}").contains("hunter2"));
-    assert_eq!(config.admin_key.unwrap().expose(), "hunter2");
+    assert_eq!(config.admin_key.unwrap().expose(), key);
+}
+
+#[test]
+fn an_admin_key_that_a_start_would_refuse_is_refused_with_its_place() {
+    let message = "admin_key must start with \"ol_\", have 32 to 255 characters, and only letters, digits and \"_\"";
+    for key in ["a".to_owned(), "ol_short".to_owned(), "x".repeat(40), format!("ol_{}", "x".repeat(253))] {
+        check_refused(&format!("data: x\nadmin_key: {key}\n"), &[&format!("outlast.yaml:2:12: {message}")]);
+    }
 }
 
 #[test]

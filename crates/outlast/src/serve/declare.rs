@@ -86,8 +86,13 @@ async fn save(engine: &Engine, namespace: NamespaceId, queue: &QueueConfig) -> a
         Some((present, _)) => present.settings.with(&queue.settings, &queue.change.settings),
         None => queue.change.settings.clone(),
     };
-    if present.is_some_and(|(present, _)| present.settings == settings) && queue.change.secret.is_none() {
-        return Ok(());
+    if let Some((present, _)) = &present
+        && queue.change.secret.is_none()
+    {
+        let sealed = engine.seal_headers(namespace, &queue.name, Some(present), settings.clone()).await?;
+        if present.settings == sealed {
+            return Ok(());
+        }
     }
     let change = QueueChange { settings, secret: queue.change.secret.clone() };
     let saved = engine.save_queue(namespace, &queue.name, change, Expect::Anything).await?;

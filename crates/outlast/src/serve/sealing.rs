@@ -9,6 +9,7 @@ use outlast_core::Entropy;
 use outlast_engine::Engine;
 use outlast_engine::ports::SystemEntropy;
 use outlast_engine::seal::{KEY_BYTES, Seal};
+use outlast_engine::secrets::SecretError;
 
 use super::files::write_private;
 use crate::config::Config;
@@ -59,9 +60,20 @@ pub(super) async fn settle(engine: &Engine, new: Option<String>, config: &Config
         };
         bail!("signing secrets in this store cannot be opened: {error}; {advice}");
     }
-    match new {
-        Some(text) => write_private(&path, &text).with_context(|| format!("cannot write {}", path.display())),
-        None => Ok(()),
+    if let Some(text) = new {
+        write_private(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    match engine.seal_clear_headers().await {
+        Ok(0) => Ok(()),
+        Ok(count) => {
+            tracing::info!(queues = count, "sealed header values that were stored in the clear");
+            Ok(())
+        }
+        Err(error @ SecretError::OtherKey { .. }) => {
+            tracing::warn!(%error, "cannot seal header values that are stored in the clear; give this node the secret_key of the others");
+            Ok(())
+        }
+        Err(error) => Err(error).context("cannot seal header values that are stored in the clear"),
     }
 }
 

@@ -23,6 +23,9 @@ queues:
     api_key: ${QUEUE_API_KEY}
 "#;
 
+/// Long enough for a queue.
+const KEY: &str = "twenty-characters-xx";
+
 /// A queue named `mail` beside a source named `shop`.
 fn with_source(options: &str) -> String {
     format!("sources: {{shop: {{verify: stripe, secret: x}}}}\nqueues: {{mail: {{{options}}}}}\n")
@@ -40,7 +43,7 @@ fn complaints(options: &str) -> Vec<String> {
 
 #[test]
 fn a_file_with_a_source_and_a_queue_is_read() {
-    let variables = [("STRIPE_WEBHOOK_SECRET", "whsec_hunter"), ("QUEUE_API_KEY", "hunter2")];
+    let variables = [("STRIPE_WEBHOOK_SECRET", "whsec_hunter"), ("QUEUE_API_KEY", "hunter2hunter2hunter2")];
 
     let config = load(ISSUE, &variables).unwrap();
 
@@ -49,7 +52,7 @@ fn a_file_with_a_source_and_a_queue_is_read() {
     assert_eq!(queue.name, "billing");
     assert_eq!(queue.change.settings.visibility_timeout, Duration::from_secs(60));
     assert_eq!(queue.change.settings.max_attempts, 5);
-    assert_eq!(queue.api_key.as_ref().unwrap().expose(), "hunter2");
+    assert_eq!(queue.api_key.as_ref().unwrap().expose(), "hunter2hunter2hunter2");
     let subscription = queue.subscription.as_ref().unwrap();
     assert_eq!(subscription.source, "stripe");
     assert_eq!(
@@ -273,8 +276,8 @@ fn variables_and_their_defaults_are_put_in_with_and_without_quotes() {
         );
 
         let (unset, set) = (
-            load(&yaml, &[("KEY", "k")]).unwrap(),
-            load(&yaml, &[("KEY", "k"), ("SECRET", "s"), ("NUMBER", "3")]).unwrap(),
+            load(&yaml, &[("KEY", KEY)]).unwrap(),
+            load(&yaml, &[("KEY", KEY), ("SECRET", "s"), ("NUMBER", "3")]).unwrap(),
         );
 
         let read = |config: &super::Config| {
@@ -282,8 +285,19 @@ fn variables_and_their_defaults_are_put_in_with_and_without_quotes() {
             let (secret, key) = (config.sources[0].secrets[0].expose(), queue.api_key.as_ref().unwrap().expose());
             format!("{secret} {} {key}", queue.change.settings.max_attempts)
         };
-        assert_eq!((read(&unset).as_str(), read(&set).as_str()), ("made up 9 k", "s 3 k"), "{yaml}");
+        assert_eq!((read(&unset), read(&set)), (format!("made up 9 {KEY}"), format!("s 3 {KEY}")), "{yaml}");
     }
+}
+
+#[test]
+fn an_api_key_that_could_be_guessed_is_refused_with_its_place() {
+    for key in ["a", "nineteen-characters"] {
+        check_refused(
+            &format!("queues:\n  mail:\n    api_key: {key}\n"),
+            &["outlast.yaml:3:14: queues.mail.api_key must be 20 to 255 visible ASCII characters without spaces"],
+        );
+    }
+    load("queues:\n  mail:\n    api_key: twenty-characters-xx\n", &[]).unwrap();
 }
 
 #[test]
