@@ -355,6 +355,7 @@ impl From<SecretError> for Problem {
     fn from(error: SecretError) -> Problem {
         match error {
             SecretError::Store(error) => error.into(),
+            SecretError::Headers(refused) => Problem::field("headers", refused.to_string()),
             SecretError::NothingToKeep { header } => Problem::field(
                 &format!("headers.{header}"),
                 "is masked, and there is no value to keep: it was not set, or webhookUrl moves to another host; send the value",

@@ -9,6 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use outlast_core::{NamespaceId, Queue, QueueSettings};
 use outlast_store::queues::{Expect, QueueDraft};
 
+use crate::egress::headers::check_amount;
 use crate::engine::Engine;
 use crate::queues::moves;
 use crate::seal::{Seal, Unopened};
@@ -78,26 +79,42 @@ impl Engine {
         present: Option<&Queue>,
         mut settings: QueueSettings,
     ) -> Result<QueueSettings, SecretError> {
-        let is_moved = present.is_some_and(|queue| moves(&queue.settings, &settings));
+        let plain = self.plain_headers(present, &settings)?;
         let mut headers = BTreeMap::new();
-        for (header, value) in std::mem::take(&mut settings.headers) {
+        for (header, value) in plain {
             let stored = present.and_then(|queue| Some((queue, queue.settings.headers.get(&header)?)));
-            let is_masked = value == MASK;
-            let keeps = is_masked || value.starts_with(SEALED_MARK);
-            let plain = match stored {
-                _ if !keeps => value,
-                Some((queue, stored)) if !(is_masked && is_moved) => self.open_value(queue, &header, stored)?,
-                _ => return Err(SecretError::NothingToKeep { header }),
-            };
-            let kept = stored.filter(|(queue, stored)| self.is_sealed_form(queue, &header, stored, &plain));
+            let kept = stored.filter(|(queue, stored)| self.is_sealed_form(queue, &header, stored, &value));
             let sealed = match kept {
                 Some((_, stored)) => stored.clone(),
-                None => self.seal_value(namespace, name, &header, &plain).await?,
+                None => self.seal_value(namespace, name, &header, &value).await?,
             };
             headers.insert(header, sealed);
         }
         settings.headers = headers;
         Ok(settings)
+    }
+
+    /// The headers that `settings` ask for, with stored values in the place of masks. Their bound holds for these.
+    fn plain_headers(
+        &self,
+        present: Option<&Queue>,
+        settings: &QueueSettings,
+    ) -> Result<BTreeMap<String, String>, SecretError> {
+        let is_moved = present.is_some_and(|queue| moves(&queue.settings, settings));
+        let mut plain = BTreeMap::new();
+        for (header, value) in &settings.headers {
+            let stored = present.and_then(|queue| Some((queue, queue.settings.headers.get(header)?)));
+            let is_masked = value == MASK;
+            let keeps = is_masked || value.starts_with(SEALED_MARK);
+            let value = match stored {
+                _ if !keeps => value.clone(),
+                Some((queue, stored)) if !(is_masked && is_moved) => self.open_value(queue, header, stored)?,
+                _ => return Err(SecretError::NothingToKeep { header: header.clone() }),
+            };
+            plain.insert(header.clone(), value);
+        }
+        check_amount(plain.iter().map(|(name, value)| (name.as_str(), value.as_str())))?;
+        Ok(plain)
     }
 
     /// Is `stored` this value, sealed with the key that seals now?

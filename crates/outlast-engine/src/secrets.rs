@@ -9,6 +9,7 @@ use outlast_store::Error;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 
+use crate::egress::headers::RefusedHeader;
 use crate::engine::Engine;
 use crate::header_values;
 use crate::seal::{self, Seal, Unopened};
@@ -28,6 +29,8 @@ pub enum SecretError {
     OtherKey { store: i64, node: i64 },
     #[error("the value of header \"{header}\" is masked, and there is none that could be kept")]
     NothingToKeep { header: String },
+    #[error("headers {0}")]
+    Headers(#[from] RefusedHeader),
 }
 
 /// As it is sealed. The newest secret comes first.

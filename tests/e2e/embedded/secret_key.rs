@@ -104,6 +104,25 @@ async fn a_server_with_another_key_does_not_start() {
     server.client().get("/v1/queues/mail").await.unwrap().expect(200);
 }
 
+// With the key lost and --forget-secrets the server starts, without the headers whose value nobody can open any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_told_to_forget_starts_without_the_headers_it_cannot_open() {
+    let launch = Launch::embedded();
+    let mut server = launch.start().await;
+    let queue = json!({"webhookUrl": "http://127.0.0.1:9/", "headers": {"authorization": "x"}});
+    server.client().put("/v1/queues/mail", queue).await.unwrap().expect(201);
+    server.client().put("/v1/queues/pulled", json!({"headers": {"x-a": "1"}})).await.unwrap().expect(201);
+    assert!(server.terminate().await.success());
+    fs::write(launch.data.join("secret.key"), OTHER_KEY).unwrap();
+    let forget = ["sh", "-c", "exec \"$@\" --forget-secrets", "sh"].map(str::to_owned);
+
+    let server = launch.clone().wrapped_by(forget.to_vec()).start().await;
+    for queue in ["mail", "pulled"] {
+        let shown = server.client().get(&format!("/v1/queues/{queue}")).await.unwrap().expect(200);
+        assert_eq!(shown["headers"], json!({}), "{queue}");
+    }
+}
+
 // A key that is none is refused, with what a key is.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_is_none_is_refused() {

@@ -90,6 +90,17 @@ async fn a_mask_with_nothing_behind_it_is_refused() {
     assert!(refused.expect_problem(400, "invalid_request")["detail"].to_string().contains("headers.authorization"));
     queue(&client, &receiver, json!({"authorization": VALUE})).await;
 
+    // The bound on all headers together holds for what is behind the masks.
+    let large: serde_json::Map<String, Value> =
+        (0..9).map(|number| (format!("x-{number}"), json!("v".repeat(1000)))).collect();
+    let (some, rest): (Vec<_>, Vec<_>) = large.into_iter().enumerate().partition(|(number, _)| *number < 5);
+    let some: serde_json::Map<String, Value> = some.into_iter().map(|(_, header)| header).collect();
+    client.put("/v1/queues/large", json!({"headers": some})).await.unwrap().expect(201);
+    let masked = some.keys().map(|name| (name.clone(), json!("****")));
+    let all: serde_json::Map<String, Value> = masked.chain(rest.into_iter().map(|(_, header)| header)).collect();
+    let refused = client.patch("/v1/queues/large", json!({"headers": all})).await.unwrap();
+    assert!(refused.expect_problem(400, "invalid_request")["detail"].to_string().contains("headers must have at most"));
+
     let elsewhere = "http://127.0.0.9:1/work";
     for (method, body) in [
         (Method::PATCH, json!({"headers": {"authorization": "****", "x-other": "****"}})),
@@ -157,4 +168,49 @@ async fn header_values_survive_a_new_sealing_key() {
     assert_eq!(sent(&server.client(), &receiver, 2).await.as_deref(), Some(VALUE));
     assert!(server.terminate().await.success());
     assert!(with(&launch, &old).try_start().await.is_err(), "a server without the key must not start");
+}
+
+/// Puts a value into the stored settings in the clear, as a version before sealing did.
+fn store_in_the_clear(launch: &Launch, value: &str) {
+    match launch.database() {
+        Some(database) => drop(database.psql(&format!(
+            "UPDATE queue SET settings = jsonb_set(settings::jsonb, '{{headers,authorization}}', '\"{value}\"')::text \
+             WHERE settings LIKE '%authorization%'"
+        ))),
+        None => {
+            let set = "UPDATE queue SET settings = json_set(settings, '$.headers.authorization', ?1) \
+                       WHERE settings LIKE '%authorization%'";
+            let connection = rusqlite::Connection::open(launch.data.join("outlast.db")).unwrap();
+            assert_eq!(connection.execute(set, [value]).unwrap(), 1);
+        }
+    }
+}
+
+fn settings(launch: &Launch) -> String {
+    match launch.database() {
+        Some(database) => database.psql("SELECT settings FROM queue WHERE settings LIKE '%authorization%'"),
+        None => {
+            let connection = rusqlite::Connection::open(launch.data.join("outlast.db")).unwrap();
+            let get = "SELECT settings FROM queue WHERE settings LIKE '%authorization%'";
+            connection.query_row(get, [], |row| row.get(0)).unwrap()
+        }
+    }
+}
+
+// T11: what a version before sealing has stored is sealed at the next start, and sent as before.
+#[tokio::test(flavor = "multi_thread")]
+async fn header_values_that_were_stored_in_the_clear_are_sealed_at_the_next_start() {
+    let receiver = Receiver::start().await;
+    let mut server = Server::fresh().await;
+    queue(&server.client(), &receiver, json!({"authorization": "first"})).await;
+    let launch = server.launch().clone();
+    assert!(server.terminate().await.success());
+    store_in_the_clear(&launch, VALUE);
+    assert!(settings(&launch).contains("canary7d1e93"));
+
+    let mut server = launch.start().await;
+    assert_eq!(sent(&server.client(), &receiver, 1).await.as_deref(), Some(VALUE));
+    assert!(server.terminate().await.success());
+
+    assert!(!settings(&launch).contains("canary7d1e93"), "{}", settings(&launch));
 }

@@ -177,7 +177,8 @@ pub fn commands() -> Vec<Named<Maker>> {
         ("claim by a puller", |_| Command::Claim { phase: Phase::Leased, visibility: None, worker: None }),
         ("claim for the webhook", |_| Command::Claim { phase: Phase::Delivering, visibility: None, worker: None }),
         ("receipt of the webhook", |sample| Command::Receipt { lease: sample.lease() }),
-        ("ack", |sample| report(sample.lease(), Outcome::Ack { result: None })),
+        ("ack", |sample| report(sample.lease(), Outcome::Ack { result: Some("1".into()) })),
+        ("ack with another result", |sample| report(sample.lease(), Outcome::Ack { result: Some("2".into()) })),
         ("nack", |sample| report(sample.lease(), nack(true))),
         ("nack, not retryable", |sample| report(sample.lease(), nack(false))),
         ("defer", |sample| {
