@@ -146,7 +146,8 @@ async fn a_push_queue_is_made_changed_and_given_a_new_secret() {
     assert!(secrets[0] != secrets[1] && secrets[1] != secrets[2], "no secret is used twice");
     assert_eq!(own["signingSecret"], json!("a-secret-of-my-own"));
     let shown = cli.out(&["queues", "show", "push"]);
-    for line in ["mode                    ack\n", "webhookUrl              https://hooks.example.org/a\n", "x-team=****\n"]
+    for line in
+        ["mode                    ack\n", "webhookUrl              https://hooks.example.org/a\n", "x-team=****\n"]
     {
         assert!(shown.contains(line), "{line:?} is not in\n{shown}");
     }

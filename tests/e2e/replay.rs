@@ -107,7 +107,7 @@ async fn a_job_whose_key_another_job_has_is_not_replayed() {
 
     assert!(detail.contains(&second), "{detail}");
     assert_eq!((&done["processed"], &done["skipped"]), (&json!(1), &json!(1)));
-    assert_eq!(dead(&client, "work").await, [first.clone()]);
+    assert_eq!(dead(&client, "work").await, std::slice::from_ref(&first));
     assert_eq!(job(&client, &free).await["status"], json!("queued"));
     client.post(&format!("/v1/jobs/{second}/cancel"), json!({})).await.unwrap().expect(200);
     client.post(&format!("/v1/jobs/{first}/replay"), json!({})).await.unwrap().expect(200);
