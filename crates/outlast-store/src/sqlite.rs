@@ -3,6 +3,15 @@
 
 mod options;
 mod directory;
+mod state_file;
+mod mark;
+mod wal;
+mod survey;
+mod wal_index;
+mod wal_tracker;
+mod opening;
+mod file_watch;
+mod clock;
 mod migrate;
 mod index;
 mod long_text;
@@ -27,5 +36,9 @@ mod read;
 mod store;
 
 pub use migrate::{MIGRATIONS, SCHEMA, migrated_schema};
+pub use mark::DatabaseFile;
 pub use options::{Durability, OpenError, Options};
+pub use state_file::{Log, StateFound, StateRecord, WalPosition};
 pub use store::SqliteStore;
+pub use survey::{Loss, Survey};
+pub use wal::WalScan;

@@ -52,6 +52,8 @@ pub(crate) struct Config {
     pub secret_key: Option<Secret>,
     /// Start without the key that some secrets are sealed with, and replace them. Of this start only.
     pub forgets_secrets: bool,
+    /// Start although something acknowledged is missing from the data directory. Of this start only.
+    pub accepts_loss: bool,
     pub external: External,
     pub log: Log,
     pub limits: Limits,
@@ -122,6 +124,9 @@ pub(crate) struct Flags {
     /// Replace signing secrets that were sealed with a key which is lost; then rotate each queue's secret
     #[arg(long)]
     pub forget_secrets: bool,
+    /// Start although acknowledged data is missing from the data directory; damaged files are kept aside
+    #[arg(long)]
+    pub accept_loss: bool,
     /// Address of the HTTP API [environment: OUTLAST_LISTEN] [default: 127.0.0.1:8080]
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
@@ -188,6 +193,7 @@ impl Config {
             config.data.clone_from(data);
         }
         config.forgets_secrets = flags.forget_secrets;
+        config.accepts_loss = flags.accept_loss;
         problems.extend(section.finish());
         if problems.is_empty() {
             return Ok(config);
@@ -292,6 +298,7 @@ fn read(section: &mut Section, environment: &Environment) -> Config {
         admin_key: sections::admin_key(section),
         secret_key: section.optional_text("secret_key").map(Secret::new),
         forgets_secrets: false,
+        accepts_loss: false,
         external: External {
             database_url: sections::url(section, "database_url", &["postgres", "postgresql"]),
             redis_url: sections::url(section, "redis_url", &["redis", "rediss"]),

@@ -112,6 +112,7 @@ impl Core<'_> {
         let body_of = self.place_of_body(new, &jobs);
         let body = body_of.is_none().then_some(&ready.body);
         self.dirty_pages += 1 + pages(body.map_or(0, Packed::len));
+        self.stored_seq = self.stored_seq.max(seq + 1);
         self.hot.insert_arrival.execute(params![
             seq,
             new.namespace.0,

@@ -2,11 +2,12 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use outlast_core::Timestamp;
+use rustix::process::geteuid;
 
 use super::options::OpenError;
 
@@ -20,10 +21,19 @@ pub(super) fn database_path(directory: &Path) -> PathBuf {
     directory.join("outlast.db")
 }
 
+pub(super) fn wal_path(directory: &Path) -> PathBuf {
+    directory.join("outlast.db-wal")
+}
+
+pub(super) fn wal_index_path(directory: &Path) -> PathBuf {
+    directory.join("outlast.db-shm")
+}
+
 /// Makes the directory if needed and takes its lock, before any other file in it is touched.
 pub(super) fn lock(directory: &Path) -> Result<Lock, OpenError> {
     let failed = |source: io::Error| OpenError::Directory { directory: directory.to_owned(), source };
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    check_owner(directory, &fs::metadata(directory).map_err(failed)?)?;
     let file = OpenOptions::new()
         .create(true)
         .truncate(false)
@@ -38,11 +48,25 @@ pub(super) fn lock(directory: &Path) -> Result<Lock, OpenError> {
     }
 }
 
+/// Whoever may write the directory can replace what is in it, and a root process would leave files that the owner cannot
+/// open: only the owner runs a server on it.
+fn check_owner(directory: &Path, metadata: &fs::Metadata) -> Result<(), OpenError> {
+    let directory = || directory.to_owned();
+    let user = geteuid().as_raw();
+    if metadata.uid() != user {
+        return Err(OpenError::Owner { directory: directory(), owner: metadata.uid(), user });
+    }
+    match metadata.mode() & 0o7777 {
+        mode if mode & 0o022 != 0 => Err(OpenError::Writable { directory: directory(), mode }),
+        _ => Ok(()),
+    }
+}
+
 /// The last sign of life of whoever had the store before. `None` where there was nobody. To be asked before anything is
 /// written. A server that was idle wrote nothing, so this may be long before its end, never after it.
 pub(super) fn last_written(directory: &Path) -> Option<Timestamp> {
     let database = database_path(directory);
-    let files = [database.with_extension("db-wal"), database];
+    let files = [wal_path(directory), database];
     let written = files.iter().filter_map(|path| fs::metadata(path).ok()?.modified().ok()).max()?;
     let since_epoch = written.duration_since(UNIX_EPOCH).unwrap_or_default();
     Some(Timestamp::EPOCH.plus(since_epoch))
@@ -57,6 +81,6 @@ pub(super) fn touch_database(directory: &Path) -> Result<(), OpenError> {
         .write(true)
         .mode(0o600)
         .open(database_path(directory))
-        .map(drop)
+        .and_then(|file| file.set_permissions(fs::Permissions::from_mode(0o600)))
         .map_err(failed)
 }

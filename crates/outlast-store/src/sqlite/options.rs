@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use outlast_core::{Clock, Entropy};
 
+use super::survey::Loss;
+
 /// When an answer is given. Everything but `Full` exists so that the crash rigs can prove they notice the difference; no
 /// configuration of the product reaches it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +36,8 @@ pub struct Options {
     pub namespace_waiting_max: u64,
     /// Space set aside so that outcomes still fit on a full disk.
     pub reserve_bytes: u64,
+    /// Start although something acknowledged is missing, with what is left.
+    pub accepts_loss: bool,
 }
 
 impl Options {
@@ -48,6 +52,7 @@ impl Options {
             waiting_writes_max: 16_384,
             namespace_waiting_max: 10_000_000,
             reserve_bytes: 8 << 20,
+            accepts_loss: false,
         }
     }
 }
@@ -62,6 +67,19 @@ pub enum OpenError {
         #[source]
         source: std::io::Error,
     },
+    #[error(
+        "data directory {directory} belongs to user {owner} and this process runs as user {user}; run it as its owner, or \
+         give the directory and its files to user {user}"
+    )]
+    Owner { directory: PathBuf, owner: u32, user: u32 },
+    #[error("data directory {directory} can be written by other users (mode {mode:o}); run: chmod go-w {directory}")]
+    Writable { directory: PathBuf, mode: u32 },
+    #[error(
+        "acknowledged data may be lost: {0}; nothing was changed. Put the missing files back, or restore a backup into an \
+         empty directory; `outlast doctor` shows what is there. Only to go on without what is missing, start once with \
+         --accept-loss"
+    )]
+    Loss(Loss),
     #[error("the store was written by a newer version (schema {found}, this binary knows {known}); use that version")]
     Newer { found: u32, known: u32 },
     #[error(

@@ -9,19 +9,24 @@ use std::time::Duration;
 use async_trait::async_trait;
 use outlast_core::arrival::{Arrival, ArrivalId};
 use outlast_core::checkpoint::Section;
-use outlast_core::{Command, Entropy, Event, JobId, NamespaceId, ObjectKey, Outage, Queue, Timestamp};
+use outlast_core::{Clock, Command, Entropy, Event, JobId, NamespaceId, ObjectKey, Outage, Queue, Timestamp};
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::{oneshot, watch};
 
 use super::arrivals::Ready;
-use super::directory::{database_path, last_written, lock, touch_database};
+use super::clock::StoreClock;
+use super::directory::{database_path, last_written, lock};
+use super::file_watch::FileWatch;
 use super::long_text::Packed;
 use super::migrate::migrate;
+use super::opening::{Inspected, check_integrity, inspect, settle};
 use super::options::{Durability, OpenError, Options};
 use super::read::Readers;
 use super::registry::Shared;
 use super::reserve::Reserve;
+use super::wal_index::WalIndex;
+use super::wal_tracker::WalTracker;
 use super::writer::{Call, Core, Fault, Kind, Outside, Setup, Task, Writer};
 use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
 use crate::error::Error;
@@ -37,8 +42,6 @@ use crate::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Save
 const STATEMENTS_MAX: usize = 64;
 /// How long the writer waits for readers at a checkpoint, and for a stranger that holds the write lock.
 const BUSY_MAX: Duration = Duration::from_millis(200);
-/// How long a start waits for somebody who reads the file.
-const SETTLE_MAX: Duration = Duration::from_secs(10);
 
 pub struct SqliteStore {
     calls: Mutex<Option<SyncSender<Box<dyn Call>>>>,
@@ -48,24 +51,36 @@ pub struct SqliteStore {
     ids: Ids,
     /// Before this start.
     away: Option<Outage>,
+    clock: Arc<StoreClock>,
+    files: FileWatch,
+    /// Closed after all connections: closing it drops SQLite's locks.
+    _wal_index: Arc<WalIndex>,
 }
 
 impl SqliteStore {
-    /// Takes the directory's lock, migrates, reads the indexes into memory and starts the writer.
+    /// Takes the directory's lock, looks at its files, migrates, reads the indexes into memory and starts the writer.
     pub fn open(options: Options) -> Result<SqliteStore, OpenError> {
         let lock = lock(&options.directory)?;
         let last_written = last_written(&options.directory);
-        touch_database(&options.directory)?;
+        let Inspected { state, accepted, last_commit } = inspect(&options)?;
         let mut connection = Connection::open(database_path(&options.directory))?;
         prepare(&connection, &options)?;
+        if accepted.is_some() {
+            check_integrity(&connection)?;
+        }
         migrate(&mut connection)?;
-        settle(&connection)?;
+        let failed = |source| OpenError::Directory { directory: options.directory.clone(), source };
+        let index = Arc::new(WalIndex::open(&options.directory).map_err(failed)?);
+        let mut tracker = WalTracker::new(Arc::clone(&index), state, options.durability != Durability::Normal);
+        settle(&connection, &mut tracker, &options.directory)?;
+        let files = FileWatch::of(&options.directory).map_err(failed)?;
+        let clock = Arc::new(StoreClock::start(options.clock, last_commit));
         let mut entropy = options.entropy;
         let ids = Ids::new(secret(&connection, entropy.as_mut())?);
         let shared = Shared::default();
         let (sender, calls) = sync_channel(options.waiting_writes_max);
         let (failed_sender, failed) = watch::channel(None);
-        let now = options.clock.now();
+        let now = clock.now();
         let setup = Setup {
             ids,
             entropy,
@@ -73,9 +88,12 @@ impl SqliteStore {
             now,
             job_cache_bytes: options.job_cache_bytes,
             namespace_waiting_max: options.namespace_waiting_max,
+            expected_seq: (options.durability == Durability::Full).then(|| tracker.record().next_seq),
+            accepts_loss: options.accepts_loss,
         };
         let outside = Outside {
-            clock: options.clock,
+            clock: Arc::clone(&clock) as _,
+            tracker,
             calls,
             durability: options.durability,
             reserve: Reserve::open(&options.directory, options.reserve_bytes, now),
@@ -94,12 +112,28 @@ impl SqliteStore {
             failed,
             thread: Mutex::new(Some(thread)),
             ids,
-            away: last_written.filter(|from| *from < now).map(|from| Outage { from, to: now }),
+            away: last_commit.or(last_written).filter(|from| *from < now).map(|from| Outage { from, to: now }),
+            clock,
+            files,
+            _wal_index: index,
         })
     }
 
-    /// Waits until the writer has failed and says why. Never returns while the store is sound. Cancel-safe.
+    /// The time that all deadlines in this store go by.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock) as _
+    }
+
+    /// Waits until the writer has failed or a file was taken away, and says why. Never returns while the store is sound.
+    /// Cancel-safe.
     pub async fn failed(&self) -> String {
+        tokio::select! {
+            why = self.writer_failed() => why,
+            why = self.files.gone() => why,
+        }
+    }
+
+    async fn writer_failed(&self) -> String {
         let mut failed = self.failed.clone();
         loop {
             if let Some(why) = failed.borrow_and_update().clone() {
@@ -208,22 +242,6 @@ fn prepare(connection: &Connection, options: &Options) -> Result<(), OpenError> 
 /// hope of a better plan: a sixth of the processor time of a status poll.
 pub(super) fn keep_plans(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(|_| ())
-}
-
-/// Copies what the WAL holds into the file and starts the WAL over, before anybody is answered. After a failed sync the
-/// kernel may go on showing pages that never reached the disk; commits appended behind such pages would be lost with
-/// them. Copying writes and syncs them again.
-fn settle(connection: &Connection) -> Result<(), OpenError> {
-    connection.busy_timeout(SETTLE_MAX)?;
-    let busy = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
-    connection.busy_timeout(BUSY_MAX)?;
-    match busy {
-        Ok(false) => Ok(()),
-        Ok(true) => Err(OpenError::Busy),
-        // On a full disk the WAL stays as it is; outcomes can still be taken.
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
 }
 
 const READ_SECRET: &str = "SELECT value FROM meta WHERE name = 'secret'";

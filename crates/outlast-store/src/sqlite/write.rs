@@ -103,6 +103,7 @@ impl Core<'_> {
     pub(super) fn insert(&mut self, record: &Record, form: &Form<'_>, queue: &Queue) -> Result<(), Fault> {
         let (job, spec) = (&record.job, &record.job.spec);
         let columns = state_columns(job);
+        self.stored_seq = self.stored_seq.max(record.seq + 1);
         self.hot.insert_job.execute(params![
             record.seq,
             job.queue.0,
@@ -318,6 +319,13 @@ impl Core<'_> {
     }
 
     /// Writes a number down under a name.
+    /// Numbers that were given out before a loss are not given out again.
+    pub(super) fn skip_to(&mut self, next_seq: i64) -> Result<(), Fault> {
+        self.note(NEXT_SEQ, next_seq)?;
+        (self.next_seq, self.noted_seq, self.stored_seq) = (next_seq, next_seq, next_seq);
+        Ok(())
+    }
+
     pub(super) fn note(&self, name: &str, value: i64) -> Result<(), Fault> {
         self.connection.prepare_cached(NOTE)?.execute(params![name, value])?;
         Ok(())
@@ -357,7 +365,8 @@ impl Core<'_> {
         self.young_keys = self.scan_young_keys()?;
         let newest: Option<i64> = self.connection.query_row(NEWEST, [], |row| row.get(0)).map_err(unreadable)?;
         self.noted_seq = self.noted(NEXT_SEQ)?.unwrap_or(1);
-        self.next_seq = self.next_seq.max(self.noted_seq).max(newest.unwrap_or(0) + 1);
+        self.stored_seq = self.noted_seq.max(newest.unwrap_or(0) + 1);
+        self.next_seq = self.next_seq.max(self.stored_seq);
         Ok(delivering)
     }
 

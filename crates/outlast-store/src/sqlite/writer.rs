@@ -22,6 +22,8 @@ use super::index::Index;
 use super::options::{Durability, OpenError};
 use super::registry::{Registry, Shared};
 use super::reserve::Reserve;
+use super::survey::Loss;
+use super::wal_tracker::WalTracker;
 use crate::error::Error;
 use crate::ids::Ids;
 
@@ -85,6 +87,8 @@ pub(super) struct Core<'c> {
     pub(super) next_seq: i64,
     /// As far as `next_seq` has been noted on disk.
     pub(super) noted_seq: i64,
+    /// What the rows of the present transaction say `next_seq` is; a start finds at least this.
+    pub(super) stored_seq: i64,
     /// The time of the present group. Never goes back.
     pub(super) now: Timestamp,
     pub(super) namespace_waiting_max: u64,
@@ -173,6 +177,9 @@ pub(super) struct Setup {
     pub(super) now: Timestamp,
     pub(super) job_cache_bytes: u64,
     pub(super) namespace_waiting_max: u64,
+    /// What `next_seq` was at the last commit, where that was written down.
+    pub(super) expected_seq: Option<i64>,
+    pub(super) accepts_loss: bool,
 }
 
 impl<'c> Core<'c> {
@@ -192,6 +199,7 @@ impl<'c> Core<'c> {
             hints: Hints::read(connection, READ_MAX).map_err(corrupt)?,
             next_seq: 1,
             noted_seq: 1,
+            stored_seq: 1,
             now: setup.now,
             namespace_waiting_max: setup.namespace_waiting_max,
             orphans: Vec::new(),
@@ -199,6 +207,14 @@ impl<'c> Core<'c> {
             dirty_pages: 0,
         };
         core.interrupted = core.rebuild().map_err(corrupt)?;
+        if let Some(expected) = setup.expected_seq.filter(|expected| *expected > core.next_seq) {
+            let loss = Loss::NumbersMissing { found: core.next_seq, expected };
+            if !setup.accepts_loss {
+                return Err(OpenError::Loss(loss));
+            }
+            tracing::error!(%loss, "going on without what is missing, as --accept-loss asks");
+            core.skip_to(expected).map_err(|fault| OpenError::Corrupt(format!("{fault:?}")))?;
+        }
         Ok(core)
     }
 }
@@ -215,6 +231,7 @@ pub(super) struct Outside {
     pub(super) calls: Receiver<Box<dyn Call>>,
     pub(super) durability: Durability,
     pub(super) reserve: Reserve,
+    pub(super) tracker: WalTracker,
     /// Set when the loop ends by a failure; whoever runs the process waits for it.
     pub(super) failed: watch::Sender<Option<String>>,
     pub(super) _lock: Lock,
@@ -279,10 +296,23 @@ impl Writer<'_> {
                 Err(error) => return self.stop(&error),
             }
         }
-        // An orderly end leaves an empty WAL, so that the file alone is the whole store.
-        if let Err(error) = self.core.connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)") {
+        if let Err(error) = self.empty_log() {
             tracing::warn!(%error, "last checkpoint failed; the next start will do it");
         }
+    }
+
+    /// An orderly end leaves an empty WAL, so that the file alone is the whole store.
+    fn empty_log(&mut self) -> Result<(), rusqlite::Error> {
+        let tracker = &mut self.outside.tracker;
+        tracker.advance_mark(self.core.connection)?;
+        tracker.will_empty().map_err(from_io)?;
+        let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
+        let is_busy: bool = self.core.connection.query_row(checkpoint, [], |row| row.get(0))?;
+        if is_busy {
+            tracing::warn!("another program reads the database; the next start will empty the log");
+            return Ok(());
+        }
+        tracker.stopped().map_err(from_io)
     }
 
     fn stop(&self, error: &rusqlite::Error) {
@@ -348,10 +378,17 @@ impl Writer<'_> {
             });
         }
         if writes {
-            self.core.commit()?;
+            self.commit()?;
             self.core.orphans.clear();
         }
         Ok(results)
+    }
+
+    /// What was committed is also written down, before anybody is answered.
+    fn commit(&mut self) -> Result<(), Fault> {
+        self.core.commit()?;
+        let written = self.outside.tracker.committed(self.core.stored_seq, self.core.now);
+        written.map_err(|error| Fault::Fatal(from_io(error)))
     }
 
     /// Leaves out what is moot, and what needs space while there is none.
@@ -404,7 +441,7 @@ impl Writer<'_> {
         *uncommitted += 1;
         if *uncommitted >= UNCOMMITTED_GROUPS {
             *uncommitted = 0;
-            self.core.commit().map_err(fatal)?;
+            self.commit().map_err(fatal)?;
         }
         Ok(())
     }
@@ -419,18 +456,28 @@ impl Writer<'_> {
         if length - copied < CHECKPOINT_PAGES && length < WAL_PAGES_MAX {
             return Ok(());
         }
+        let tracker = &mut self.outside.tracker;
+        if !tracker.is_current() {
+            return Ok(());
+        }
+        tracker.advance_mark(self.core.connection)?;
+        tracker.will_copy().map_err(from_io)?;
         // Readers that never pause keep a passive checkpoint from starting the file over; then it is worth waiting for
         // them, as long as the busy timeout allows.
         let statement = match length < WAL_PAGES_MAX {
             true => "PRAGMA wal_checkpoint(PASSIVE)",
             false => "PRAGMA wal_checkpoint(RESTART)",
         };
-        match self.core.connection.prepare_cached(statement)?.query_row([], |_| Ok(())) {
+        let copied = self.core.connection.prepare_cached(statement)?.query_row([], |row| {
+            Ok(!row.get::<_, bool>(0)? && row.get::<_, i64>(1)? == row.get::<_, i64>(2)?)
+        });
+        match copied {
+            Ok(true) => tracker.has_copied().map_err(from_io),
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
                 self.outside.reserve.give_up(self.core.now);
                 Ok(())
             }
-            other => other,
+            other => other.map(|_| ()),
         }
     }
 }
@@ -441,6 +488,11 @@ impl Core<'_> {
         let mut statement = self.connection.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?;
         statement.query_row([], |row| Ok((row.get(1)?, row.get(2)?)))
     }
+}
+
+/// The library's error has no other room for one of the operating system.
+fn from_io(error: std::io::Error) -> rusqlite::Error {
+    rusqlite::Error::ToSqlConversionFailure(Box::new(error))
 }
 
 fn split(group: Group, keep: impl Fn(&dyn Call) -> bool) -> (Group, Group) {

@@ -2,6 +2,7 @@
 //! what is wrong. It repairs nothing, and writes nothing but a small object that it removes again.
 
 mod disk;
+mod files;
 mod objects;
 mod services;
 mod server;

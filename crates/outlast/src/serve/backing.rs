@@ -31,8 +31,8 @@ impl Backing {
 
     /// Blocks this thread, which has nothing else to do yet.
     fn embedded(config: &Config) -> anyhow::Result<Backing> {
-        let clock = Arc::new(SystemClock::start());
-        let store = Arc::new(SqliteStore::open(store_options(config, &clock)?)?);
+        let store = Arc::new(SqliteStore::open(store_options(config)?)?);
+        let clock = store.clock();
         let live = Arc::new(Alone::embedded());
         Ok(Backing { store: Arc::clone(&store) as _, live, clock, embedded: Some(store) })
     }
@@ -57,8 +57,10 @@ impl Backing {
     }
 }
 
-fn store_options(config: &Config, clock: &Arc<SystemClock>) -> anyhow::Result<sqlite::Options> {
-    let mut options = sqlite::Options::new(&config.data, Arc::clone(clock) as _, Box::new(SystemEntropy::seed()?));
+fn store_options(config: &Config) -> anyhow::Result<sqlite::Options> {
+    let clock = Arc::new(SystemClock::start());
+    let mut options = sqlite::Options::new(&config.data, clock, Box::new(SystemEntropy::seed()?));
+    options.accepts_loss = config.accepts_loss;
     options.page_cache_bytes = config.store.page_cache_bytes;
     options.job_cache_bytes = config.store.job_cache_bytes;
     options.waiting_writes_max = config.store.waiting_writes;

@@ -6,8 +6,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{Access, access, statvfs};
+use rustix::process::geteuid;
 
-use super::{Check, Verdict};
+use super::{Check, Verdict, files};
 
 /// The file in the data directory that a running server holds locked.
 const LOCK_FILE: &str = "lock";
@@ -34,7 +35,9 @@ pub(crate) fn checks(data: &Path) -> Vec<Check> {
         let finding = format!("{} is not a directory", data.display());
         return vec![Check::new("data directory", Verdict::Fail, finding)];
     }
-    vec![directory(data), permissions(data, &metadata), owner(data, &metadata), lock(data), space(data)]
+    let mut checks = vec![directory(data), permissions(data, &metadata), owner(data, &metadata), lock(data), space(data)];
+    checks.extend(files::checks(data, is_held(data)));
+    checks
 }
 
 fn directory(data: &Path) -> Check {
@@ -57,8 +60,8 @@ fn permissions(data: &Path, metadata: &Metadata) -> Check {
         let finding = format!("{0} can be read by others; run: chmod 600 {0}", key.display());
         return Check::new("permissions", Verdict::Fail, finding);
     }
-    if mode & 0o002 != 0 {
-        let finding = format!("{0} can be written by everybody; run: chmod 700 {0}", data.display());
+    if mode & 0o022 != 0 {
+        let finding = format!("{0} can be written by other users (mode {mode:o}); run: chmod 700 {0}", data.display());
         return Check::new("permissions", Verdict::Fail, finding);
     }
     if mode & 0o077 != 0 {
@@ -68,8 +71,13 @@ fn permissions(data: &Path, metadata: &Metadata) -> Check {
     Check::new("permissions", Verdict::Ok, format!("mode {mode:o}"))
 }
 
-/// A server that was once started as another user leaves files that the present one cannot open.
+/// A server runs as the owner of its directory and of everything in it.
 fn owner(data: &Path, metadata: &Metadata) -> Check {
+    let user = geteuid().as_raw();
+    if metadata.uid() != user {
+        let finding = format!("the directory belongs to user {}; a server started by user {user} refuses it", metadata.uid());
+        return Check::new("owner", Verdict::Warn, finding);
+    }
     let entries = match std::fs::read_dir(data) {
         Ok(entries) => entries,
         Err(error) => return Check::new("owner", Verdict::Fail, format!("the files cannot be listed: {error}")),
@@ -104,6 +112,11 @@ fn lock(data: &Path) -> Check {
         Err(TryLockError::WouldBlock) => Check::new("lock", Verdict::Ok, "held: a server runs on this directory"),
         Err(TryLockError::Error(error)) => Check::new("lock", Verdict::Warn, format!("cannot be tested: {error}")),
     }
+}
+
+/// Does a server run on this directory?
+fn is_held(data: &Path) -> bool {
+    File::open(data.join(LOCK_FILE)).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 fn space(data: &Path) -> Check {
