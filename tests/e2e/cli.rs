@@ -9,7 +9,7 @@ use std::time::Duration;
 use outlast_tests::chance::Chance;
 use outlast_tests::http::Client;
 use outlast_tests::proxy::Proxy;
-use outlast_tests::server::Server;
+use outlast_tests::server::{Launch, Server};
 use outlast_tests::wait;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -40,6 +40,12 @@ impl Cli {
         let launch = server.launch();
         let (program, directory) = (launch.program.clone(), launch.scratch().to_owned());
         Cli { program, directory, url: server.base.clone(), key: launch.key.clone() }
+    }
+
+    /// For commands that need no server: none listens where they look.
+    pub(crate) fn without_server(launch: &Launch) -> Cli {
+        let (program, directory) = (launch.program.clone(), launch.scratch().to_owned());
+        Cli { program, directory, url: "http://127.0.0.1:9".to_owned(), key: launch.key.clone() }
     }
 
     /// The command with nothing of our own environment but where the server is and the key.

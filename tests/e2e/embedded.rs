@@ -13,6 +13,9 @@ mod objects;
 mod sync_error;
 
 mod lock;
+mod lost_files;
+mod taken_files;
+mod clock_steps;
 
 mod doctor;
 mod first_key;

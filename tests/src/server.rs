@@ -42,6 +42,7 @@ pub struct Launch {
     wrappers: Vec<(Option<usize>, Vec<String>)>,
     /// Without the flag, so that the file says where.
     pub(crate) listens_by_file: bool,
+    pub(crate) flags: Vec<String>,
     scratch: Arc<TempDir>,
     starts: Arc<AtomicU64>,
 }
@@ -93,6 +94,7 @@ impl Launch {
             environment: Vec::new(),
             wrappers: Vec::new(),
             listens_by_file: false,
+            flags: Vec::new(),
             scratch: Arc::new(scratch),
             starts: Arc::default(),
         }
@@ -136,6 +138,12 @@ impl Launch {
     /// Listens where the file says: every node on a port of its own, so that has to be port 0 at the start.
     pub fn listening_by_file(mut self) -> Launch {
         self.listens_by_file = true;
+        self
+    }
+
+    /// With one more flag of `outlast serve`.
+    pub fn with_flag(mut self, flag: &str) -> Launch {
+        self.flags.push(flag.to_owned());
         self
     }
 

@@ -35,8 +35,8 @@ mod operations;
 mod read;
 mod store;
 
-pub use migrate::{MIGRATIONS, SCHEMA, migrated_schema};
 pub use mark::DatabaseFile;
+pub use migrate::{MIGRATIONS, SCHEMA, migrated_schema};
 pub use options::{Durability, OpenError, Options};
 pub use state_file::{Log, StateFound, StateRecord, WalPosition};
 pub use store::SqliteStore;

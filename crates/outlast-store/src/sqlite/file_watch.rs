@@ -66,7 +66,10 @@ impl FileWatch {
         gone.map(|(path, _)| path.as_path())
     }
 
-    #[allow(deprecated, reason = "its successor is unsafe for types that may change their descriptor; OwnedFd never does")]
+    #[allow(
+        deprecated,
+        reason = "its successor is unsafe for types that may change their descriptor; OwnedFd never does"
+    )]
     fn changes(&self) -> io::Result<AsyncFd<OwnedFd>> {
         let notifier = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let kinds = WatchFlags::CREATE

@@ -126,7 +126,9 @@ pub(super) fn check_integrity(connection: &Connection) -> Result<(), OpenError> 
     let verdict: String = connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
     match verdict.as_str() {
         "ok" => Ok(()),
-        _ => Err(OpenError::Corrupt(format!("without its log the database is not sound ({verdict}); restore a backup"))),
+        _ => {
+            Err(OpenError::Corrupt(format!("without its log the database is not sound ({verdict}); restore a backup")))
+        }
     }
 }
 
@@ -139,7 +141,8 @@ pub(super) fn settle(connection: &Connection, tracker: &mut WalTracker, director
     if has_log {
         tracker.advance_mark(connection)?;
         tracker.will_empty().map_err(failed)?;
-        let patience: Duration = connection.query_row("PRAGMA busy_timeout", [], |row| row.get(0)).map(Duration::from_millis)?;
+        let patience: Duration =
+            connection.query_row("PRAGMA busy_timeout", [], |row| row.get(0)).map(Duration::from_millis)?;
         connection.busy_timeout(SETTLE_MAX)?;
         let busy = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
         connection.busy_timeout(patience)?;

@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 
 use super::directory::{database_path, wal_path};
-use super::mark::{DatabaseFile, read_database, reaches};
+use super::mark::{DatabaseFile, reaches, read_database};
 use super::state_file::{Log, StateFound, StateRecord, WalPosition, read_state};
 use super::wal::{WalScan, scan};
 
@@ -58,7 +58,9 @@ impl fmt::Display for Loss {
                 f,
                 "outlast.db-wal is missing or empty, but the server did not stop cleanly and had committed {frames} frames to it"
             ),
-            Loss::LogHeaderDamaged => write!(f, "the header of outlast.db-wal is damaged, so nothing in it can be used"),
+            Loss::LogHeaderDamaged => {
+                write!(f, "the header of outlast.db-wal is damaged, so nothing in it can be used")
+            }
             Loss::LogForeign => write!(f, "outlast.db-wal is not the log that the server wrote last"),
             Loss::LogCut { found, expected } => {
                 write!(f, "outlast.db-wal has {found} sound frames of {expected} that were committed")
@@ -124,9 +126,7 @@ impl Survey {
     fn loss_without_state(&self) -> Option<Loss> {
         match self.database {
             None if self.has_log() => Some(Loss::DatabaseMissing { beside: "outlast.db-wal".to_owned() }),
-            None if !self.companions.is_empty() => {
-                Some(Loss::DatabaseMissing { beside: self.companions.join(", ") })
-            }
+            None if !self.companions.is_empty() => Some(Loss::DatabaseMissing { beside: self.companions.join(", ") }),
             // A server sets the first mark after it has made the state file.
             Some(DatabaseFile { mark: Some(_), .. }) if self.has_log() => Some(Loss::StateMissing),
             _ => self.broken_log(),
@@ -145,9 +145,7 @@ impl Survey {
     fn misfit(&self, database: DatabaseFile, record: &StateRecord) -> Option<Loss> {
         match database.mark {
             None if record.checkpointed == 0 => None,
-            Some(mark) if !reaches(record.mark, mark) => {
-                Some(Loss::StateOlder { found: record.mark, expected: mark })
-            }
+            Some(mark) if !reaches(record.mark, mark) => Some(Loss::StateOlder { found: record.mark, expected: mark }),
             Some(mark) if reaches(mark, record.checkpointed) => None,
             found => Some(Loss::DatabaseOlder { found, expected: record.checkpointed }),
         }

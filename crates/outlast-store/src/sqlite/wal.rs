@@ -41,8 +41,7 @@ pub(super) fn scan(path: &Path, asked: Option<WalPosition>) -> io::Result<Option
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let mut scan =
-        WalScan { bytes: file.metadata()?.len(), salt: None, committed: 0, checksum: None, broken_at: None };
+    let mut scan = WalScan { bytes: file.metadata()?.len(), salt: None, committed: 0, checksum: None, broken_at: None };
     let mut input = BufReader::with_capacity(BUFFER_BYTES, file);
     let mut header = [0; HEADER_BYTES];
     if !read_whole(&mut input, &mut header)? {

@@ -38,8 +38,7 @@ impl WalTracker {
         let is_new_log = before.position().is_none_or(|before| before.salt != position.salt);
         let mut record = StateRecord { log: Log::Running(position), next_seq, at: now, ..before };
         if is_new_log {
-            // SQLite starts the log over only when all of it is in the database.
-            (record.checkpointed, record.copied) = (record.mark, 0);
+            record.copied = 0;
         }
         self.write(record)?;
         if is_new_log { self.sync() } else { Ok(()) }

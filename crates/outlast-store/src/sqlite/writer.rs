@@ -468,9 +468,11 @@ impl Writer<'_> {
             true => "PRAGMA wal_checkpoint(PASSIVE)",
             false => "PRAGMA wal_checkpoint(RESTART)",
         };
-        let copied = self.core.connection.prepare_cached(statement)?.query_row([], |row| {
-            Ok(!row.get::<_, bool>(0)? && row.get::<_, i64>(1)? == row.get::<_, i64>(2)?)
-        });
+        let copied = self
+            .core
+            .connection
+            .prepare_cached(statement)?
+            .query_row([], |row| Ok(!row.get::<_, bool>(0)? && row.get::<_, i64>(1)? == row.get::<_, i64>(2)?));
         match copied {
             Ok(true) => tracker.has_copied().map_err(from_io),
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {

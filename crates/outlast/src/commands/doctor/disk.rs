@@ -35,7 +35,8 @@ pub(crate) fn checks(data: &Path) -> Vec<Check> {
         let finding = format!("{} is not a directory", data.display());
         return vec![Check::new("data directory", Verdict::Fail, finding)];
     }
-    let mut checks = vec![directory(data), permissions(data, &metadata), owner(data, &metadata), lock(data), space(data)];
+    let mut checks =
+        vec![directory(data), permissions(data, &metadata), owner(data, &metadata), lock(data), space(data)];
     checks.extend(files::checks(data, is_held(data)));
     checks
 }
@@ -75,7 +76,8 @@ fn permissions(data: &Path, metadata: &Metadata) -> Check {
 fn owner(data: &Path, metadata: &Metadata) -> Check {
     let user = geteuid().as_raw();
     if metadata.uid() != user {
-        let finding = format!("the directory belongs to user {}; a server started by user {user} refuses it", metadata.uid());
+        let finding =
+            format!("the directory belongs to user {}; a server started by user {user} refuses it", metadata.uid());
         return Check::new("owner", Verdict::Warn, finding);
     }
     let entries = match std::fs::read_dir(data) {

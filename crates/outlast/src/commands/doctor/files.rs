@@ -68,7 +68,10 @@ fn described(record: &StateRecord) -> String {
         ),
     };
     let StateRecord { mark, checkpointed, incarnation, next_seq, at, .. } = record;
-    format!("{log}; mark {mark} ({checkpointed} in the database), last number {}, last commit {at}, incarnation {incarnation}", next_seq - 1)
+    format!(
+        "{log}; mark {mark} ({checkpointed} in the database), last number {}, last commit {at}, incarnation {incarnation}",
+        next_seq - 1
+    )
 }
 
 fn verdict(loss: Option<Loss>, is_running: bool) -> Check {
@@ -83,7 +86,8 @@ fn clock(record: &StateRecord) -> Check {
     let now = SystemClock::start().now();
     match record.at.since(now).as_secs() {
         behind @ CLOCK_WARN_SECONDS.. => {
-            let finding = format!("{behind} s behind the last commit ({}); the server's time goes on from there", record.at);
+            let finding =
+                format!("{behind} s behind the last commit ({}); the server's time goes on from there", record.at);
             Check::new("clock", Verdict::Warn, finding)
         }
         _ => Check::new("clock", Verdict::Ok, "not behind the last commit"),
