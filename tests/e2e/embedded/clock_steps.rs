@@ -14,7 +14,7 @@ const LEASE: Duration = Duration::from_secs(5);
 /// For a start and a poll on a busy machine.
 const SLACK: Duration = Duration::from_secs(20);
 
-// D-3: after a step back of an hour leases and delays end as long after their beginning as they were meant to.
+// F13: after a step back of an hour leases and delays end as long after their beginning as they were meant to.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_set_back_freezes_neither_leases_nor_delays() {
     let faketime = find_program("faketime", &[], "faketime").display().to_string();
@@ -43,7 +43,7 @@ async fn a_clock_set_back_freezes_neither_leases_nor_delays() {
     assert!(stopwatch.charged() < LEASE + SLACK, "{:?}", stopwatch.charged());
 }
 
-// D-3: the doctor says that the clock is behind.
+// F13: the doctor says that the clock is behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_doctor_sees_a_clock_that_is_behind() {
     let faketime = find_program("faketime", &[], "faketime").display().to_string();
@@ -55,7 +55,7 @@ async fn the_doctor_sees_a_clock_that_is_behind() {
     ]);
     let mut server = ahead.start().await;
     make_queue(&server.client(), "work", json!({})).await;
-    assert!(server.terminate().await.success());
+    server.kill9().await;
 
     let found = Cli::without_server(&launch).run(&["doctor", "--data", launch.data.to_str().unwrap()]);
 

@@ -138,7 +138,7 @@ const INJURIES: [(&str, Injure, &str); 16] = [
     ("state zeroed", |now, _| fs::write(now.join(STATE), [0; 8192]).unwrap(), "outlast.state is damaged"),
 ];
 
-// D-1: acknowledged jobs never vanish in silence when a file of the store is damaged, missing or of another time.
+// I-06, F08: acknowledged jobs never vanish in silence when a file of the store is damaged, missing or of another time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_directory_is_refused_and_accepted_only_on_request() {
     let killed = Killed::make().await;
@@ -167,7 +167,7 @@ async fn a_damaged_directory_is_refused_and_accepted_only_on_request() {
     }
 }
 
-// D-1: whatever happens to log and state file, a start has all acknowledged jobs or is refused.
+// I-06, F08: whatever happens to log and state file, a start has all acknowledged jobs or is refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn after_random_injuries_everything_is_there_or_the_start_is_refused() {
     let killed = Killed::make().await;
@@ -215,7 +215,7 @@ async fn after_random_injuries_everything_is_there_or_the_start_is_refused() {
     assert!(refused > 0, "no injury was noticed: the rig proves nothing");
 }
 
-// D-1: a log put back after a clean stop is refused; without it the directory is whole.
+// I-06, F08: a log put back after a clean stop is refused; without it the directory is whole.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_appears_after_a_clean_stop_is_refused() {
     let killed = Killed::make().await;
@@ -230,7 +230,7 @@ async fn a_log_that_appears_after_a_clean_stop_is_refused() {
     assert_eq!(killed.present(launch).await, JOBS);
 }
 
-// D-1: what is documented as a restore raises no alarm: a snapshot in an empty directory, and a copy of all files.
+// I-06, F08: what is documented as a restore raises no alarm: a snapshot in an empty directory, and a copy of all files.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restored_backup_starts() {
     let killed = Killed::make().await;
@@ -248,7 +248,7 @@ async fn a_restored_backup_starts() {
     assert_eq!(killed.present(&killed.copied("copy")).await, JOBS);
 }
 
-// D-1: a directory of a release that had no state file, killed and stopped, starts.
+// I-06, F08: a directory of a release that had no state file, killed and stopped, starts.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_without_marks_and_state_file_starts() {
     let killed = Killed::make().await;

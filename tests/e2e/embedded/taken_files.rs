@@ -29,7 +29,7 @@ fn replaced(path: &Path) {
     fs::rename(copy, path).unwrap();
 }
 
-// D-2: a server whose files are gone takes no more jobs: it ends, and the next start is refused.
+// I-06, F08: a server whose files are gone takes no more jobs: it ends, and the next start is refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_whose_files_are_taken_away_ends() {
     let injuries = [removed as fn(&Path), replaced];
@@ -56,7 +56,7 @@ async fn a_server_whose_files_are_taken_away_ends() {
     }
 }
 
-// I-01, D-1: kills at any moment, also around checkpoints, are no damage: every next start has everything.
+// I-01, I-06: kills at any moment, also around checkpoints, are no damage: every next start has everything.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_kills_raise_no_false_alarm() {
     let launch = Launch::embedded();
@@ -92,7 +92,7 @@ async fn publish_until_killed(client: Client, payload: String) -> Vec<String> {
     acknowledged
 }
 
-// D-4: a directory that others may write, or that belongs to another user, is refused and stays as it is.
+// T33: a directory that others may write, or that belongs to another user, is refused and stays as it is.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_of_others_is_refused() {
     let launch = Launch::embedded();

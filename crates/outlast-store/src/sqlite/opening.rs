@@ -54,7 +54,11 @@ pub(super) fn inspect(options: &Options) -> Result<Inspected, OpenError> {
         Some(_) if loss.is_none() => StateFile::open(directory).map_err(failed)?,
         _ => Some(StateFile::create(directory, record).map_err(failed)?),
     };
-    let state = state.ok_or(OpenError::Loss(Loss::StateDamaged))?;
+    let mut state = state.ok_or(OpenError::Loss(Loss::StateDamaged))?;
+    if state.record.log == Log::Stopped {
+        // From here on there may be a log.
+        state.write(StateRecord { log: Log::Unknown, ..state.record }).and_then(|()| state.sync()).map_err(failed)?;
+    }
     let last_commit = found.map(|record| record.at).filter(|at| *at > Timestamp::EPOCH);
     Ok(Inspected { state, accepted: loss, last_commit })
 }

@@ -226,6 +226,8 @@ impl Drop for HandOut<'_> {
 fn prepare(connection: &Connection, options: &Options) -> Result<(), OpenError> {
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     keep_plans(connection)?;
+    // Closing after a failure must leave the log as it is: the state file still speaks of it.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     connection.pragma_update(None, "page_size", 4096)?;
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
     let synchronous = if options.durability == Durability::Normal { "NORMAL" } else { "FULL" };

@@ -150,3 +150,121 @@ fn read_whole(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rusqlite::Connection;
+
+    use super::*;
+
+    const FRAME_BYTES: usize = FRAME_HEADER_BYTES + 4096;
+    const COMMITS: u32 = 12;
+
+    /// A real log of some transactions, and for each of its frames whether it ends one.
+    fn real_log() -> (Vec<u8>, Vec<bool>) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.db");
+        let connection = Connection::open(&path).unwrap();
+        connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).unwrap();
+        connection.execute_batch("CREATE TABLE one (id INTEGER PRIMARY KEY, text TEXT)").unwrap();
+        for number in 1..COMMITS {
+            let text = "x".repeat(usize::try_from(number).unwrap() * 1500);
+            connection.execute("INSERT INTO one (text) VALUES (?1)", [text]).unwrap();
+        }
+        let log = fs::read(directory.path().join("a.db-wal")).unwrap();
+        let frames = log[HEADER_BYTES..].chunks_exact(FRAME_BYTES);
+        let commits = frames.map(|frame| frame[4..8] != [0; 4]).collect();
+        (log, commits)
+    }
+
+    fn scanned(log: &[u8]) -> WalScan {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        fs::write(&path, log).unwrap();
+        scan(&path, None).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_log_of_sqlite_is_read_to_its_end() {
+        let (log, commits) = real_log();
+
+        let scan = scanned(&log);
+
+        assert_eq!(usize::try_from(scan.committed).unwrap(), commits.len());
+        assert!(scan.salt.is_some() && scan.broken_at.is_none());
+        assert_eq!(commits.iter().filter(|is_commit| **is_commit).count(), usize::try_from(COMMITS).unwrap());
+    }
+
+    #[test]
+    fn zeros_and_frames_of_an_older_log_behind_the_end_are_no_damage() {
+        let (log, _) = real_log();
+        let (older, _) = real_log();
+
+        let with_zeros = [log.clone(), vec![0; 3 * FRAME_BYTES]].concat();
+        let with_older = [log.clone(), older[HEADER_BYTES..].to_vec()].concat();
+
+        for longer in [with_zeros, with_older] {
+            let scan = scanned(&longer);
+            assert_eq!((scan.committed, scan.broken_at), (scanned(&log).committed, None));
+        }
+    }
+
+    #[test]
+    fn every_bad_frame_before_the_last_two_transactions_is_found() {
+        let (log, commits) = real_log();
+        let (last, before_last) = {
+            let mut ends = (0..commits.len()).rev().filter(|at| commits[*at]);
+            let _end = ends.next();
+            (ends.next().unwrap() + 1, ends.next().unwrap() + 1)
+        };
+        for frame in 0..commits.len() {
+            for offset in [0, 6, 9, 17, 23, 24, 2000, FRAME_BYTES - 1] {
+                let mut injured = log.clone();
+                injured[HEADER_BYTES + frame * FRAME_BYTES + offset] ^= 0x04;
+                let scan = scanned(&injured);
+                if frame < before_last {
+                    assert_eq!(scan.broken_at, Some(u32::try_from(frame).unwrap() + 1), "frame {frame}, byte {offset}");
+                }
+                if frame >= last {
+                    assert_eq!(scan.broken_at, None, "frame {frame}: the last transaction may be torn");
+                }
+                assert!(usize::try_from(scan.committed).unwrap() <= frame, "frame {frame}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_last_transaction_torn_in_any_order_is_no_damage() {
+        let (log, commits) = real_log();
+        let last = (0..commits.len() - 1).rev().find(|at| commits[*at]).unwrap() + 1;
+        let count = commits.len() - last;
+        assert!(count > 2, "the last transaction has {count} frames");
+        for present in 0..(1_u32 << count) - 1 {
+            let mut torn = log.clone();
+            for frame in 0..count {
+                if present & (1 << frame) == 0 {
+                    let start = HEADER_BYTES + (last + frame) * FRAME_BYTES;
+                    torn[start..start + FRAME_BYTES].fill(0);
+                }
+            }
+            let scan = scanned(&torn);
+            assert_eq!((usize::try_from(scan.committed).unwrap(), scan.broken_at), (last, None), "{present:b}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_header_and_a_cut_log_are_seen() {
+        let (log, _) = real_log();
+        let whole = scanned(&log).committed;
+        for at in 0..HEADER_BYTES {
+            let mut injured = log.clone();
+            injured[at] ^= 0x20;
+            assert_eq!(scanned(&injured).salt, None, "byte {at}");
+        }
+        assert!(scanned(&log[..log.len() - 100]).committed < whole);
+        assert_eq!(scanned(&log[..20]).salt, None);
+        assert!(scanned(&[]).is_empty());
+    }
+}

@@ -11,6 +11,7 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use outlast_core::{Clock, Entropy, JobId, Lease, Timestamp};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, ffi};
 use tokio::sync::{oneshot, watch};
 
@@ -312,7 +313,9 @@ impl Writer<'_> {
             tracing::warn!("another program reads the database; the next start will empty the log");
             return Ok(());
         }
-        tracker.stopped().map_err(from_io)
+        tracker.stopped().map_err(from_io)?;
+        // From here on closing may remove the empty log.
+        self.core.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map(|_| ())
     }
 
     fn stop(&self, error: &rusqlite::Error) {

@@ -76,9 +76,9 @@ fn described(record: &StateRecord) -> String {
 
 fn verdict(loss: Option<Loss>, is_running: bool) -> Check {
     match loss {
-        Some(loss) => Check::new("acknowledged data", Verdict::Fail, format!("may be lost: {loss}")),
-        None if is_running => Check::new("acknowledged data", Verdict::Ok, "not compared: a server is running"),
-        None => Check::new("acknowledged data", Verdict::Ok, "database, log and state file belong together"),
+        Some(loss) => Check::new("files", Verdict::Fail, format!("acknowledged data may be lost: {loss}")),
+        None if is_running => Check::new("files", Verdict::Ok, "not compared: a server is running"),
+        None => Check::new("files", Verdict::Ok, "database, log and state file belong together"),
     }
 }
 
