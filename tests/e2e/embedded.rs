@@ -15,6 +15,7 @@ mod sync_error;
 mod lock;
 mod lost_files;
 mod taken_files;
+mod killed_at_steps;
 mod clock_steps;
 
 mod doctor;
