@@ -66,6 +66,7 @@ macro_rules! contract {
                 gate::no_more_jobs_run_than_the_queue_allows,
                 gate::a_held_queue_sends_one_probe_when_the_hold_ends,
                 gate::a_probe_that_is_deferred_holds_the_queue_again,
+                gate::a_receipt_that_ends_a_hold_says_that_waiters_may_try_again,
                 gate::a_probe_that_is_released_leaves_its_place_to_another,
                 gate::a_probe_whose_lease_runs_out_is_not_waited_for,
                 gate::a_probe_that_is_deleted_leaves_its_place_to_another,

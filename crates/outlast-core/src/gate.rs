@@ -100,6 +100,16 @@ fn more_at(queue: &Queue, room: u32, now: Timestamp) -> Option<Timestamp> {
     }
 }
 
+/// Does this change of the hold let jobs out that the hold before kept back, now or sooner? Then the queue's waiters must
+/// look: nothing else wakes them.
+pub fn loosens(before: Option<Hold>, after: Option<Hold>) -> bool {
+    match (before, after) {
+        (None, _) => false,
+        (Some(_), None) => true,
+        (Some(before), Some(after)) => (before.probe.is_some() && after.probe.is_none()) || after.until < before.until,
+    }
+}
+
 /// The hold once `job` has been deleted, if that changes it: when the probe is gone, another one must try.
 pub fn hold_without(queue: &Queue, job: JobId) -> Option<Hold> {
     queue.hold.filter(|hold| hold.probe == Some(job)).map(|hold| Hold { probe: None, ..hold })
@@ -139,6 +149,21 @@ mod tests {
 
         queue.hold = Some(Hold { probe: Some(JobId::new(at(1), 7)), ..Hold::new(at(50), Cause::Backpressure) });
         assert_eq!(gate(&queue, Phase::Leased, 1, at(60)), Gate::Shut);
+    }
+
+    #[test]
+    fn a_hold_is_loosened_by_its_end_a_returned_probe_or_an_earlier_time() {
+        let until = |millis| Hold::new(Timestamp::from_millis(millis), Cause::Backpressure);
+        let probing = |millis| Hold { probe: Some(JobId::new(Timestamp::EPOCH, 7)), ..until(millis) };
+
+        assert!(loosens(Some(until(50)), None));
+        assert!(loosens(Some(probing(50)), Some(until(90))));
+        assert!(loosens(Some(until(50)), Some(until(49))));
+        assert!(!loosens(None, Some(until(50))));
+        assert!(!loosens(None, None));
+        assert!(!loosens(Some(until(50)), Some(until(90))));
+        assert!(!loosens(Some(until(50)), Some(probing(50))));
+        assert!(!loosens(Some(probing(50)), Some(probing(50))));
     }
 
     #[test]

@@ -51,8 +51,9 @@ impl Engine {
         if applied.callback {
             self.callbacks_wait(applied.queue.namespace);
         }
-        if applied.frees && applied.queue.hold.is_some() {
-            // The end of a probe may open the whole queue, not only make room for one.
+        if applied.queue.hold.is_some() && (applied.frees || applied.deleted) {
+            // The end of a probe, or its receipt, may open the whole queue, not only make room for one. `queue` is as it was
+            // before the command.
             self.shared.wakes.queue_changed(applied.queue.namespace, &applied.queue.name);
         } else if applied.frees {
             self.shared.wakes.queue_has(applied.queue.namespace, &applied.queue.name, 1);

@@ -146,7 +146,7 @@ pub struct Applied {
     /// False when the command had no effect: a repeated report, an alarm that was not due.
     pub changed: bool,
     pub deleted: bool,
-    /// It became eligible, or its ending made room: somebody waiting for the queue may try again.
+    /// It became eligible, its ending made room, or it loosened the queue's hold: waiters of the queue may try again.
     pub frees: bool,
     /// Work on it was found not to move.
     pub stalled: bool,

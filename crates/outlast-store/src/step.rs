@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use outlast_core::alarm::alarm;
 use outlast_core::event::{EventKind, Reason};
-use outlast_core::gate::{Gate, gate};
+use outlast_core::gate::{Gate, gate, loosens};
 use outlast_core::object::digest_text;
 use outlast_core::queue::{DedupeBy, QueueSettings};
 use outlast_core::{
@@ -57,7 +57,7 @@ pub fn step(
         panic!("invariant broken before writing: {violation}");
     }
     let wake_at = alarm(&update.job, queue);
-    let (frees, stalled) = (frees(job, &update), update.events.iter().any(Event::is_stall));
+    let (frees, stalled) = (frees(job, queue, &update), update.events.iter().any(Event::is_stall));
     let callback = callback_of(&update, queue);
     Ok(Step::Update { update, wake_at, frees, stalled, callback })
 }
@@ -73,10 +73,19 @@ fn callback_of(update: &Update, queue: &Queue) -> Option<Box<Spec>> {
     Some(Box::new(callback::spec(&update.job, queue, result)))
 }
 
-/// A job that becomes eligible, and one that ends and so makes room under a limit or lifts a hold.
-fn frees(before: &Job, update: &Update) -> bool {
+/// A job that becomes eligible, one that ends and so makes room under a limit, and one that loosens the queue's hold.
+fn frees(before: &Job, queue: &Queue, update: &Update) -> bool {
     let (from, to) = (before.status(), update.job.status());
-    to == Status::Queued || (from == Status::Running && to != Status::Running)
+    to == Status::Queued || (from == Status::Running && to != Status::Running) || loosens_hold(queue, update)
+}
+
+/// The last effect on the hold is the one that stays.
+fn loosens_hold(queue: &Queue, update: &Update) -> bool {
+    let hold_after = update.effects.iter().rev().find_map(|effect| match effect {
+        Effect::SetHold(hold) => Some(*hold),
+        _ => None,
+    });
+    hold_after.is_some_and(|after| loosens(queue.hold, after))
 }
 
 /// The log's first entry.

@@ -4,12 +4,12 @@ use outlast_core::breaker::cool_down;
 use outlast_core::gate::{Cause, Hold};
 use outlast_core::queue::{Mode, Scope};
 use outlast_core::state::Phase;
-use outlast_core::{Outcome, QueueSettings, Status};
+use outlast_core::{Command, Outcome, QueueSettings, Status};
 use outlast_store::jobs::Claim;
 use outlast_store::operations::OperationKind;
 
 use super::operations::{start, whole};
-use crate::fixture::{Fixture, QUEUE, SECOND, ack, payload};
+use crate::fixture::{Fixture, QUEUE, SECOND, ack, lease, payload};
 
 fn defer(seconds: u32) -> Outcome {
     Outcome::Defer { retry_after: Some(seconds * SECOND), scope: None, cause: Cause::Backpressure }
@@ -186,4 +186,31 @@ pub async fn a_probe_counts_as_running(fixture: &mut Fixture) {
     assert!(fixture.claim(9).await.is_empty());
     fixture.report(&running[1], ack()).await.unwrap();
     assert_eq!(fixture.claim(9).await.len(), 1);
+}
+
+/// The receipt of a probe ends the hold while the job runs on. Whoever waits for the queue must be told to look.
+pub async fn a_receipt_that_ends_a_hold_says_that_waiters_may_try_again(fixture: &mut Fixture) {
+    let push = QueueSettings {
+        mode: Mode::Ack,
+        webhook_url: Some("https://example.com".to_owned()),
+        ..QueueSettings::default()
+    };
+    fixture.save_queue(push).await;
+    fixture.publish_many(3).await;
+    let deliver = |limit| Claim { phase: Phase::Delivering, ..fixture.want(limit) };
+    let wanted = (deliver(1), deliver(9));
+    let first = fixture.claim_with(wanted.0).await.jobs.pop().unwrap();
+    fixture.report(&first, defer(5)).await.unwrap();
+    fixture.pass(5 * SECOND);
+    let probe = fixture.claim_with(wanted.1.clone()).await.jobs;
+    assert_eq!(probe.len(), 1);
+
+    let received = fixture.apply(probe[0].id, Command::Receipt { lease: lease(&probe[0]) }).await.unwrap();
+
+    assert!(received.frees && received.changed, "{received:?}");
+    assert_eq!(fixture.queue().await.hold, None);
+    let others = fixture.claim_with(wanted.1).await.jobs;
+    assert!(!others.is_empty());
+    let again = fixture.apply(others[0].id, Command::Receipt { lease: lease(&others[0]) }).await.unwrap();
+    assert!(!again.frees, "there is no hold to end");
 }

@@ -1,6 +1,7 @@
 //! Backpressure: an endpoint that asks for a pause gets it, for the whole queue or for one job, free of charge, bounded,
 //! and without a word to other queues. (I-18, F26)
 
+use outlast_tests::chance::volume;
 use outlast_tests::receiver::{Answer, Gate};
 use outlast_tests::wait;
 use serde_json::{Value, json};
@@ -218,4 +219,35 @@ async fn a_hold_is_visible_in_the_metrics() {
 
     wait::until("the metric to follow", DEADLINE, async || metric("backpressure").await.then_some(())).await;
     assert!(!metric("circuit").await);
+}
+
+// The probe of a hold is accepted and its outcome comes later: the receipt ends the hold, and the jobs that waited behind
+// it go out at once, not with the next publish or ack timeout. Each queue is one round.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receipt_that_ends_a_hold_lets_the_waiting_jobs_out() {
+    const JOBS: usize = 6;
+    let push = Push::set().await;
+    let rounds = volume(50, 200);
+    let queues: Vec<String> = (0..rounds).map(|round| format!("work-{round}")).collect();
+    for queue in &queues {
+        let refused = Answer::with(503, &[("retry-after", "1")], b"");
+        push.receiver.answer(&format!("/{queue}"), [refused, Answer::status(200)]);
+        push.queue(queue, json!({"mode": "ack", "ackTimeout": 600})).await;
+    }
+
+    let publish_rounds = queues.iter().map(async |queue| {
+        for number in 0..JOBS {
+            push.publish(queue, json!(number)).await;
+        }
+    });
+    futures_util::future::join_all(publish_rounds).await;
+    wait::until_now("the waiting jobs of every queue to go out", DEADLINE, || {
+        queues.iter().all(|queue| push.count(queue) > JOBS).then_some(())
+    })
+    .await;
+
+    for queue in &queues {
+        let hold = push.show(queue).await["hold"].clone();
+        assert_eq!((push.count(queue), hold), (JOBS + 1, Value::Null), "{queue}");
+    }
 }

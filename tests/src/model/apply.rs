@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use outlast_core::Status;
+use outlast_core::gate::loosens;
 use outlast_store::jobs::{Applied, Declined, Due, Order};
 
 use super::world::{Done, World};
@@ -18,6 +19,7 @@ impl World {
         let done = self.command(position, order.command.clone()).map_err(Declined::Refused)?;
         let row = self.rows.get(&position);
         let job = row.map_or(&before, |row| &row.job);
+        let loosened = matches!(done, Done::Changed { .. }) && loosens(queue.hold, self.queue_of(&before).hold);
         Ok(Applied {
             id: order.id,
             queue,
@@ -25,7 +27,7 @@ impl World {
             version: job.version,
             changed: !matches!(done, Done::Unchanged),
             deleted: matches!(done, Done::Deleted),
-            frees: frees(&done, job.status()),
+            frees: frees(&done, job.status()) || loosened,
             stalled: matches!(done, Done::Changed { stalled: true, .. }),
             callback: matches!(done, Done::Changed { callback: true, .. }),
             wake_at: row.and_then(|row| row.wake_at),
