@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use outlast_tests::http::Client;
 use outlast_tests::receiver::{Answer, Receiver};
 use outlast_tests::wait;
 use serde_json::{Value, json};
@@ -113,4 +114,28 @@ async fn failures_that_are_not_in_a_row_open_no_circuit() {
 
     let shown = (&job["status"], &job["attempt"], &job["deferCount"]);
     assert_eq!(shown, (&json!("succeeded"), &json!(19), &json!(0)), "{job}");
+}
+
+// A tenant whose endpoint is broken has the circuit to itself: another tenant's path on the same host goes on at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_circuit_of_one_namespace_is_not_that_of_another() {
+    let push = Push::set().await;
+    push.receiver.answer("/down", [Answer::status(500)]);
+    let request = json!({"name": "n", "scopes": ["admin"], "namespace": "neighbour"});
+    let made = push.client.post("/v1/keys", request).await.unwrap().expect(201);
+    let neighbour = Client::new(&push.server.base, &text(&made["key"]));
+    queue_to(&neighbour, &push.receiver, "up", json!({"maxAttempts": 1})).await;
+    push.queue("down", json!({"maxAttempts": 20, "backoff": super::at_once()})).await;
+    publish_many(&push.client, "down", 5).await;
+    until_hold(&push, "down", "the circuit to open", |hold| hold["reason"] == "circuit").await;
+
+    for id in publish_many(&neighbour, "up", 20).await {
+        let job = super::ended(&neighbour, &id).await;
+        let shown = (&job["status"], &job["attempt"], &job["deferCount"]);
+        assert_eq!(shown, (&json!("succeeded"), &json!(1), &json!(0)), "{job}");
+    }
+
+    let shown = neighbour.get("/v1/queues/up").await.unwrap().expect(200);
+    assert_eq!(shown["hold"], Value::Null);
+    assert_eq!(push.show("down").await["hold"]["reason"], "circuit", "the other one is still left alone");
 }

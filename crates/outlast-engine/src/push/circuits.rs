@@ -1,55 +1,124 @@
-//! A circuit breaker per endpoint host, in the memory of this node. That a queue rests because of one is in the store, as
-//! its hold, so all nodes keep to it.
+//! Circuit breakers in the memory of this node, one per namespace and endpoint host: the failures of one tenant's endpoint say
+//! nothing about another tenant's. That a queue rests because of one is in the store, as its hold, so all nodes keep to it.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use outlast_core::Timestamp;
 use outlast_core::breaker::Breaker;
+use outlast_core::{NamespaceId, Timestamp};
 
-/// Hosts that fail at the same time; more are not remembered.
-const HOSTS_MAX: usize = 10_000;
+/// Hosts of a namespace that fail at the same time; more are not remembered.
+const HOSTS_MAX: usize = 1000;
+/// Namespaces with such hosts; more are not remembered.
+const NAMESPACES_MAX: usize = 10_000;
+
+type Hosts = HashMap<Box<str>, Breaker>;
 
 #[derive(Default)]
-pub(crate) struct Circuits(Mutex<HashMap<Box<str>, Breaker>>);
+pub(crate) struct Circuits(Mutex<HashMap<NamespaceId, Hosts>>);
 
 impl Circuits {
     /// May something be sent there? If not, when it may be tried again.
-    pub(crate) fn admits(&self, host: &str, now: Timestamp) -> Result<(), Timestamp> {
-        self.lock().get_mut(host).map_or(Ok(()), |breaker| breaker.admits(now))
+    pub(crate) fn admits(&self, namespace: NamespaceId, host: &str, now: Timestamp) -> Result<(), Timestamp> {
+        let mut namespaces = self.lock();
+        let breaker = namespaces.get_mut(&namespace).and_then(|hosts| hosts.get_mut(host));
+        breaker.map_or(Ok(()), |breaker| breaker.admits(now))
     }
 
-    pub(crate) fn is_open(&self, host: &str, now: Timestamp) -> bool {
-        self.lock().get(host).is_some_and(|breaker| breaker.is_open(now))
+    pub(crate) fn is_open(&self, namespace: NamespaceId, host: &str, now: Timestamp) -> bool {
+        let namespaces = self.lock();
+        namespaces.get(&namespace).and_then(|hosts| hosts.get(host)).is_some_and(|breaker| breaker.is_open(now))
     }
 
-    pub(crate) fn answered(&self, host: &str) {
+    pub(crate) fn answered(&self, namespace: NamespaceId, host: &str) {
         // Only hosts that have failed are here.
-        self.lock().remove(host);
+        let mut namespaces = self.lock();
+        let Some(hosts) = namespaces.get_mut(&namespace) else {
+            return;
+        };
+        hosts.remove(host);
+        if hosts.is_empty() {
+            namespaces.remove(&namespace);
+        }
     }
 
-    pub(crate) fn failed(&self, host: &str, now: Timestamp) {
-        let mut breakers = self.lock();
-        if let Some(breaker) = breakers.get_mut(host) {
+    pub(crate) fn failed(&self, namespace: NamespaceId, host: &str, now: Timestamp) {
+        let mut namespaces = self.lock();
+        if !namespaces.contains_key(&namespace) && namespaces.len() >= NAMESPACES_MAX {
+            // What has failed now and then can be forgotten; what is shut out cannot.
+            namespaces.retain(|_, hosts| hosts.values().any(|breaker| breaker.is_open(now)));
+            if namespaces.len() >= NAMESPACES_MAX {
+                return;
+            }
+        }
+        let hosts = namespaces.entry(namespace).or_default();
+        if let Some(breaker) = hosts.get_mut(host) {
             return breaker.failed(now);
         }
-        if breakers.len() >= HOSTS_MAX {
-            // Who has failed now and then can be forgotten; who is shut out cannot.
-            breakers.retain(|_, breaker| breaker.is_open(now));
+        if hosts.len() >= HOSTS_MAX {
+            hosts.retain(|_, breaker| breaker.is_open(now));
         }
-        if breakers.len() < HOSTS_MAX {
+        if hosts.len() < HOSTS_MAX {
             let mut breaker = Breaker::default();
             breaker.failed(now);
-            breakers.insert(host.into(), breaker);
+            hosts.insert(host.into(), breaker);
         }
     }
 
     /// How many are open.
     pub(crate) fn open(&self, now: Timestamp) -> usize {
-        self.lock().values().filter(|breaker| breaker.is_open(now)).count()
+        self.lock().values().flat_map(HashMap::values).filter(|breaker| breaker.is_open(now)).count()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Breaker>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<NamespaceId, Hosts>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OURS: NamespaceId = NamespaceId(1);
+    const THEIRS: NamespaceId = NamespaceId(2);
+    const NOW: Timestamp = Timestamp::EPOCH;
+
+    fn open(circuits: &Circuits, namespace: NamespaceId, host: &str) {
+        while !circuits.is_open(namespace, host, NOW) {
+            circuits.failed(namespace, host, NOW);
+        }
+    }
+
+    #[test]
+    fn a_circuit_is_open_for_its_namespace_only() {
+        let circuits = Circuits::default();
+        open(&circuits, OURS, "https://example.com");
+
+        assert!(circuits.admits(OURS, "https://example.com", NOW).is_err());
+        assert!(circuits.admits(THEIRS, "https://example.com", NOW).is_ok());
+        assert!(!circuits.is_open(THEIRS, "https://example.com", NOW));
+
+        circuits.answered(THEIRS, "https://example.com");
+        assert!(circuits.is_open(OURS, "https://example.com", NOW), "an answer to others closes nothing");
+        circuits.answered(OURS, "https://example.com");
+        assert_eq!((circuits.open(NOW), circuits.lock().len()), (0, 0));
+    }
+
+    #[test]
+    fn one_namespace_cannot_use_up_the_places_of_another() {
+        let circuits = Circuits::default();
+        for host in 0..2 * HOSTS_MAX {
+            open_or_full(&circuits, &format!("https://{host}.example.com"));
+        }
+        assert_eq!(circuits.open(NOW), HOSTS_MAX);
+
+        open(&circuits, THEIRS, "https://example.com");
+        assert_eq!(circuits.open(NOW), HOSTS_MAX + 1);
+    }
+
+    fn open_or_full(circuits: &Circuits, host: &str) {
+        for _ in 0..20 {
+            circuits.failed(OURS, host, NOW);
+        }
     }
 }

@@ -85,7 +85,7 @@ impl Engine {
             return failed("the job cannot be delivered: it has no URL, or its payload is not readable");
         };
         let circuits = &self.shared.push.circuits;
-        if let Err(until) = circuits.admits(&target.host, self.now())
+        if let Err(until) = circuits.admits(queue.namespace, &target.host, self.now())
             && *probes != Some(Cause::Circuit)
         {
             return circuit_open(queue, until.since(self.now()));
@@ -108,9 +108,10 @@ impl Engine {
 
     fn answered(&self, delivery: &Delivery, target: &Target, answer: Incoming) -> Ended {
         let circuits = &self.shared.push.circuits;
+        let namespace = delivery.endpoint.queue.namespace;
         match answer::is_broken(answer.status) {
-            true => circuits.failed(&target.host, self.now()),
-            false => circuits.answered(&target.host),
+            true => circuits.failed(namespace, &target.host, self.now()),
+            false => circuits.answered(namespace, &target.host),
         }
         let header = |name: &str| answer.headers.get(name).and_then(|value| value.to_str().ok());
         let head = Head {
@@ -151,7 +152,7 @@ impl Engine {
             Silence::Endpoint
         };
         if why == Silence::Endpoint && error.phase != SendPhase::Blocked {
-            self.shared.push.circuits.failed(&target.host, self.now());
+            self.shared.push.circuits.failed(queue.namespace, &target.host, self.now());
         }
         let evidence = if why == Silence::UsedConnection { said(USED_CONNECTION_BROKE) } else { evidence };
         Ended { command: End::Report(answer::missing(why, delivery.probes)), evidence }

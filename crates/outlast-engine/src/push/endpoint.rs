@@ -27,7 +27,7 @@ pub(super) struct Endpoint {
     secrets: Secrets,
 }
 
-/// A URL, and the host that its circuit belongs to.
+/// A URL, and the host that its circuit belongs to, together with the namespace.
 #[derive(Clone)]
 pub(super) struct Target {
     pub(super) url: Arc<str>,

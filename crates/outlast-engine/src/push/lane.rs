@@ -125,7 +125,7 @@ impl Engine {
         }
         // While the circuit is open one job is enough to put the queue on hold.
         let host = endpoint.as_ref().and_then(|endpoint| endpoint.host());
-        if host.is_some_and(|host| self.shared.push.circuits.is_open(host, self.now())) {
+        if host.is_some_and(|host| self.shared.push.circuits.is_open(name.0, host, self.now())) {
             places.truncate(1);
         }
         let want = Claim {
