@@ -91,15 +91,19 @@ pub fn is_broken(status: u16) -> bool {
     (500..=599).contains(&status) && !matches!(status, 501 | 503 | 505 | 529)
 }
 
-/// `Retry-After` as seconds or HTTP date, clamped to 0…24 h. `None` when malformed: the queue's own delay applies then.
+/// Whoever asks for a longer pause than this means something else by it, or nothing: such a header counts as absent.
+const CREDIBLE_MAX: Duration = Duration::from_secs(365 * 86_400);
+
+/// `Retry-After` as seconds or HTTP date, clamped to 0…24 h. `None` when it is malformed or not credible: the queue's own
+/// delay applies then.
 pub fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
     let text = text.trim();
-    let longest = *range::RETRY_AFTER.end();
-    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        let seconds = text.parse::<u64>().unwrap_or(u64::MAX);
-        return Some(Duration::from_secs(seconds).min(longest));
-    }
-    http_date(text).map(|at| at.since(now).min(longest))
+    let asked = if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        Duration::from_secs(text.parse().ok()?)
+    } else {
+        http_date(text)?.since(now)
+    };
+    (asked <= CREDIBLE_MAX).then(|| asked.min(*range::RETRY_AFTER.end()))
 }
 
 /// IMF-fixdate, the one form that must be sent: `Sun, 06 Nov 1994 08:49:37 GMT`.
@@ -200,10 +204,15 @@ mod tests {
         for (text, seconds) in [
             ("0", Some(0)),
             ("120", Some(120)),
-            ("99999999999999999999999", Some(86_400)),
+            ("86401", Some(86_400)),
+            ("31536000", Some(86_400)),
+            ("31536001", None),
+            ("18446744073709551615", None),
+            ("99999999999999999999999", None),
             ("Sun, 06 Nov 1994 08:50:37 GMT", Some(60)),
             ("Sun, 06 Nov 1994 08:00:00 GMT", Some(0)),
-            ("Sun, 06 Nov 2094 08:00:00 GMT", Some(86_400)),
+            ("Tue, 08 Nov 1994 08:50:37 GMT", Some(86_400)),
+            ("Sun, 06 Nov 2094 08:00:00 GMT", None),
             ("-5", None),
             ("1.5", None),
             ("soon", None),

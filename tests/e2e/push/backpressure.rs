@@ -156,6 +156,28 @@ async fn deferrals_are_bounded_in_age() {
     assert!((2..=4).contains(&push.count("work")), "{} deliveries", push.count("work"));
 }
 
+// Whatever a header says, the job waits: what makes no sense counts as absent, and what is too long is shortened.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_retry_after_makes_a_dead_letter_at_once() {
+    let push = Push::set().await;
+    let absurd = ["100000000000000000000", "18446744073709551615", "-1", "soon", "Sun, 06 Nov 2094 08:49:37 GMT"];
+    let long = ["86400", "86401", "31536000"];
+    for (number, value) in absurd.into_iter().chain(long).enumerate() {
+        let queue = format!("work-{number}");
+        push.receiver.answer(&format!("/{queue}"), [Answer::with(503, &[("retry-after", value)], b"")]);
+        push.queue(&queue, json!({"maxAge": "1d", "backpressureDelay": 100, "maxAttempts": 1})).await;
+        let id = push.publish(&queue, json!(1)).await;
+
+        let hold = push.held(&queue).await;
+
+        let expected = if absurd.contains(&value) { 100.0 } else { 43_200.0 };
+        let seconds = seconds_until(&hold["until"]);
+        assert!((expected - 60.0..=expected).contains(&seconds), "{value}: {hold}");
+        let job = push.job(&id).await;
+        assert_eq!((&job["status"], &job["deferCount"]), (&json!("pending"), &json!(1)), "{value}: {job}");
+    }
+}
+
 // A hold is in the store: it is there again after a crash, for every node, and ends when it was to end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hold_survives_a_crash() {
@@ -227,7 +249,7 @@ async fn a_hold_is_visible_in_the_metrics() {
 async fn a_receipt_that_ends_a_hold_lets_the_waiting_jobs_out() {
     const JOBS: usize = 6;
     let push = Push::set().await;
-    let rounds = volume(50, 200);
+    let rounds = volume(100, 200);
     let queues: Vec<String> = (0..rounds).map(|round| format!("work-{round}")).collect();
     for queue in &queues {
         let refused = Answer::with(503, &[("retry-after", "1")], b"");

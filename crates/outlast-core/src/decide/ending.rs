@@ -114,7 +114,13 @@ fn defer(
         Cause::Backpressure | Cause::Deferred => settings.backpressure_delay,
         Cause::Circuit => cool_down(round),
     };
-    let wait = retry_after.unwrap_or(unasked).min(*range::RETRY_AFTER.end());
+    let max_age = draft.job.max_age(draft.queue);
+    let longest = match cause {
+        // Well below the greatest age, so that no single header can use it up for the jobs that wait behind the hold.
+        Cause::Backpressure => (max_age / 2).min(*range::RETRY_AFTER.end()),
+        Cause::Circuit | Cause::Deferred => *range::RETRY_AFTER.end(),
+    };
+    let wait = retry_after.unwrap_or(unasked).min(longest);
     let until = draft.now.plus(wait);
     if scope.unwrap_or(settings.backpressure_scope) == Scope::Queue {
         let until = draft.queue.hold.map_or(until, |hold| hold.until.max(until));
@@ -128,11 +134,13 @@ fn defer(
     if draft.job.deferrals >= draft.job.max_deferrals(draft.queue) {
         return draft.failed(FailReason::DeferralExhausted);
     }
-    if until.since(draft.job.opened_at) > draft.job.max_age(draft.queue) {
+    let left = max_age.saturating_sub(draft.now.since(draft.job.opened_at));
+    if left.is_zero() {
         return draft.failed(FailReason::MaxAgeExceeded);
     }
     draft.job.deferrals += 1;
-    draft.wait(wait, PendingReason::Deferred, Reason::Deferred);
+    // It is tried once more before it is too old.
+    draft.wait(wait.min(left), PendingReason::Deferred, Reason::Deferred);
 }
 
 /// Counts the probes in a row that found the same cause again.

@@ -84,8 +84,37 @@ fn deferrals_are_bounded_in_age() {
 
     let hand_outs = exhaust(&mut stage, Phase::Leased, |stage| drop(stage.run(report(None, defer(10)))));
 
-    assert_eq!((hand_outs, stage.job.attempt), (3, 1));
+    assert_eq!((hand_outs, stage.job.attempt), (4, 1), "at 0, 10 and 20 seconds, and once more at its greatest age");
     assert!(matches!(stage.job.state, State::Failed { reason: FailReason::MaxAgeExceeded, .. }));
+}
+
+/// I-18: the longest wait that one header can ask for leaves every job at least half of its greatest age.
+#[test]
+fn one_header_never_makes_a_dead_letter() {
+    let day = Duration::from_secs(86_400);
+    for (max_age, asked, expected) in [(day, day, day / 2), (10 * SECOND, day, 5 * SECOND), (4 * day, day, day)] {
+        for scope in [Scope::Queue, Scope::Job] {
+            let mut stage = Stage::leased(QueueSettings { max_age, ..settings() });
+            let retry_after = Some(asked);
+            stage.run(report(None, Outcome::Defer { retry_after, scope: Some(scope), cause: Cause::Backpressure }));
+
+            assert_eq!(alarm(&stage.job, &stage.queue), Some(stage.now.plus(expected)), "{max_age:?}");
+            let held_until = stage.queue.hold.map(|hold| hold.until);
+            assert_eq!(held_until, (scope == Scope::Queue).then(|| stage.now.plus(expected)), "{max_age:?}");
+        }
+    }
+}
+
+/// What a worker asks for itself is kept to, as far as the job's age allows.
+#[test]
+fn a_worker_may_defer_for_as_long_as_the_job_has_left() {
+    let max_age = 30 * SECOND;
+    let mut stage = Stage::leased(QueueSettings { max_age, ..settings() });
+
+    let retry_after = Some(20 * SECOND);
+    stage.run(report(None, Outcome::Defer { retry_after, scope: Some(Scope::Job), cause: Cause::Deferred }));
+
+    assert_eq!(alarm(&stage.job, &stage.queue), Some(stage.now.plus(20 * SECOND)));
 }
 
 /// I-18: a hold is never longer than a day, whatever was asked for.
