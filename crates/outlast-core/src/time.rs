@@ -31,6 +31,12 @@ impl Timestamp {
         Timestamp::from_millis(self.0.saturating_add(millis))
     }
 
+    /// Earlier by `duration`, at least [`Timestamp::EPOCH`].
+    pub fn minus(self, duration: Duration) -> Timestamp {
+        let millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+        Timestamp::from_millis(self.0.saturating_sub(millis))
+    }
+
     /// How long after `earlier` this is; zero when it is not after.
     pub fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))

@@ -19,6 +19,8 @@ const APART_MIN: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_secs(1);
 /// A holder that is alive is heard within this after a pause, so alarms further away need no ticks.
 const NEAR: Duration = Duration::from_secs(60);
+/// Where nodes share a store, it knows of outages to about this much. What it missed is granted when a node starts.
+const START_GRACE: Duration = Duration::from_secs(2);
 /// There was no sign of life yet.
 const NEVER: i64 = i64::MIN;
 
@@ -51,6 +53,13 @@ impl Signs {
     /// The loop will look at the clock at this time.
     pub(crate) fn expect(&self, at: Timestamp) {
         self.expected_at.store(at.as_millis(), Ordering::SeqCst);
+    }
+
+    /// A node starts: whether others were there shortly before is not known, so leases that ended then last a little longer.
+    /// Where others are there, they take them on time.
+    fn begin(&self, now: Timestamp) {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.get_or_insert(Outage { from: now.minus(START_GRACE), to: now });
     }
 
     fn learn(&self, outage: Outage) {
@@ -86,6 +95,13 @@ impl Engine {
             self.give_sign();
         }
         Ok(self.shared.signs.latest())
+    }
+
+    /// To be called once, before the first look at the alarms.
+    pub(crate) fn begin_signs(&self) {
+        if self.is_shared() {
+            self.shared.signs.begin(self.now());
+        }
     }
 
     /// A call came in, or the loop is at work.
@@ -168,6 +184,18 @@ mod tests {
 
         signs.learn(Outage { from: at(200_000), to: at(210_000) });
         assert_eq!(signs.latest(), away(200_000, 210_000));
+    }
+
+    #[test]
+    fn a_start_grants_a_little_and_a_known_outage_is_added_to_it() {
+        let signs = Signs::default();
+        signs.begin(at(10_000));
+        assert_eq!(signs.latest(), away(8_000, 10_000));
+
+        signs.learn(Outage { from: at(3_000), to: at(10_100) });
+        assert_eq!(signs.latest(), away(3_000, 10_100));
+        signs.begin(at(20_000));
+        assert_eq!(signs.latest(), away(3_000, 10_100), "only once");
     }
 
     #[test]

@@ -65,6 +65,7 @@ impl Engine {
 
     pub(crate) async fn run_sweep(self) {
         let mut stopping = self.stopping();
+        self.begin_signs();
         while !*stopping.borrow() {
             let pause = match self.sweep_once().await {
                 Ok(pause) if self.is_shared() => pause.min(self.jitter(LOOK_SHARED)),

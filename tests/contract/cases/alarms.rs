@@ -140,7 +140,7 @@ pub async fn a_store_that_nobody_attended_to_tells_of_it(fixture: &mut Fixture) 
     assert_eq!(fixture.store.attend().await.unwrap(), None);
     let from = fixture.now();
 
-    fixture.pass(5 * SECOND);
+    fixture.pass(SECOND);
     fixture.reopen().await;
     assert_eq!(fixture.store.attend().await.unwrap(), None, "somebody looked a moment ago");
     let last_look = fixture.now();
@@ -151,7 +151,26 @@ pub async fn a_store_that_nobody_attended_to_tells_of_it(fixture: &mut Fixture) 
     let outage = Some(Outage { from: last_look, to: fixture.now() });
     assert_eq!(fixture.store.attend().await.unwrap(), outage);
 
-    fixture.pass(5 * SECOND);
+    fixture.pass(SECOND);
     fixture.reopen().await;
     assert_eq!(fixture.store.attend().await.unwrap(), outage, "the last one is remembered for all");
+
+    fixture.pass(3 * SECOND);
+    fixture.reopen().await;
+    let continued = Some(Outage { from: last_look, to: fixture.now() });
+    assert_eq!(fixture.store.attend().await.unwrap(), continued, "one that follows shortly is the same");
+
+    let quiet = async |fixture: &mut Fixture| {
+        fixture.pass(SECOND);
+        fixture.reopen().await;
+        fixture.store.attend().await.unwrap()
+    };
+    for _ in 0..15 {
+        assert_eq!(quiet(fixture).await, continued);
+    }
+    let last_look = fixture.now();
+    fixture.pass(2 * SECOND);
+    fixture.reopen().await;
+    let short = Some(Outage { from: last_look, to: fixture.now() });
+    assert_eq!(fixture.store.attend().await.unwrap(), short, "a short one counts as well");
 }
