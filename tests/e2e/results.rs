@@ -9,6 +9,7 @@ mod checkpoints;
 mod losers;
 mod expiry;
 mod broken;
+mod damage;
 mod outages;
 
 mod hostile;
@@ -231,6 +232,14 @@ impl Rig {
         }
     }
 
+    /// Puts other bytes in the place of an object's.
+    pub(crate) fn replace(&self, key: &str, bytes: Vec<u8>) {
+        match &self.place {
+            Place::Folder(folder) => fs::write(folder.join(key), bytes).expect("an object can be overwritten"),
+            Place::Bucket(s3) => s3.replace(&format!("of/tests/{key}"), &bytes),
+        }
+    }
+
     /// I-36: whatever a job has is there, whole; whatever is there is known by name. Gives the number of live objects.
     pub(crate) fn audit(&self) -> usize {
         // What goes meanwhile was known before and is not live after.
@@ -262,14 +271,19 @@ impl Rig {
     /// What is doomed waits for an hour, for those that still write. Here the hour is over at once: the rows are moved in time
     /// while the server is down, and the next start finds them due.
     pub(crate) async fn let_the_grace_pass(&mut self) {
+        self.change_objects("doomed_at = 1 WHERE doomed_at IS NOT NULL").await;
+    }
+
+    /// Changes rows of the table of objects while the server is down.
+    pub(crate) async fn change_objects(&mut self, change: &str) {
         self.server.kill9().await;
         let launch = self.server.launch().clone();
-        let sql = "UPDATE object SET doomed_at = 1 WHERE doomed_at IS NOT NULL";
+        let sql = format!("UPDATE object SET {change}");
         match launch.database() {
-            Some(database) => drop(tokio::task::block_in_place(|| database.psql(sql))),
+            Some(database) => drop(tokio::task::block_in_place(|| database.psql(&sql))),
             None => {
                 let database = Connection::open(launch.data.join("outlast.db")).expect("the database can be opened");
-                database.execute(sql, []).expect("rows can be moved");
+                database.execute(&sql, []).expect("rows can be changed");
             }
         }
         self.server = launch.start().await;

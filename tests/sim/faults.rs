@@ -17,7 +17,7 @@ use outlast_store::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
 use outlast_store::jobs::{
     Applied, Claim, Claimed, Declined, Due, Found, JobPage, ListJobs, NewJob, Order, Published, Reach,
 };
-use outlast_store::kept::{Doomed, Inline, Kept, Stored};
+use outlast_store::kept::{Doomed, Inline, Inspection, Kept, Stored};
 use outlast_store::keys::{KeyId, KeyRecord, NewKey};
 use outlast_store::operations::{NewOperation, Operation, OperationId};
 use outlast_store::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
@@ -326,6 +326,10 @@ impl JobStore for FaultyStore {
         self.call(self.inner.count_download(id)).await
     }
 
+    async fn record_inspection(&self, key: &ObjectKey, found: Inspection) -> Result<(), Error> {
+        self.call(self.inner.record_inspection(key, found)).await
+    }
+
     async fn doomed(&self, limit: usize) -> Result<Doomed, Error> {
         self.call(self.inner.doomed(limit)).await
     }
@@ -387,6 +391,10 @@ impl JobStore for FaultyStore {
 
     async fn add_key(&self, key: NewKey) -> Result<KeyRecord, Error> {
         self.call(self.inner.add_key(key)).await
+    }
+
+    async fn add_first_key(&self, key: NewKey) -> Result<Option<KeyRecord>, Error> {
+        self.call(self.inner.add_first_key(key)).await
     }
 
     async fn keys(&self) -> Result<Vec<KeyRecord>, Error> {

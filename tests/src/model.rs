@@ -23,7 +23,7 @@ use outlast_store::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
 use outlast_store::jobs::{
     Applied, Claim, Claimed, Declined, Due, Found, JobPage, ListJobs, NewJob, Order, Published, Reach,
 };
-use outlast_store::kept::{Doomed, Inline, Kept, Stored};
+use outlast_store::kept::{Doomed, Inline, Inspection, Kept, Stored};
 use outlast_store::keys::{KeyId, KeyRecord, NewKey};
 use outlast_store::operations::{NewOperation, Operation, OperationId};
 use outlast_store::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
@@ -163,6 +163,11 @@ impl JobStore for ModelStore {
         Ok(())
     }
 
+    async fn record_inspection(&self, key: &ObjectKey, found: Inspection) -> Result<(), Error> {
+        self.transaction()?.record_inspection(key, found);
+        Ok(())
+    }
+
     async fn doomed(&self, limit: usize) -> Result<Doomed, Error> {
         Ok(self.transaction()?.doomed(limit))
     }
@@ -228,6 +233,12 @@ impl JobStore for ModelStore {
 
     async fn add_key(&self, key: NewKey) -> Result<KeyRecord, Error> {
         Ok(self.transaction()?.add_key(key))
+    }
+
+    async fn add_first_key(&self, key: NewKey) -> Result<Option<KeyRecord>, Error> {
+        let mut world = self.transaction()?;
+        let is_first = world.keys().is_empty();
+        Ok(is_first.then(|| world.add_key(key)))
     }
 
     async fn keys(&self) -> Result<Vec<KeyRecord>, Error> {

@@ -119,6 +119,11 @@ impl S3 {
         entries(self.folder.path()).iter().filter(|path| is_part(path)).count()
     }
 
+    /// Damages an object it has confirmed.
+    pub fn replace(&self, key: &str, bytes: &[u8]) {
+        fs::write(self.folder.path().join(BUCKET).join(key), bytes).expect("what is replaced is there");
+    }
+
     /// The bytes of an object.
     pub fn read(&self, key: &str) -> Vec<u8> {
         fs::read(self.folder.path().join(BUCKET).join(key)).expect("what is read is there")

@@ -217,6 +217,12 @@ impl Launch {
         if self.node_count() == 1 { self.data.clone() } else { self.data.with_extension(number.to_string()) }
     }
 
+    /// The key that this node has made up, if it has.
+    pub fn admin_key_file(&self, number: usize) -> Option<String> {
+        let key = std::fs::read_to_string(self.data_of(number).join("admin.key")).ok()?;
+        Some(key.trim().to_owned())
+    }
+
     pub(crate) fn next_log(&self, number: usize) -> PathBuf {
         let start = self.starts.fetch_add(1, Ordering::SeqCst);
         self.scratch().join(format!("node-{number}-stderr-{start}.log"))

@@ -90,6 +90,7 @@ pub(crate) async fn render(
         ("outcomes_released", "Jobs handed back", &meters.released),
         ("reports_refused", "Reports that were refused", &meters.refused_reports),
         ("alarms_served", "Jobs moved by time", &meters.woken),
+        ("objects_damaged", "Times that stored bytes were found to be damaged", &meters.objects_damaged),
         ("jobs_stalled", "Times that work on a job did not move for its stallTimeout", &meters.stalled),
         ("events", "Events of sources that were stored", &meters.events),
         ("events_repeated", "Events that had come before", &meters.events_repeated),

@@ -16,6 +16,7 @@ use outlast_core::checkpoint::Data;
 use outlast_core::object::digest_text;
 use outlast_engine::result::{content_type_of, disposition_of};
 use outlast_engine::token::{Act, Link};
+use outlast_store::kept::Stored;
 use serde_json::json;
 
 use crate::call::Call;
@@ -32,7 +33,7 @@ pub(crate) async fn get(call: Call) -> Result<Response, Problem> {
     let link = opened(&call, Act::Get).await?;
     let stored = call.engine.stored(&link.object).await?;
     let stored = stored.filter(|stored| stored.kept && stored.doomed_at.is_none()).ok_or_else(gone)?;
-    let mut response = serve(&call, &stored.object).await?;
+    let mut response = serve(&call, &stored).await?;
     // A link is in the page's own hands, like a token.
     cors::open(response.headers_mut());
     Ok(response)
@@ -57,9 +58,16 @@ pub(crate) async fn checkpoint(call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
     let kept = call.engine.store().kept(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
     match kept.checkpoint.map(|checkpoint| checkpoint.data) {
-        Some(Data::Object(object)) => serve(&call, &object).await,
-        _ => Err(Problem::new(Code::CheckpointNotFound, "the job has no checkpoint that was saved as a blob")),
+        Some(Data::Object(object)) => {
+            let stored = call.engine.stored(&object.key).await?;
+            serve(&call, &stored.ok_or_else(no_checkpoint)?).await
+        }
+        _ => Err(no_checkpoint()),
     }
+}
+
+fn no_checkpoint() -> Problem {
+    Problem::new(Code::CheckpointNotFound, "the job has no checkpoint that was saved as a blob")
 }
 
 pub(crate) async fn put_checkpoint(mut call: Call) -> Result<Response, Problem> {
@@ -80,7 +88,8 @@ fn gone() -> Problem {
     Problem::new(Code::RouteNotFound, "this link is over or was never good; ask for the result again to get a new one")
 }
 
-async fn serve(call: &Call, object: &Object) -> Result<Response, Problem> {
+async fn serve(call: &Call, stored: &Stored) -> Result<Response, Problem> {
+    let object = &stored.object;
     // A part is good only beside the rest of the same bytes.
     let etag = format!("\"{}\"", digest_text(&object.sha256));
     let asked = call.header("range").filter(|_| call.header("if-range").is_none_or(|seen| seen == etag));
@@ -88,7 +97,7 @@ async fn serve(call: &Call, object: &Object) -> Result<Response, Problem> {
         Ok(wanted) => wanted,
         Err(()) => return Ok(unsatisfiable(object.length)),
     };
-    let opened = call.engine.open_object(&object.key, wanted.clone()).await?;
+    let opened = call.engine.read_object(stored, wanted.clone()).await?;
     let (status, span) = match &wanted {
         Some(range) => (StatusCode::PARTIAL_CONTENT, range.clone()),
         None => (StatusCode::OK, 0..object.length),

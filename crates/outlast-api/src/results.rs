@@ -34,7 +34,7 @@ pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
             let none = || format!("the job is {} and has no result", found.job.status());
             let stored =
                 stored(&call.engine, &found).await?.ok_or_else(|| Problem::new(Code::ResultNotFound, none()))?;
-            redirect(&call, &stored.object).await?
+            redirect(&call, &stored).await?
         }
     };
     // It was asked for; that the count is not written down is no reason to keep it back.
@@ -45,11 +45,12 @@ pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
 }
 
 /// To the object store itself where it can, else to us.
-async fn redirect(call: &Call, object: &Object) -> Result<Response, Problem> {
-    let location = match call.engine.object_link(object, call.life(LINK_LIFE)).await? {
+async fn redirect(call: &Call, stored: &Stored) -> Result<Response, Problem> {
+    let location = match call.engine.object_link(stored, call.life(LINK_LIFE)).await? {
         Some(url) => url,
         None => {
-            let (link, _) = call.engine.mint_link(call.caller()?.key, object.key, Act::Get, call.life(LINK_LIFE));
+            let key = stored.object.key;
+            let (link, _) = call.engine.mint_link(call.caller()?.key, key, Act::Get, call.life(LINK_LIFE));
             format!("/v1/objects/{link}")
         }
     };
@@ -216,6 +217,7 @@ impl From<Refused> for Problem {
             Refused::Gaps => {
                 Problem::field("parts", "must name every part of the upload once, from 1 on without a gap")
             }
+            Refused::MissingParts { announced, missing } => Problem::field("parts", missing_parts(announced, &missing)),
             Refused::Different(written) => {
                 let (length, digest) = (written.length, digest_text(&written.sha256));
                 let detail = format!("what was uploaded has {length} bytes and the SHA-256 {digest}");
@@ -225,6 +227,14 @@ impl From<Refused> for Problem {
     }
 }
 
+/// Names the first of the missing parts; there may be thousands.
+fn missing_parts(announced: u16, missing: &[u16]) -> String {
+    const NAMED_MAX: usize = 20;
+    let named: Vec<String> = missing.iter().take(NAMED_MAX).map(u16::to_string).collect();
+    let more = if missing.len() > NAMED_MAX { " and more" } else { "" };
+    format!("must name all {announced} parts that were announced; missing: {}{more}", named.join(", "))
+}
+
 impl From<outlast_store::blobs::Error> for Problem {
     fn from(error: outlast_store::blobs::Error) -> Problem {
         use outlast_store::blobs::Error;
@@ -232,6 +242,11 @@ impl From<outlast_store::blobs::Error> for Problem {
             Error::Missing => {
                 tracing::error!("an object that a job has is gone from the object store");
                 Problem::new(Code::ResultMissing, "the object is not where it was stored; the operator should know")
+            }
+            // Logged where it was found.
+            Error::Damaged => {
+                let detail = "the stored bytes are damaged and are not served; restore them, or replay the job";
+                Problem::new(Code::ResultDamaged, detail)
             }
             Error::Interrupted(_) => Problem::field("body", "ended before it was complete; nothing was stored"),
             Error::Full(_) => {

@@ -3,6 +3,7 @@
 
 use std::fmt::{self, Write};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::{JobId, NamespaceId, NotAnId};
@@ -69,6 +70,12 @@ pub struct Object {
     pub filename: Option<Box<str>>,
     /// The object store's own name of an upload in parts, for ending it.
     pub upload: Option<Box<str>>,
+    /// How many parts were announced for it; 0 for an upload in one piece.
+    pub parts: u16,
+    /// The number of the announced upload that it is a copy of.
+    pub copied_from: Option<u64>,
+    /// Checksums of its chunks, in the form that the object store's port writes. Known once it is written.
+    pub checksums: Option<Arc<[u8]>>,
 }
 
 /// A digest as people and protocols write it.

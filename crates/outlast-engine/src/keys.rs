@@ -302,6 +302,19 @@ impl Engine {
         }
     }
 
+    /// The first start brings a key that it made up. False when another node's was first: this one is not valid then.
+    pub async fn use_first_key(&self, text: &str) -> Result<bool, AdminKeyError> {
+        if !is_well_formed(text) {
+            return Err(AdminKeyError::Malformed);
+        }
+        let namespace = self.shared.store.namespace(DEFAULT_NAMESPACE).await?;
+        let added = self.shared.store.add_first_key(new_key(text, namespace, admin_request())).await?;
+        self.shared.live.tell(Signal::KeysChanged);
+        self.load_keys().await?;
+        // Nodes of one directory have the same key in their file.
+        Ok(added.is_some() || self.has_admin_key(text).await?)
+    }
+
     async fn has_admin_key(&self, text: &str) -> Result<bool, AdminKeyError> {
         let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
         let records = self.shared.store.keys().await?;
@@ -313,15 +326,7 @@ impl Engine {
     }
 
     async fn store_key(&self, text: &str, namespace: NamespaceId, request: KeyRequest) -> Result<KeyRecord, Error> {
-        let new = NewKey {
-            namespace,
-            name: request.name,
-            prefix: prefix(text).unwrap_or_default().to_owned(),
-            hash: Sha256::digest(text.as_bytes()).into(),
-            scopes: request.scopes.iter().map(Scope::to_string).collect(),
-            expires_at: request.expires_at,
-        };
-        let record = self.shared.store.add_key(new).await?;
+        let record = self.shared.store.add_key(new_key(text, namespace, request)).await?;
         self.shared.live.tell(Signal::KeysChanged);
         // The key is stored: a failure to read it back must not be told as "not stored".
         self.load_keys().await.map_err(|_| Error::Indeterminate)?;
@@ -336,6 +341,17 @@ impl Engine {
         text.push('_');
         fill(&mut text, SECRET_LENGTH, entropy.as_mut());
         text
+    }
+}
+
+fn new_key(text: &str, namespace: NamespaceId, request: KeyRequest) -> NewKey {
+    NewKey {
+        namespace,
+        name: request.name,
+        prefix: prefix(text).unwrap_or_default().to_owned(),
+        hash: Sha256::digest(text.as_bytes()).into(),
+        scopes: request.scopes.iter().map(Scope::to_string).collect(),
+        expires_at: request.expires_at,
     }
 }
 

@@ -18,6 +18,7 @@ pub mod outcome;
 mod reports;
 pub mod work;
 pub mod result;
+pub mod object_read;
 pub mod collect;
 pub mod looks;
 pub mod watch;

@@ -31,6 +31,8 @@ pub struct Meters {
     pub woken: Meter,
     /// Objects that nobody wanted any more.
     pub objects_deleted: Meter,
+    /// Times that the bytes of an object were found not to be those that were written.
+    pub objects_damaged: Meter,
     /// Times that work on a job was found not to move.
     pub stalled: Meter,
     /// Events of providers that were stored, and that had been before.

@@ -13,7 +13,7 @@ use outlast_core::checkpoint::{Checkpoint, Data};
 use outlast_core::filename::{Filename, disposition};
 use outlast_core::{Command, NamespaceId, Object, ObjectKey, Role, Timestamp, held};
 use outlast_store::Error as StoreError;
-use outlast_store::blobs::{self, Blobs, Cause, Direct, LinkSpec, Opened, Part, UploadSpec, Written};
+use outlast_store::blobs::{self, Blobs, Cause, Direct, Part, UploadSpec, Written};
 use outlast_store::jobs::{Applied, Declined, Order, Reach};
 use outlast_store::kept::Stored;
 
@@ -37,8 +37,13 @@ pub enum Refused {
     NoUpload,
     /// The upload was announced, and nothing has been sent.
     NotSent,
-    /// The parts are not all parts of an upload.
+    /// The parts are named twice, with gaps, or beyond those that were announced.
     Gaps,
+    /// Parts of those that were announced are not named.
+    MissingParts {
+        announced: u16,
+        missing: Vec<u16>,
+    },
     /// It is not what its sender said it would be.
     Different(Written),
 }
@@ -156,7 +161,9 @@ impl Engine {
         let key = self.new_key(&holder)?;
         let direct = self.blobs().upload_links(&key, UploadSpec { parts, life: LINK_LIFE }).await?;
         let upload = direct.as_ref().and_then(|direct| direct.id.clone());
-        let expected = self.announce_object(&holder, object(key, Role::Result, label, upload.as_deref())).await;
+        let parts = if upload.is_some() { parts } else { 0 };
+        let announced = Object { upload: upload.as_deref().map(Into::into), parts, ..object(key, Role::Result, label) };
+        let expected = self.announce_object(&holder, announced).await;
         if let (Err(_), Some(id)) = (&expected, &upload) {
             // Nobody would know of it.
             let _ = self.blobs().abort(&key, id).await;
@@ -176,29 +183,52 @@ impl Engine {
         let sent = holder.upload(upload).ok_or(Refused::NoUpload)?;
         let expected = match &sent.upload {
             Some(id) => {
-                let numbers = parts.iter().map(|part| part.number).collect::<BTreeSet<_>>();
-                if parts.is_empty() || !numbers.iter().copied().eq(1..=u16::try_from(parts.len()).unwrap_or(0)) {
-                    return Err(Refused::Gaps);
-                }
+                check_parts(sent.parts, &parts)?;
                 self.blobs().complete(&sent.key, id, parts).await?;
                 Arc::new(sent.clone())
             }
             // Whoever has the link can write it once more: what nobody has a link to becomes the result.
-            None => {
-                let label = Label {
-                    filename: sent.filename.as_deref().and_then(Filename::clean),
-                    content_type: sent.content_type.clone(),
-                };
-                let copy = self.expect(&holder, Role::Result, label).await?;
-                self.blobs().copy(&sent.key, &copy.key).await.map_err(not_sent)?;
-                copy
-            }
+            None => match holder.copy_of(upload) {
+                Some(copy) => Arc::new(copy.clone()),
+                None => match self.copy_upload(&holder, sent).await {
+                    // The same upload may have been finalised at the same time, which ended first.
+                    Err(Refused::NotSent) => {
+                        let holder = self.holder(&holder.worker).await?;
+                        Arc::new(holder.copy_of(upload).ok_or(Refused::NotSent)?.clone())
+                    }
+                    copy => copy?,
+                },
+            },
         };
         let written = self.blobs().digest(&expected.key).await?;
         if !claim.fits(&written) {
             return Err(Refused::Different(written));
         }
-        self.finalise(&holder, &expected, written).await
+        let finalised = self.finalise(&holder, &expected, written).await?;
+        if sent.upload.is_none() && self.blobs().takes_direct_uploads() {
+            self.delete_staged(&sent.key).await;
+        }
+        Ok(finalised)
+    }
+
+    async fn copy_upload(&self, holder: &Holder, sent: &Object) -> Result<Arc<Object>, Refused> {
+        let label = Label {
+            filename: sent.filename.as_deref().and_then(Filename::clean),
+            content_type: sent.content_type.clone(),
+        };
+        let copy = object(self.new_key(holder)?, Role::Result, label);
+        let copy = Object { copied_from: Some(sent.key.random), ..copy };
+        let copy = self.announce_object(holder, copy).await?;
+        self.blobs().copy(&sent.key, &copy.key).await.map_err(not_sent)?;
+        Ok(copy)
+    }
+
+    /// The bytes that were sent have been copied, and the copy is the result. Its row stays until the link to write it has
+    /// ended, so that what is written once more is deleted then.
+    async fn delete_staged(&self, key: &ObjectKey) {
+        if let Err(error) = self.blobs().delete(key).await {
+            tracing::warn!(error = error.with_causes(), "an upload that was copied could not be deleted yet");
+        }
     }
 
     /// Takes the bytes of an upload that came by a link of ours. It must still be expected: a result is never written twice.
@@ -221,23 +251,6 @@ impl Engine {
         Ok(objects.unwrap_or_default().into_iter().find(|stored| stored.object.key == *key))
     }
 
-    /// Where the object store itself serves an object from. `None`: we have to.
-    pub async fn object_link(&self, object: &Object, life: Duration) -> Result<Option<String>, blobs::Error> {
-        let spec =
-            LinkSpec { disposition: disposition_of(object), content_type: content_type_of(object).to_owned(), life };
-        // A link is made without asking the object store; a result that is gone should not be found out by the reader.
-        self.blobs().head(&object.key).await?;
-        Ok(self.blobs().link(&object.key, &spec).await?.map(String::from))
-    }
-
-    pub async fn open_object(
-        &self,
-        key: &ObjectKey,
-        range: Option<std::ops::Range<u64>>,
-    ) -> Result<Opened, blobs::Error> {
-        self.blobs().open(key, range).await
-    }
-
     /// The hand-out that the worker speaks for. Who brought no lease is held to the one it began in: what takes an hour to
     /// arrive must not become the result of somebody else.
     async fn holder(&self, worker: &Worker) -> Result<Holder, Refused> {
@@ -251,7 +264,7 @@ impl Engine {
 
     /// Announces an object of the hand-out.
     async fn expect(&self, holder: &Holder, role: Role, label: Label) -> Result<Arc<Object>, Refused> {
-        self.announce_object(holder, object(self.new_key(holder)?, role, label, None)).await
+        self.announce_object(holder, object(self.new_key(holder)?, role, label)).await
     }
 
     async fn announce_object(&self, holder: &Holder, object: Object) -> Result<Arc<Object>, Refused> {
@@ -321,6 +334,32 @@ impl Holder {
         };
         self.objects.iter().find(is_meant).map(|stored| &stored.object)
     }
+
+    /// The result of this hand-out that was copied from the upload with this number.
+    fn copy_of(&self, upload: u64) -> Option<&Object> {
+        let is_copy = |stored: &&Stored| {
+            let object = &stored.object;
+            stored.kept
+                && stored.doomed_at.is_none()
+                && object.key.epoch == self.epoch
+                && object.copied_from == Some(upload)
+        };
+        self.objects.iter().find(is_copy).map(|stored| &stored.object)
+    }
+}
+
+/// Every part that was announced is named, once. How many that are is not known of an upload that an earlier version began.
+fn check_parts(announced: u16, parts: &[Part]) -> Result<(), Refused> {
+    let numbers = parts.iter().map(|part| part.number).collect::<BTreeSet<_>>();
+    let last = if announced > 0 { announced } else { u16::try_from(parts.len()).unwrap_or(u16::MAX) };
+    let missing: Vec<u16> = (1..=announced).filter(|number| !numbers.contains(number)).collect();
+    if numbers.len() < parts.len() || parts.is_empty() || !numbers.iter().all(|number| (1..=last).contains(number)) {
+        return Err(Refused::Gaps);
+    }
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(Refused::MissingParts { announced, missing }),
+    }
 }
 
 /// Nothing has come over the link.
@@ -331,7 +370,7 @@ fn not_sent(error: blobs::Error) -> Refused {
     }
 }
 
-fn object(key: ObjectKey, role: Role, label: Label, upload: Option<&str>) -> Object {
+fn object(key: ObjectKey, role: Role, label: Label) -> Object {
     Object {
         key,
         role,
@@ -339,12 +378,15 @@ fn object(key: ObjectKey, role: Role, label: Label, upload: Option<&str>) -> Obj
         sha256: [0; 32],
         content_type: label.content_type,
         filename: label.filename.map(|name| name.as_str().into()),
-        upload: upload.map(Into::into),
+        upload: None,
+        parts: 0,
+        copied_from: None,
+        checksums: None,
     }
 }
 
 fn with(expected: &Object, written: Written) -> Object {
-    Object { length: written.length, sha256: written.sha256, ..expected.clone() }
+    Object { length: written.length, sha256: written.sha256, checksums: Some(written.checksums), ..expected.clone() }
 }
 
 /// Always a download, never a page of ours.

@@ -3,6 +3,7 @@
 //! knows of jobs or leases: who may read or write an object, and when it goes, is decided above.
 
 pub mod location;
+mod checksums;
 mod tally;
 mod folder;
 mod bucket;
@@ -10,14 +11,16 @@ mod bucket;
 use std::error::Error as StdError;
 use std::ops::Range;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
-use outlast_core::ObjectKey;
+use outlast_core::{Object, ObjectKey};
 use url::Url;
 
 use self::bucket::Bucket;
+use self::checksums::Checksums;
 use self::folder::Folder;
 use self::location::Location;
 use self::tally::Tally;
@@ -44,6 +47,9 @@ pub enum Error {
     /// It will not work until somebody changes something: credentials, permissions, or what was asked for.
     #[error("the object store refused")]
     Refused(#[source] Cause),
+    /// The bytes that are there are not those that were written.
+    #[error("the object is damaged")]
+    Damaged,
     /// The stream that was to be written ended with an error of its own.
     #[error("what was to be stored did not arrive whole")]
     Interrupted(#[source] Cause),
@@ -63,10 +69,12 @@ impl Error {
 }
 
 /// What is known of an object once it is written, or was read to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     pub length: u64,
     pub sha256: [u8; 32],
+    /// Of its chunks; [`Blobs::open_checked`] wants them back.
+    pub checksums: Arc<[u8]>,
 }
 
 /// An object that is being read.
@@ -191,6 +199,26 @@ impl Blobs {
         }
     }
 
+    /// Are the checksums of this object known, so that it can be read by [`Blobs::open_checked`]?
+    pub fn is_checkable(object: &Object) -> bool {
+        checksums_of(object).is_some()
+    }
+
+    /// Reads the object or a range of it, and hands on only bytes that were found right: the others end the stream with
+    /// [`Error::Damaged`]. So does an object without checksums, or of another length than it was written with, at once.
+    pub async fn open_checked(&self, object: &Object, range: Option<Range<u64>>) -> Result<Opened, Error> {
+        let checksums = checksums_of(object).ok_or(Error::Damaged)?;
+        let end = |range: &Range<u64>| range.end.min(object.length);
+        let span = range.as_ref().map_or(0..object.length, |range| range.start.min(end(range))..end(range));
+        // The whole needs no range, for which a bucket is asked twice.
+        let around = (span != (0..object.length)).then(|| checksums.around(&span));
+        let opened = self.open(&object.key, around).await?;
+        if opened.length != object.length {
+            return Err(Error::Damaged);
+        }
+        Ok(Opened { length: opened.length, chunks: checksums.check(opened.chunks, span) })
+    }
+
     /// Reads the object to its end, to know what is really there. Costs as much as a download.
     pub async fn digest(&self, key: &ObjectKey) -> Result<Written, Error> {
         self.digest_at(&key.to_string()).await
@@ -228,6 +256,11 @@ impl Blobs {
             Place::Folder(folder) => folder.delete(key).await,
             Place::Bucket(bucket) => bucket.delete(key).await,
         }
+    }
+
+    /// Does somebody else write objects here without us in between?
+    pub fn takes_direct_uploads(&self) -> bool {
+        matches!(self.place, Place::Bucket(_))
     }
 
     /// A link that the object store itself serves. `None`: it cannot, so the server has to.
@@ -284,4 +317,8 @@ impl Blobs {
             false => Err(Error::Refused("it gave back something else than it was given".into())),
         }
     }
+}
+
+fn checksums_of(object: &Object) -> Option<Checksums> {
+    object.checksums.as_ref().and_then(|stored| Checksums::read(stored, object.length))
 }

@@ -14,7 +14,7 @@ use outlast_core::{
 
 use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
 use crate::error::Error;
-use crate::kept::{Doomed, Inline, Kept, Stored};
+use crate::kept::{Doomed, Inline, Inspection, Kept, Stored};
 use crate::keys::{KeyId, KeyRecord, NewKey};
 use crate::operations::{NewOperation, Operation, OperationId};
 use crate::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
@@ -252,6 +252,8 @@ pub trait JobStore: Send + Sync {
     async fn objects(&self, reach: &Reach, id: JobId) -> Result<Option<Vec<Stored>>, Error>;
     /// The job's result was asked for once more.
     async fn count_download(&self, id: JobId) -> Result<(), Error>;
+    /// Records what an inspection of an object found. An object that is gone is fine.
+    async fn record_inspection(&self, key: &ObjectKey, found: Inspection) -> Result<(), Error>;
     /// Up to `limit` objects whose time has come, of all jobs.
     async fn doomed(&self, limit: usize) -> Result<Doomed, Error>;
     /// These doomed objects have been deleted.
@@ -291,6 +293,8 @@ pub trait JobStore: Send + Sync {
     /// The number of a namespace, made if it is new.
     async fn namespace(&self, name: &str) -> Result<NamespaceId, Error>;
     async fn add_key(&self, key: NewKey) -> Result<KeyRecord, Error>;
+    /// Adds a key if there has never been one. Of many callers at once, on any number of nodes, one gets its record.
+    async fn add_first_key(&self, key: NewKey) -> Result<Option<KeyRecord>, Error>;
     /// All keys, revoked ones included.
     async fn keys(&self) -> Result<Vec<KeyRecord>, Error>;
     async fn revoke_key(&self, namespace: Option<NamespaceId>, id: KeyId) -> Result<Option<KeyRecord>, Error>;

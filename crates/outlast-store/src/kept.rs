@@ -27,6 +27,17 @@ pub struct Stored {
     pub kept: bool,
     pub doomed_at: Option<Timestamp>,
     pub downloads: u64,
+    /// When its bytes were last found to differ from what was written.
+    pub damaged_at: Option<Timestamp>,
+}
+
+/// What a read of all bytes of an object found.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Inspection {
+    /// The bytes are those that were written; these are the checksums of their chunks.
+    Sound(Arc<[u8]>),
+    /// The bytes differ from what was written.
+    Damaged,
 }
 
 /// Objects that are to be deleted.

@@ -27,7 +27,7 @@ use tokio::sync::watch;
 
 use self::backing::Backing;
 use self::declare::declare;
-use self::files::write_private;
+use self::files::write_private_new;
 use self::reload::{Load, Reloader};
 use crate::config::Config;
 
@@ -190,7 +190,7 @@ enum AdminKey {
 }
 
 /// The first start makes an admin key. It is written to the file before it is valid: a crash in between leaves a key
-/// that works, never a store whose key nobody has.
+/// that works, never a store whose key nobody has. Of several nodes that start at once, the key of one becomes valid.
 async fn admin_key(engine: &Engine, config: &Config, directory: &Path) -> anyhow::Result<AdminKey> {
     let path = key_path(directory);
     let in_file = fs::read_to_string(&path).ok().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
@@ -205,10 +205,31 @@ async fn admin_key(engine: &Engine, config: &Config, directory: &Path) -> anyhow
         let works = engine.authenticate(&text).await?.is_some();
         return Ok(if works { AdminKey::Known { text, is_new: false } } else { AdminKey::Elsewhere });
     }
-    let text = in_file.unwrap_or_else(|| engine.key_text());
-    write_private(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;
-    engine.use_admin_key(&text).await?;
-    Ok(AdminKey::Known { text, is_new: true })
+    let (text, is_own) = match in_file {
+        Some(text) => (text, false),
+        None => first_key(engine, &path).with_context(|| format!("cannot write {}", path.display()))?,
+    };
+    if engine.use_first_key(&text).await? {
+        return Ok(AdminKey::Known { text, is_new: true });
+    }
+    if is_own {
+        fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+    }
+    tracing::info!("another node has made the admin key");
+    Ok(AdminKey::Elsewhere)
+}
+
+const KEY_MARK_LENGTH: usize = 15;
+
+/// A new key in its file, and whether it is this process's own: another one may have written the file just before.
+fn first_key(engine: &Engine, path: &Path) -> std::io::Result<(String, bool)> {
+    let text = engine.key_text();
+    // The part of a key that is no secret.
+    let mark = text.get(..KEY_MARK_LENGTH).unwrap_or_default();
+    if write_private_new(path, &text, mark)? {
+        return Ok((text, true));
+    }
+    Ok((fs::read_to_string(path)?.trim().to_owned(), false))
 }
 
 fn key_path(directory: &Path) -> PathBuf {

@@ -8,7 +8,7 @@ use outlast_core::checkpoint::{Checkpoint, Data, Section};
 use outlast_core::object::DOOMED_FOR;
 use outlast_core::{Command, Job, JobId, Object, ObjectKey, Outcome, QueueSettings, Role, Timestamp};
 use outlast_store::jobs::{Declined, Reach};
-use outlast_store::kept::Stored;
+use outlast_store::kept::{Inspection, Stored};
 use outlast_tests::objects;
 
 use crate::fixture::{Fixture, SECOND, ack, lease, nack, payload};
@@ -282,4 +282,33 @@ pub async fn a_lost_lease_keeps_nothing(fixture: &mut Fixture) {
 
     assert_eq!((fixture.job(new.id).await, fixture.kept_data(new.id).await), before);
     assert_eq!((fixture.names(new.id).await.len(), fixture.objects(new.id).await.len()), (0, 0));
+}
+
+pub async fn an_inspection_is_recorded_with_its_object_and_ends_with_the_next(fixture: &mut Fixture) {
+    let job = fixture.running(payload("1")).await;
+    let (result, other) = (object(fixture, &job, Role::Result, 1), object(fixture, &job, Role::Checkpoint, 2));
+    fixture.expect_object(&job, &result).await;
+    fixture.finalize(&job, &result).await;
+    fixture.expect_object(&job, &other).await;
+    let state = async |fixture: &Fixture| {
+        let mut stored = fixture.store.objects(&Reach::Everything, job.id).await.unwrap().unwrap();
+        stored.sort_by_key(|stored| stored.object.key.random);
+        stored.into_iter().map(|stored| (stored.damaged_at, stored.object.checksums)).collect::<Vec<_>>()
+    };
+    let (before, checksums) = (other.checksums.clone(), Arc::<[u8]>::from([1, 2, 3]));
+
+    fixture.store.record_inspection(&result.key, Inspection::Damaged).await.unwrap();
+    let first = fixture.now();
+    fixture.reopen().await;
+    assert_eq!(state(fixture).await, [(Some(first), result.checksums.clone()), (None, before.clone())]);
+    fixture.pass(SECOND);
+    fixture.store.record_inspection(&result.key, Inspection::Damaged).await.unwrap();
+    assert_eq!(state(fixture).await[0].0, Some(fixture.now()));
+
+    fixture.store.record_inspection(&result.key, Inspection::Sound(checksums.clone())).await.unwrap();
+    fixture.reopen().await;
+    assert_eq!(state(fixture).await, [(None, Some(checksums)), (None, before)]);
+    let gone = ObjectKey { random: 99, ..result.key };
+    fixture.store.record_inspection(&gone, Inspection::Damaged).await.unwrap();
+    assert_eq!(state(fixture).await.len(), 2);
 }

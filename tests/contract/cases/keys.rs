@@ -84,3 +84,21 @@ pub async fn a_closed_store_says_so(fixture: &mut Fixture) {
     fixture.reopen().await;
     fixture.store.ping().await.unwrap();
 }
+
+/// However many ask at once, one key is the first.
+pub async fn the_first_key_is_added_once(fixture: &mut Fixture) {
+    let mut asked = JoinSet::new();
+    for number in 0..8_u8 {
+        let key = NewKey { hash: [number; 32], ..new_key(fixture, &format!("key-{number}")) };
+        let store = Arc::clone(&fixture.store);
+        asked.spawn(async move { store.add_first_key(key).await.unwrap() });
+    }
+    let added: Vec<_> = asked.join_all().await.into_iter().flatten().collect();
+
+    fixture.reopen().await;
+    assert_eq!(added.len(), 1);
+    assert_eq!(fixture.store.keys().await.unwrap(), added);
+    assert_eq!(fixture.store.add_first_key(new_key(fixture, "late")).await.unwrap(), None);
+    let another = fixture.store.add_key(new_key(fixture, "another")).await.unwrap();
+    assert_eq!(fixture.store.keys().await.unwrap(), [added[0].clone(), another]);
+}

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use outlast_tests::chance::{seed, volume};
 use outlast_tests::history::{self, Answer};
+use outlast_tests::http::Client;
 use outlast_tests::postgres::Postgres;
 use outlast_tests::server::Launch;
+use outlast_tests::wait;
 use serde_json::json;
 
 use crate::accounting::Accounting;
@@ -14,6 +16,7 @@ use crate::cluster::{blocking, clients, three_nodes};
 
 /// More than anybody starts at once.
 const RACERS: usize = 6;
+const DEADLINE: Duration = Duration::from_secs(30);
 /// A number that no release has reached.
 const FUTURE: u32 = 9999;
 
@@ -30,6 +33,30 @@ async fn nodes_started_at_once_on_an_empty_database_all_come_up() {
         for (number, node) in nodes.iter().enumerate() {
             let id = publish(node, "work", json!(number)).await;
             assert_eq!(job(&nodes[(number + 1) % RACERS], &id).await["payload"], json!(number));
+        }
+    }
+}
+
+// However many nodes start at once without a key of the operator's, they make one, and one of them knows it.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_started_at_once_on_an_empty_database_make_one_admin_key() {
+    const STARTS: usize = 8;
+    for trial in 0..volume(4, 30) {
+        let launch = Launch::on_database(Postgres::shared().database(), None, STARTS).with_env("OUTLAST_ADMIN_KEY", "");
+
+        let server = launch.start().await;
+
+        let database = launch.database().expect("a node has a database");
+        let keys = blocking(|| database.psql("SELECT count(*) FROM api_key"));
+        assert_eq!(keys.trim(), "1", "trial {trial}");
+        let known: Vec<String> = (0..STARTS).filter_map(|node| launch.admin_key_file(node)).collect();
+        assert_eq!(known.len(), 1, "trial {trial}: {known:?}");
+        for node in &server.nodes {
+            let client = Client::new(&node.base, &known[0]);
+            wait::until("the key to be known here", DEADLINE, async || {
+                (client.get("/v1/keys").await.unwrap().status == 200).then_some(())
+            })
+            .await;
         }
     }
 }

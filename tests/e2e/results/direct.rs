@@ -8,7 +8,7 @@ use outlast_tests::s3::Mood;
 use outlast_tests::wait;
 use serde_json::{Value, json};
 
-use crate::api::{job, text};
+use crate::api::{job, make_queue, text};
 use crate::results::losers::{HalfSent, until_bytes_arrive};
 use crate::results::{DEADLINE, Held, MIB, Rig, bytes, digest, header};
 
@@ -72,6 +72,13 @@ async fn an_upload_in_parts_becomes_one_result() {
         let refused = finalize(&rig, &held, &upload, json!({"parts": wrong})).await;
         assert_eq!(refused.expect_problem(400, "invalid_request")["errors"][0]["field"], "parts");
     }
+    // All parts that were announced, not just the first of them.
+    for (named, missing) in [(1, "missing: 2, 3"), (2, "missing: 3")] {
+        let refused = finalize(&rig, &held, &upload, json!({"parts": parts[..named]})).await;
+        let message = text(&refused.expect_problem(400, "invalid_request")["errors"][0]["message"]);
+        assert!(message.contains("all 3 parts") && message.ends_with(missing), "{message}");
+    }
+    assert!(!rig.rows().iter().any(|row| row.kept), "nothing became a result");
 
     let said = json!({"parts": parts, "sha256": digest(&body)});
     let made = finalize(&rig, &held, &upload, said.clone()).await.expect(201);
@@ -224,4 +231,32 @@ async fn a_result_is_found_among_the_remains_of_many_hand_outs() {
 
     assert!(rig.rows().len() > 250, "the remains are still known");
     assert_eq!(served(&rig, &held).await, b"found");
+}
+
+// What was sent to a link of a bucket is copied, and the copy is the result; then the bytes that were sent are no longer there.
+// What is sent once more over the link is nobody's, and goes when the link has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_sent_to_a_bucket_does_not_stay_beside_the_result() {
+    let mut rig = Rig::on_bucket().await;
+    make_queue(&rig.client, "short", json!({"resultTtl": 5})).await;
+    let held = rig.held_of("short").await;
+    let upload = begin(&rig, &held, json!({})).await;
+    let link = text(&upload["url"]);
+    assert_eq!(rig.send(&link, "the result").await.status, 200);
+
+    finalize(&rig, &held, &upload, json!({})).await.expect(201);
+
+    assert_eq!(rig.objects().into_values().collect::<Vec<_>>(), [b"the result"]);
+    // The answer may have been lost.
+    finalize(&rig, &held, &upload, json!({"length": 10})).await.expect(201);
+    rig.ack(&held).await;
+    assert_eq!(served(&rig, &held).await, b"the result");
+    wait::until("the result to expire", DEADLINE, async || (rig.result(&held.id).await.status == 410).then_some(()))
+        .await;
+    wait::until_now("the result to be deleted", DEADLINE, || rig.objects().is_empty().then_some(())).await;
+
+    assert_eq!(rig.send(&link, "once more").await.status, 200);
+    assert_eq!(rig.objects().len(), 1);
+    rig.let_the_grace_pass().await;
+    rig.until_only_live(0).await;
 }

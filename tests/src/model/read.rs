@@ -5,7 +5,7 @@ use std::sync::Arc;
 use outlast_core::checkpoint::Section;
 use outlast_core::{Event, JobId, ObjectKey, Role, Timestamp};
 use outlast_store::jobs::{Found, JobPage, ListJobs, Reach};
-use outlast_store::kept::{Doomed, Inline, Kept, OBJECTS_MAX, Stored};
+use outlast_store::kept::{Doomed, Inline, Inspection, Kept, OBJECTS_MAX, Stored};
 
 use super::world::{Row, World};
 
@@ -69,6 +69,16 @@ impl World {
         let due = waiting.iter().take(limit).filter(|(at, _, _)| *at <= self.now).count();
         let objects = waiting.iter().take(due).map(|(_, key, upload)| (*key, upload.clone())).collect();
         Doomed { objects, next: waiting.get(due).map(|(at, _, _)| *at) }
+    }
+
+    pub(super) fn record_inspection(&mut self, key: &ObjectKey, found: Inspection) {
+        let now = self.now;
+        if let Some((_, stored)) = self.objects.get_mut(key) {
+            stored.damaged_at = (found == Inspection::Damaged).then_some(now);
+            if let Inspection::Sound(checksums) = found {
+                stored.object.checksums = Some(checksums);
+            }
+        }
     }
 
     pub(super) fn forget_objects(&mut self, keys: &[ObjectKey]) {

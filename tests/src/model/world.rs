@@ -201,7 +201,7 @@ impl World {
     fn put_object(&mut self, position: u64, object: Object, kept: bool) {
         let id = self.rows[&position].job.id;
         let downloads = self.objects.get(&object.key).map_or(0, |(_, known)| known.downloads);
-        self.objects.insert(object.key, (id, Stored { object, kept, doomed_at: None, downloads }));
+        self.objects.insert(object.key, (id, Stored { object, kept, doomed_at: None, downloads, damaged_at: None }));
     }
 
     fn doom(&mut self, id: JobId, doom: Doom) {

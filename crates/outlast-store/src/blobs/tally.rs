@@ -1,14 +1,16 @@
-//! Length and SHA-256 of bytes as they pass. Hashing is done on the blocking pool, in pieces that are worth the way there.
+//! Length, SHA-256 and the checksums of bytes as they pass. Hashing is done on the blocking pool, in pieces that are worth the way there.
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use tokio::task::spawn_blocking;
 
+use super::checksums::Builder;
 use super::{CHUNK_BYTES, Error, Written};
 
 #[derive(Default)]
 pub(super) struct Tally {
     digest: Sha256,
+    checksums: Builder,
     length: u64,
     /// Not hashed yet; less than a chunk between two calls.
     waiting: Vec<Bytes>,
@@ -43,11 +45,12 @@ impl Tally {
     /// Hashes at once: for who is on the blocking pool already.
     pub(super) fn take(&mut self, bytes: &[u8]) {
         self.digest.update(bytes);
+        self.checksums.take(bytes);
         self.length = self.length.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
     }
 
     /// What was hashed so far.
     pub(super) fn written(self) -> Written {
-        Written { length: self.length, sha256: self.digest.finalize().into() }
+        Written { length: self.length, sha256: self.digest.finalize().into(), checksums: self.checksums.finish() }
     }
 }

@@ -19,7 +19,7 @@ use super::transact::{Fault, Tx};
 use crate::error::Error;
 use crate::history::code;
 use crate::jobs::Reach;
-use crate::kept::{Doomed, Inline, Kept, OBJECTS_MAX, Stored};
+use crate::kept::{Doomed, Inline, Inspection, Kept, OBJECTS_MAX, Stored};
 
 /// What a transaction will write of it.
 #[derive(Debug, Default)]
@@ -107,6 +107,9 @@ struct Objects<'w> {
     content_type: Vec<Option<&'w str>>,
     filename: Vec<Option<&'w str>>,
     upload: Vec<Option<&'w str>>,
+    parts: Vec<i32>,
+    copied_from: Vec<Option<i64>>,
+    checksums: Vec<Option<&'w [u8]>>,
 }
 
 impl<'w> KeptColumns<'w> {
@@ -157,6 +160,9 @@ impl<'w> KeptColumns<'w> {
             &objects.content_type,
             &objects.filename,
             &objects.upload,
+            &objects.parts,
+            &objects.copied_from,
+            &objects.checksums,
         ];
         vec![
             (&DROP_CHECKPOINTS, self.dropped.len(), vec![&self.dropped]),
@@ -197,6 +203,9 @@ impl<'w> Objects<'w> {
         self.content_type.push(object.content_type.as_deref());
         self.filename.push(object.filename.as_deref());
         self.upload.push(object.upload.as_deref());
+        self.parts.push(object.parts.into());
+        self.copied_from.push(object.copied_from.map(u64::cast_signed));
+        self.checksums.push(object.checksums.as_deref());
     }
 }
 
@@ -245,18 +254,22 @@ static DOOM: Sql = Sql {
 };
 static PUT_OBJECTS: Sql = Sql {
     text: "
-        INSERT INTO object (key, job, role, kept, doomed_at, length, sha256, content_type, filename, upload)
-        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+        INSERT INTO object (key, job, role, kept, doomed_at, length, sha256, content_type, filename, upload, parts,
+                            copied_from, checksums)
+        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
         ON CONFLICT (key) DO UPDATE
         SET kept = excluded.kept, doomed_at = excluded.doomed_at, length = excluded.length, sha256 = excluded.sha256,
-            content_type = excluded.content_type, filename = excluded.filename, upload = excluded.upload",
-    types: &[TEXT, I8, I2, BOOL, I8, I8, BYTES, TEXT, TEXT, TEXT],
+            content_type = excluded.content_type, filename = excluded.filename, upload = excluded.upload,
+            parts = excluded.parts, copied_from = excluded.copied_from, checksums = excluded.checksums,
+            damaged_at = NULL",
+    types: &[TEXT, I8, I2, BOOL, I8, I8, BYTES, TEXT, TEXT, TEXT, I4, I8, BYTES],
 };
 
 macro_rules! object_columns {
     () => {
         "object.key, object.role, object.kept, object.doomed_at, object.length, object.sha256, object.content_type,
-         object.filename, object.upload, object.downloads"
+         object.filename, object.upload, object.downloads, object.parts, object.copied_from, object.checksums,
+         object.damaged_at"
     };
 }
 
@@ -299,6 +312,12 @@ static DOOMED: Sql = Sql {
 };
 static FORGET: Sql =
     Sql { text: "DELETE FROM object WHERE key = ANY ($1) AND doomed_at IS NOT NULL", types: &[Type::TEXT_ARRAY] };
+static FOUND_SOUND: Sql = Sql {
+    text: "UPDATE object SET damaged_at = NULL, checksums = $2 WHERE key = $1",
+    types: &[Type::TEXT, Type::BYTEA],
+};
+static FOUND_DAMAGED: Sql =
+    Sql { text: "UPDATE object SET damaged_at = $2 WHERE key = $1", types: &[Type::TEXT, Type::INT8] };
 static COUNT_INLINE: Sql =
     Sql { text: "UPDATE result SET downloads = downloads + 1 WHERE seq = $1", types: &[Type::INT8] };
 static COUNT_OBJECT: Sql = Sql {
@@ -392,12 +411,16 @@ fn stored(row: &Row, from: usize) -> Result<Stored, Error> {
         content_type: text(6)?,
         filename: text(7)?,
         upload: text(8)?,
+        parts: u16::try_from(get::<i32>(row, from + 10)?).map_err(|_| corrupt("parts"))?,
+        copied_from: get::<Option<i64>>(row, from + 11)?.map(i64::cast_unsigned),
+        checksums: get::<Option<&[u8]>>(row, from + 12)?.map(Into::into),
     };
     Ok(Stored {
         object,
         kept: get(row, from + 2)?,
         doomed_at: get::<Option<i64>>(row, from + 3)?.map(Timestamp::from_millis),
         downloads: get::<i64>(row, from + 9)?.cast_unsigned(),
+        damaged_at: get::<Option<i64>>(row, from + 13)?.map(Timestamp::from_millis),
     })
 }
 
@@ -417,6 +440,15 @@ pub(super) async fn count_download(seq: i64, tx: &mut Tx<'_>) -> Result<(), Faul
     tx.session.execute(&COUNT_INLINE, &[&seq]).await?;
     let role = i16::from(code(&Role::ALL, Role::Result));
     tx.session.execute(&COUNT_OBJECT, &[&seq, &role]).await?;
+    Ok(())
+}
+
+pub(super) async fn record_inspection(key: &str, found: &Inspection, tx: &mut Tx<'_>) -> Result<(), Fault> {
+    tx.begin_write().await?;
+    match found {
+        Inspection::Sound(checksums) => tx.session.execute(&FOUND_SOUND, &[&key, &&**checksums]).await?,
+        Inspection::Damaged => tx.session.execute(&FOUND_DAMAGED, &[&key, &tx.now.as_millis()]).await?,
+    };
     Ok(())
 }
 

@@ -45,6 +45,13 @@ static INSERT_KEY: Sql = Sql {
     types: &[Type::INT4, Type::BYTEA, Type::TEXT, Type::BYTEA, Type::TEXT, Type::INT8, Type::INT8],
 };
 
+/// One row for the whole database: whoever inserts it makes the first key, and others wait for how that ends.
+static TAKE_FIRST_KEY: Sql = Sql {
+    text: "INSERT INTO meta (name, value) VALUES ('first_key', $1) ON CONFLICT (name) DO NOTHING RETURNING value",
+    types: &[Type::INT8],
+};
+static HAS_KEYS: Sql = Sql { text: "SELECT EXISTS (SELECT FROM api_key)", types: &[] };
+
 macro_rules! select_keys {
     ($rest:literal) => {
         concat!(
@@ -87,6 +94,17 @@ pub(super) async fn add(key: &NewKey, tx: &mut Tx<'_>) -> Result<KeyRecord, Faul
     let rows = tx.session.query(&KEY_BY_PREFIX, &[&key.prefix]).await?;
     let added = rows.first().map(read_key).transpose()?.filter(|record| record.hash == key.hash);
     added.ok_or_else(|| Fault::Refused(Error::Corrupt("another key has the same prefix".to_owned())))
+}
+
+pub(super) async fn add_first(key: &NewKey, tx: &mut Tx<'_>) -> Result<Option<KeyRecord>, Fault> {
+    tx.begin_write().await?;
+    let is_first = !tx.session.query(&TAKE_FIRST_KEY, &[&tx.now.as_millis()]).await?.is_empty();
+    // A database that an earlier version began has keys and no such row.
+    let has_keys = tx.session.query(&HAS_KEYS, &[]).await?.first().is_some_and(|row| row.get(0));
+    match is_first && !has_keys {
+        true => add(key, tx).await.map(Some),
+        false => Ok(None),
+    }
 }
 
 pub(super) async fn revoke(

@@ -14,6 +14,7 @@ pub const MIGRATIONS: &[(u32, &str, &str)] = &[
     (4, "inbound", include_str!("migrations/0004_inbound.sql")),
     (5, "origin", include_str!("migrations/0005_origin.sql")),
     (6, "skipped", include_str!("migrations/0006_skipped.sql")),
+    (7, "object_checksums", include_str!("migrations/0007_object_checksums.sql")),
 ];
 
 /// The sum of all migrations, for readers; a test keeps it equal.

@@ -139,7 +139,11 @@ CREATE TABLE object (
     content_type text,
     filename     text,
     upload       text,
-    downloads    bigint NOT NULL DEFAULT 0
+    downloads    bigint NOT NULL DEFAULT 0,
+    parts        integer NOT NULL DEFAULT 0,
+    copied_from  bigint,
+    checksums    bytea,
+    damaged_at   bigint
 );
 CREATE INDEX object_job ON object (job);
 CREATE INDEX object_doomed ON object (doomed_at) WHERE doomed_at IS NOT NULL;

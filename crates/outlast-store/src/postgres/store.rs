@@ -32,7 +32,7 @@ use crate::ids::Ids;
 use crate::jobs::{
     Applied, Claim, Claimed, Declined, Due, Found, JobPage, JobStore, ListJobs, NewJob, Order, Published, Reach,
 };
-use crate::kept::{Doomed, Inline, Kept, Stored};
+use crate::kept::{Doomed, Inline, Inspection, Kept, Stored};
 use crate::keys::{KeyId, KeyRecord, NewKey};
 use crate::operations::{NewOperation, Operation, OperationId};
 use crate::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
@@ -261,6 +261,15 @@ impl JobStore for PostgresStore {
         self.transact(move |tx| Box::pin(async move { kept::count_download(seq, tx).await })).await
     }
 
+    async fn record_inspection(&self, key: &ObjectKey, found: Inspection) -> Result<(), Error> {
+        let call = Arc::new((key.to_string(), found));
+        self.transact(move |tx| {
+            let call = Arc::clone(&call);
+            Box::pin(async move { kept::record_inspection(&call.0, &call.1, tx).await })
+        })
+        .await
+    }
+
     async fn doomed(&self, limit: usize) -> Result<Doomed, Error> {
         kept::doomed(&self.shared, limit).await
     }
@@ -356,6 +365,15 @@ impl JobStore for PostgresStore {
         self.transact(move |tx| {
             let key = Arc::clone(&key);
             Box::pin(async move { keys::add(&key, tx).await })
+        })
+        .await
+    }
+
+    async fn add_first_key(&self, key: NewKey) -> Result<Option<KeyRecord>, Error> {
+        let key = Arc::new(key);
+        self.transact(move |tx| {
+            let key = Arc::clone(&key);
+            Box::pin(async move { keys::add_first(&key, tx).await })
         })
         .await
     }

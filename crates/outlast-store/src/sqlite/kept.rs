@@ -15,7 +15,7 @@ use super::writer::{Core, Fault};
 use crate::error::Error;
 use crate::history::code;
 use crate::jobs::Reach;
-use crate::kept::{Doomed, Inline, Kept, OBJECTS_MAX, Stored};
+use crate::kept::{Doomed, Inline, Inspection, Kept, OBJECTS_MAX, Stored};
 
 const KEEP_CHECKPOINT: &str = "
     INSERT OR REPLACE INTO checkpoint (seq, schema_version, at, run, attempt, data, object)
@@ -27,11 +27,13 @@ const KEEP_SECTION: &str = "
 const DROP_CHECKPOINT: &str = "DELETE FROM checkpoint WHERE seq = ?1";
 const DROP_SECTIONS: &str = "DELETE FROM section WHERE job = ?1";
 const PUT_OBJECT: &str = "
-    INSERT INTO object (key, job, role, kept, length, sha256, content_type, filename, upload)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+    INSERT INTO object
+        (key, job, role, kept, length, sha256, content_type, filename, upload, parts, copied_from, checksums)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
     ON CONFLICT (key) DO UPDATE
     SET kept = excluded.kept, doomed_at = NULL, length = excluded.length, sha256 = excluded.sha256,
-        content_type = excluded.content_type, filename = excluded.filename, upload = excluded.upload";
+        content_type = excluded.content_type, filename = excluded.filename, upload = excluded.upload,
+        parts = excluded.parts, copied_from = excluded.copied_from, checksums = excluded.checksums, damaged_at = NULL";
 const DOOM: &str = "
     UPDATE object
     SET doomed_at = ?4
@@ -44,6 +46,8 @@ const DOOMED: &str = "
     ORDER BY doomed_at
     LIMIT ?1";
 const FORGET: &str = "DELETE FROM object WHERE key = ?1 AND doomed_at IS NOT NULL";
+const FOUND_SOUND: &str = "UPDATE object SET damaged_at = NULL, checksums = ?2 WHERE key = ?1";
+const FOUND_DAMAGED: &str = "UPDATE object SET damaged_at = ?2 WHERE key = ?1";
 const COUNT_INLINE: &str = "UPDATE result SET downloads = downloads + 1 WHERE seq = ?1";
 const COUNT_OBJECT: &str = "UPDATE object SET downloads = downloads + 1 WHERE job = ?1 AND role = ?2 AND kept";
 
@@ -95,7 +99,26 @@ impl Core<'_> {
             object.content_type,
             object.filename,
             object.upload,
+            object.parts,
+            object.copied_from.map(u64::cast_signed),
+            object.checksums.as_deref(),
         ])?;
+        self.dirty_pages += pages(object.checksums.as_deref().map_or(0, <[u8]>::len));
+        Ok(())
+    }
+
+    pub(super) fn record_inspection(&mut self, key: &ObjectKey, found: &Inspection) -> Result<(), Fault> {
+        let key = key.to_string();
+        match found {
+            Inspection::Sound(checksums) => {
+                self.connection.prepare_cached(FOUND_SOUND)?.execute(params![key, &**checksums])?;
+                self.dirty_pages += pages(checksums.len());
+            }
+            Inspection::Damaged => {
+                self.connection.prepare_cached(FOUND_DAMAGED)?.execute(params![key, self.now.as_millis()])?;
+            }
+        }
+        self.dirty_pages += 1;
         Ok(())
     }
 
@@ -155,7 +178,8 @@ const SECTION_NAMES: &str = "SELECT name FROM section WHERE job = ?1 ORDER BY na
 const SECTIONS: &str = "SELECT name, at, body FROM section WHERE job = ?1 AND name > ?2 ORDER BY name LIMIT ?3";
 const SECTION: &str = "SELECT name, at, body FROM section WHERE job = ?1 AND name = ?2";
 const OBJECTS: &str = "
-    SELECT key, role, kept, doomed_at, length, sha256, content_type, filename, upload, downloads
+    SELECT key, role, kept, doomed_at, length, sha256, content_type, filename, upload, downloads, parts, copied_from,
+           checksums, damaged_at
     FROM object INDEXED BY object_job
     WHERE job = ?1
     ORDER BY doomed_at IS NOT NULL, key DESC
@@ -263,6 +287,9 @@ fn stored(row: &Row<'_>) -> Result<Stored, Error> {
         content_type: row.get(6).map_err(unreadable)?,
         filename: row.get(7).map_err(unreadable)?,
         upload: row.get(8).map_err(unreadable)?,
+        parts: row.get(10).map_err(unreadable)?,
+        copied_from: row.get::<_, Option<i64>>(11).map_err(unreadable)?.map(i64::cast_unsigned),
+        checksums: row.get::<_, Option<Vec<u8>>>(12).map_err(unreadable)?.map(Into::into),
     };
     let doomed_at: Option<i64> = row.get(3).map_err(unreadable)?;
     Ok(Stored {
@@ -270,6 +297,7 @@ fn stored(row: &Row<'_>) -> Result<Stored, Error> {
         kept: row.get(2).map_err(unreadable)?,
         doomed_at: doomed_at.map(Timestamp::from_millis),
         downloads: row.get::<_, i64>(9).map_err(unreadable)?.cast_unsigned(),
+        damaged_at: row.get::<_, Option<i64>>(13).map_err(unreadable)?.map(Timestamp::from_millis),
     })
 }
 

@@ -66,6 +66,13 @@ impl Core<'_> {
         added.ok_or_else(|| Fault::Unsound(Error::Corrupt("a key that was just added is gone".to_owned())))
     }
 
+    pub(super) fn add_first_key(&mut self, key: &NewKey) -> Result<Option<KeyRecord>, Fault> {
+        match self.keys()?.is_empty() {
+            true => self.add_key(key).map(Some),
+            false => Ok(None),
+        }
+    }
+
     pub(super) fn keys(&self) -> Result<Vec<KeyRecord>, Error> {
         let mut statement = self.connection.prepare_cached(ALL_KEYS).map_err(unreadable)?;
         let mut rows = statement.query([]).map_err(unreadable)?;

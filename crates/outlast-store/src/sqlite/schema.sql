@@ -141,7 +141,11 @@ CREATE TABLE object (
     content_type TEXT,
     filename     TEXT,
     upload       TEXT,
-    downloads    INTEGER NOT NULL DEFAULT 0
+    downloads    INTEGER NOT NULL DEFAULT 0,
+    parts        INTEGER NOT NULL DEFAULT 0,
+    copied_from  INTEGER,
+    checksums    BLOB,
+    damaged_at   INTEGER
 );
 CREATE INDEX object_job ON object (job);
 CREATE INDEX object_doomed ON object (doomed_at) WHERE doomed_at IS NOT NULL;

@@ -34,7 +34,7 @@ use crate::ids::Ids;
 use crate::jobs::{
     Applied, Claim, Claimed, Declined, Due, Found, JobPage, JobStore, ListJobs, NewJob, Order, Published, Reach,
 };
-use crate::kept::{Doomed, Inline, Kept, Stored};
+use crate::kept::{Doomed, Inline, Inspection, Kept, Stored};
 use crate::keys::{KeyId, KeyRecord, NewKey};
 use crate::operations::{NewOperation, Operation, OperationId};
 use crate::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
@@ -354,6 +354,11 @@ impl JobStore for SqliteStore {
         self.call(Kind::Write, move |core| core.count_download(id)).await
     }
 
+    async fn record_inspection(&self, key: &ObjectKey, found: Inspection) -> Result<(), Error> {
+        let key = *key;
+        self.call(Kind::Write, move |core| core.record_inspection(&key, &found)).await
+    }
+
     async fn doomed(&self, limit: usize) -> Result<Doomed, Error> {
         self.call(Kind::Read, move |core| core.doomed(limit)).await
     }
@@ -424,6 +429,10 @@ impl JobStore for SqliteStore {
 
     async fn add_key(&self, key: NewKey) -> Result<KeyRecord, Error> {
         self.call(Kind::Grow, move |core| core.add_key(&key)).await
+    }
+
+    async fn add_first_key(&self, key: NewKey) -> Result<Option<KeyRecord>, Error> {
+        self.call(Kind::Grow, move |core| core.add_first_key(&key)).await
     }
 
     async fn keys(&self) -> Result<Vec<KeyRecord>, Error> {

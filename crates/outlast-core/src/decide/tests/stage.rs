@@ -176,5 +176,16 @@ pub(super) fn object() -> Arc<Object> {
         random: 1,
     };
     let (length, sha256) = (uploaded().length, [0; 32]);
-    Arc::new(Object { key, role: Role::Result, length, sha256, content_type: None, filename: None, upload: None })
+    Arc::new(Object {
+        key,
+        role: Role::Result,
+        length,
+        sha256,
+        content_type: None,
+        filename: None,
+        upload: None,
+        parts: 0,
+        copied_from: None,
+        checksums: None,
+    })
 }
