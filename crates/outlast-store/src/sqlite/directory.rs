@@ -21,6 +21,10 @@ pub(super) fn database_path(directory: &Path) -> PathBuf {
     directory.join("outlast.db")
 }
 
+pub(super) fn lock_path(directory: &Path) -> PathBuf {
+    directory.join("lock")
+}
+
 pub(super) fn wal_path(directory: &Path) -> PathBuf {
     directory.join("outlast.db-wal")
 }
@@ -39,7 +43,7 @@ pub(super) fn lock(directory: &Path) -> Result<Lock, OpenError> {
         .truncate(false)
         .write(true)
         .mode(0o600)
-        .open(directory.join("lock"))
+        .open(lock_path(directory))
         .map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(Lock { _file: file }),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::io::unix::AsyncFd;
 
-use super::directory::{database_path, wal_index_path, wal_path};
+use super::directory::{database_path, lock_path, wal_index_path, wal_path};
 use super::state_file::state_path;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -27,7 +27,15 @@ impl FileWatch {
     /// After all files are there.
     pub(super) fn of(directory: &Path) -> io::Result<FileWatch> {
         let mut files = Vec::new();
-        for path in [database_path(directory), wal_path(directory), wal_index_path(directory), state_path(directory)] {
+        let paths = [
+            database_path(directory),
+            wal_path(directory),
+            wal_index_path(directory),
+            state_path(directory),
+            // Without it a second server could start here.
+            lock_path(directory),
+        ];
+        for path in paths {
             match identity(&path) {
                 Ok(identity) => files.push((path, identity)),
                 // On a full disk there may be no log yet.

@@ -145,6 +145,8 @@ pub(super) fn settle(connection: &Connection, tracker: &mut WalTracker, director
     if has_log {
         tracker.advance_mark(connection)?;
         tracker.will_empty().map_err(failed)?;
+    }
+    if has_log && tracker.is_current() {
         let patience: Duration =
             connection.query_row("PRAGMA busy_timeout", [], |row| row.get(0)).map(Duration::from_millis)?;
         connection.busy_timeout(SETTLE_MAX)?;

@@ -307,6 +307,9 @@ impl Writer<'_> {
         let tracker = &mut self.outside.tracker;
         tracker.advance_mark(self.core.connection)?;
         tracker.will_empty().map_err(from_io)?;
+        if !tracker.is_current() {
+            return Ok(());
+        }
         let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
         let is_busy: bool = self.core.connection.query_row(checkpoint, [], |row| row.get(0))?;
         if is_busy {
@@ -465,6 +468,9 @@ impl Writer<'_> {
         }
         tracker.advance_mark(self.core.connection)?;
         tracker.will_copy().map_err(from_io)?;
+        if !tracker.is_current() {
+            return Ok(());
+        }
         // Readers that never pause keep a passive checkpoint from starting the file over; then it is worth waiting for
         // them, as long as the busy timeout allows.
         let statement = match length < WAL_PAGES_MAX {
