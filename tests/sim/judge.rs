@@ -109,6 +109,7 @@ impl Judge {
         }
         self.holds = world.queues.values().map(|queue| (queue.id, queue.hold)).collect();
         self.delivers = world.queues.values().any(|queue| queue.settings.is_push());
+        check_keys(world)?;
         check_concurrency(world)
     }
 
@@ -141,7 +142,11 @@ impl Judge {
                 let is_old = matches!(row.job.state, State::Failed { at, .. } if at < operation.created_at);
                 is_old && row.job.queue == operation.queue
             };
-            if let Some(row) = world.rows.values().find(left_out) {
+            // Only jobs whose key another job has may be passed over, and each of them is counted.
+            let has_key = |row: &Row| row.job.spec.idempotency_key.is_some();
+            let passed_over: Vec<&Row> = world.rows.values().filter(left_out).collect();
+            let uncounted = passed_over.len() as u64 > operation.skipped;
+            if let Some(row) = passed_over.into_iter().find(|row| uncounted || !has_key(row)) {
                 return Err(format!("I-24: a replay left a job out: {operation:?} {:?}", row.job));
             }
         }
@@ -240,6 +245,20 @@ fn check_callbacks(row: &Row, queue: &Queue, world: &World) -> Verdict {
     let told = world.rows.values().filter(tells).count();
     if told != ends {
         return Err(format!("I-28: {ends} ends, {told} callbacks: {:?}", row.events));
+    }
+    Ok(())
+}
+
+/// I-09: one key has one live job, published or replayed.
+fn check_keys(world: &World) -> Verdict {
+    let mut live = BTreeMap::new();
+    for row in world.rows.values().filter(|row| !row.job.status().is_terminal()) {
+        let Some(key) = &row.job.spec.idempotency_key else {
+            continue;
+        };
+        if let Some(other) = live.insert((row.job.queue, key), row.job.id) {
+            return Err(format!("I-09: two live jobs have the key {key}: {other} and {}", row.job.id));
+        }
     }
     Ok(())
 }
