@@ -154,7 +154,7 @@ async fn ack_and_nack_at_once_have_one_outcome() {
     assert_eq!(push.count("work"), ids.len());
 }
 
-// I-16: the same ack again is 200 and changes nothing.
+// I-16: the same ack again is 200 and changes nothing; one with another result is a conflict and changes nothing either.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_ack_with_the_same_lease_changes_nothing() {
     let push = Push::set().await;
@@ -164,8 +164,10 @@ async fn a_second_ack_with_the_same_lease_changes_nothing() {
     let lease = push.arrival("work").await.lease();
     let first = settle(&push.client, &id, "ack", json!({"lease": lease, "result": "first"})).await;
 
-    let second = settle(&push.client, &id, "ack", json!({"lease": lease, "result": "second"})).await;
+    let second = settle(&push.client, &id, "ack", json!({"lease": lease, "result": "first"})).await;
+    let other = push.client.post(&format!("/v1/jobs/{id}/ack"), json!({"lease": lease, "result": "second"})).await;
 
+    other.unwrap().expect_problem(409, "outcome_conflict");
     assert_eq!((&second["accepted"], &second["version"]), (&json!(true), &first["version"]));
     let result = push.client.get(&format!("/v1/jobs/{id}/result")).await.unwrap().expect(200);
     assert_eq!(result, "first");
