@@ -67,7 +67,7 @@ pub enum Code {
 }
 
 impl Code {
-    pub const ALL: [Code; 47] = [
+    pub const ALL: [Code; 48] = [
         Code::InvalidRequest,
         Code::LeaseRequired,
         Code::Unauthorized,
