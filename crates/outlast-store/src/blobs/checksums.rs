@@ -94,6 +94,7 @@ impl Checksums {
             chunk: digest(),
             unchecked: Vec::new(),
             checked: VecDeque::new(),
+            is_damaged: false,
             at: around.start,
             end: around.end,
             chunks,
@@ -125,6 +126,7 @@ struct Checking {
     chunk: Digest,
     unchecked: Vec<Bytes>,
     checked: VecDeque<Bytes>,
+    is_damaged: bool,
 }
 
 impl Checking {
@@ -133,38 +135,43 @@ impl Checking {
             if let Some(bytes) = self.checked.pop_front() {
                 return Ok(Some(bytes));
             }
+            if self.is_damaged {
+                return Err(Error::Damaged);
+            }
             if self.at == self.end {
                 return Ok(None);
             }
             match self.chunks.next().await {
-                Some(bytes) => self.take(bytes?)?,
+                // What was found right before it comes first.
+                Some(bytes) => self.is_damaged = !self.take(bytes?),
                 None => return Err(Error::Damaged),
             }
         }
     }
 
-    fn take(&mut self, mut bytes: Bytes) -> Result<(), Error> {
+    /// False when there is something wrong with the bytes.
+    fn take(&mut self, mut bytes: Bytes) -> bool {
         while !bytes.is_empty() {
             let chunk_end = ((self.number + 1) * CHUNK_BYTES).min(self.end);
             let room = usize::try_from(chunk_end.saturating_sub(self.at)).unwrap_or(usize::MAX);
             if room == 0 {
                 // There is more than there should be.
-                return Err(Error::Damaged);
+                return false;
             }
             let now = bytes.split_to(room.min(bytes.len()));
             self.chunk.update(&now);
             self.at += length_of(&now);
             self.unchecked.push(now);
-            if self.at == chunk_end {
-                self.end_chunk()?;
+            if self.at == chunk_end && !self.end_chunk() {
+                return false;
             }
         }
-        Ok(())
+        true
     }
 
-    fn end_chunk(&mut self) -> Result<(), Error> {
+    fn end_chunk(&mut self) -> bool {
         if self.checksums.of_chunk(self.number) != Some(self.chunk.finalize_reset()) {
-            return Err(Error::Damaged);
+            return false;
         }
         let mut at = self.number * CHUNK_BYTES;
         for bytes in std::mem::take(&mut self.unchecked) {
@@ -178,7 +185,7 @@ impl Checking {
             at = end;
         }
         self.number += 1;
-        Ok(())
+        true
     }
 }
 
@@ -197,7 +204,7 @@ mod tests {
     const MIB: usize = 1024 * 1024;
 
     fn body(length: usize) -> Vec<u8> {
-        (0..length).map(|at| (at * 31 / 7 % 251) as u8).collect()
+        (0..=250).cycle().step_by(31).take(length).collect()
     }
 
     fn checksums(body: &[u8], piece: usize) -> Arc<[u8]> {
@@ -210,7 +217,8 @@ mod tests {
     async fn read(stored: &Arc<[u8]>, length: usize, there: &[u8], span: Range<u64>) -> (Vec<u8>, bool) {
         let checksums = Checksums::read(stored, length as u64).expect("they fit the length");
         let around = checksums.around(&span);
-        let there = there.get(around.start as usize..there.len().min(around.end as usize)).unwrap_or_default();
+        let place = |at: u64| usize::try_from(at).unwrap().min(there.len());
+        let there = &there[place(around.start)..place(around.end)];
         let pieces: Vec<_> = there.chunks(70_001).map(|bytes| Ok(Bytes::copy_from_slice(bytes))).collect();
         let mut chunks = checksums.check(stream::iter(pieces).boxed(), span);
         let mut got = Vec::new();
