@@ -13,9 +13,8 @@ use serde_json::json;
 
 use crate::api::text;
 
-const CALLS: [&str; 4] = ["pwrite64", "fdatasync,fsync", "ftruncate", "rename,unlink"];
-/// A start makes fewer writes than this before it listens; later ones are those of the load and of the stop.
-const ORDINAL_MAX: u64 = 90;
+/// The calls, and about as many of them as a thread makes in a start, or under the load and in the stop.
+const CALLS: [(&str, u64); 4] = [("pwrite64", 40), ("fdatasync,fsync", 7), ("ftruncate", 2), ("rename,unlink", 2)];
 const EXIT_DEADLINE: Duration = Duration::from_secs(60);
 
 // I-01, I-06: the state file is true behind every step, so a kill raises no false alarm.
@@ -27,9 +26,8 @@ async fn killed_at_any_step_of_start_and_stop_the_next_start_has_everything() {
     let mut acknowledged = Vec::new();
     let mut deaths = 0;
     for _ in 0..volume(40, 1500) {
-        let calls = CALLS[usize::try_from(chance.below(4)).unwrap()];
-        let ordinal_max = if calls == "pwrite64" { ORDINAL_MAX } else { 14 };
-        let death = Death { calls, ordinal: u32::try_from(chance.between(1, ordinal_max)).unwrap() };
+        let (calls, last) = CALLS[usize::try_from(chance.below(4)).unwrap()];
+        let death = Death { calls, ordinal: u32::try_from(chance.between(1, last)).unwrap() };
         let traced = launch.clone().wrapped_by(death.wrapper(&launch.scratch().join("strace.log")));
         match traced.try_start().await {
             Err(early) => {

@@ -197,3 +197,56 @@ impl StateRecord {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use outlast_core::Timestamp;
+
+    use super::*;
+
+    const POSITION: WalPosition = WalPosition { salt: (10, 99), frames: 8, checksum: (1, 2) };
+
+    fn record(log: Log) -> StateRecord {
+        let at = Timestamp::EPOCH;
+        StateRecord { incarnation: 1, log, mark: 5, checkpointed: 4, copied: 0, next_seq: 1, at }
+    }
+
+    fn log(salt: (u32, u32), committed: u32) -> WalScan {
+        let checksum = (committed >= 8).then_some((1, 2));
+        WalScan { bytes: 4096, salt: Some(salt), committed, checksum, broken_at: None }
+    }
+
+    fn loss(state: Log, mark: u32, log: Option<WalScan>) -> Option<Loss> {
+        let database = Some(DatabaseFile { bytes: 4096, mark: Some(mark) });
+        Survey { database, state: StateFound::Found(record(state)), log, companions: Vec::new() }.loss()
+    }
+
+    #[test]
+    fn what_a_kill_leaves_is_no_loss() {
+        let running = Log::Running(POSITION);
+        assert_eq!(loss(running, 4, Some(log((10, 99), 8))), None);
+        assert_eq!(loss(running, 4, Some(log((10, 99), 11))), None, "committed and not recorded yet");
+        assert_eq!(loss(running, 5, Some(log((11, 7), 2))), None, "started over after a checkpoint");
+        assert_eq!(loss(Log::Emptying(POSITION), 5, None), None);
+        assert_eq!(loss(Log::Emptying(POSITION), 5, Some(log((77, 7), 2))), None, "emptied, and a new one begun");
+        assert_eq!(loss(Log::Stopped, 5, None), None);
+        assert_eq!(loss(Log::Unknown, 5, Some(log((77, 7), 2))), None);
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_a_loss() {
+        let running = Log::Running(POSITION);
+        assert_eq!(loss(running, 5, None), Some(Loss::LogMissing { frames: 8 }));
+        assert_eq!(loss(Log::Emptying(POSITION), 4, None), Some(Loss::LogMissing { frames: 8 }));
+        assert_eq!(loss(running, 4, Some(log((10, 99), 7))), Some(Loss::LogCut { found: 7, expected: 8 }));
+        assert_eq!(loss(running, 4, Some(log((11, 7), 2))), Some(Loss::LogForeign), "no checkpoint was completed");
+        assert_eq!(loss(running, 5, Some(log((12, 7), 2))), Some(Loss::LogForeign));
+        let other = WalScan { checksum: Some((3, 4)), ..log((10, 99), 8) };
+        assert_eq!(loss(running, 4, Some(other)), Some(Loss::LogForeign));
+        let broken = WalScan { broken_at: Some(9), ..log((10, 99), 8) };
+        assert_eq!(loss(running, 4, Some(broken)), Some(Loss::LogBroken { at: 9 }));
+        assert_eq!(loss(running, 3, None), Some(Loss::DatabaseOlder { found: Some(3), expected: 4 }));
+        assert_eq!(loss(running, 6, None), Some(Loss::StateOlder { found: 5, expected: 6 }));
+        assert_eq!(loss(Log::Stopped, 5, Some(log((10, 99), 8))), Some(Loss::LogAfterStop));
+    }
+}
