@@ -5,6 +5,7 @@ pub mod routes;
 pub mod server;
 pub mod listen;
 pub mod limits;
+mod budget;
 pub mod error;
 pub mod schema;
 pub mod fields;
