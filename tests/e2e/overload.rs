@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use outlast_tests::http::{Client, Reply};
+use outlast_tests::stopwatch::Stopwatch;
 use outlast_tests::wait;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -14,21 +15,26 @@ use crate::raw::Raw;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
+/// Bodies may take their time: the tests hold them back.
+const PATIENT: &str = "timeouts:\n  body_grace: 120s\n  body_idle: 120s\n  body_total: 120s\n";
+
+/// The head of a request whose body is still to come.
+fn head(client: &Client, path: &str, length: &str) -> String {
+    format!("POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n{length}\r\n\r\n", client.key)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_beyond_the_limit_in_flight_get_503_and_health_does_not() {
-    let server = configured("limits:\n  in_flight_requests: 3\n").await;
+    let server = configured(&format!("limits:\n  in_flight_requests: 3\n{PATIENT}")).await;
     let client = server.nodes[0].client();
     make_queue(&client, "mail", json!({})).await;
-    let mut waiting = JoinSet::new();
-    for _ in 0..3 {
-        let client = client.clone();
-        // The probe below takes a place of its own now and then.
-        waiting.spawn(async move {
-            while client.post("/v1/queues/mail/receive", json!({"wait": 30})).await.unwrap().status == 503 {}
-        });
-    }
+    let mut held = Vec::new();
 
     let refused = wait::until("the limit to be reached", DEADLINE, async || {
+        // The probe takes a slot of its own now and then.
+        let mut raw = Raw::connect(&client.base).await.unwrap();
+        raw.send(head(&client, "/v1/queues/mail/jobs", "content-length: 9")).await;
+        held.push(raw);
         let reply = client.get("/v1/queues/mail").await.unwrap();
         (reply.status != 200).then_some(reply)
     })
@@ -41,7 +47,7 @@ async fn requests_beyond_the_limit_in_flight_get_503_and_health_does_not() {
     assert_told_to_come_back(publish_refused, 503, "overloaded");
     health.expect(200);
     ready.expect(200);
-    waiting.shutdown().await;
+    drop(held);
     wait::until("room for a publish", DEADLINE, async || {
         let reply = client.post("/v1/queues/mail/jobs", json!({})).await.unwrap();
         (reply.status == 202).then_some(())
@@ -50,23 +56,110 @@ async fn requests_beyond_the_limit_in_flight_get_503_and_health_does_not() {
     assert_eq!(client.get("/v1/queues/mail").await.unwrap().expect(200)["counts"]["queued"], json!(1));
 }
 
+// A request that waits holds no slot, and what wakes it up is answered although none is free.
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_receives_leave_the_slots_to_others() {
+    let server = configured("limits:\n  in_flight_requests: 3\n").await;
+    let client = server.nodes[0].client();
+    make_queue(&client, "mail", json!({})).await;
+    let mut waiting = JoinSet::new();
+    for _ in 0..20 {
+        let client = client.clone();
+        waiting.spawn(async move {
+            loop {
+                let reply = client.post("/v1/queues/mail/receive", json!({"wait": 30})).await.unwrap();
+                // They come at once, and for a moment each of them needs a slot.
+                if reply.status == 200 {
+                    return reply.body["jobs"].as_array().unwrap().len();
+                }
+            }
+        });
+    }
+    wait_for_waiters(&client, 20).await;
+
+    for number in 0..20 {
+        publish(&client, "mail", json!(number)).await;
+    }
+
+    assert_eq!(waiting.join_all().await.iter().sum::<usize>(), 20);
+    wait_for_waiters(&client, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_receives_are_bounded_per_key() {
+    let server = configured("limits:\n  waiting_requests: 60\n  waiting_requests_per_key: 5\n").await;
+    let client = server.nodes[0].client();
+    make_queue(&client, "mail", json!({})).await;
+    let mut waiting = JoinSet::new();
+    for _ in 0..5 {
+        let client = client.clone();
+        waiting.spawn(async move { client.post("/v1/queues/mail/receive", json!({"wait": 30})).await });
+    }
+    wait_for_waiters(&client, 5).await;
+
+    let refused = client.post("/v1/queues/mail/receive", json!({"wait": 30})).await.unwrap();
+    let published = client.request(reqwest::Method::POST, "/v1/queues/mail/jobs").header("prefer", "wait=30");
+    let published = client.send(published.json(&json!({"delay": 600}))).await.unwrap();
+
+    assert_told_to_come_back(refused, 429, "too_many_requests");
+    // What is stored is not refused for want of a place to wait.
+    published.expect(202);
+    client.post("/v1/queues/mail/receive", json!({})).await.unwrap().expect(200);
+    let request = json!({"name": "other", "scopes": ["consume"]});
+    let other = client.post("/v1/keys", request).await.unwrap().expect(201);
+    let other = Client::new(&client.base, &text(&other["key"]));
+    other.post("/v1/queues/mail/receive", json!({"wait": 1})).await.unwrap().expect(200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_polls_are_bounded_per_token_and_leave_the_key_alone() {
+    let server = configured("limits:\n  waiting_requests_per_token: 3\n").await;
+    let client = server.nodes[0].client();
+    make_queue(&client, "mail", json!({})).await;
+    let job = client.post("/v1/queues/mail/jobs", json!({"delay": 600})).await.unwrap().expect(202);
+    let id = text(&job["id"]);
+    let token = client.post(&format!("/v1/jobs/{id}/token"), json!({"can": ["read"]})).await.unwrap().expect(201);
+    let browser = Client::new(&client.base, &text(&token["token"]));
+    let poll = format!("/v1/jobs/{id}?wait=30&version=1000");
+    let mut waiting = JoinSet::new();
+    for _ in 0..3 {
+        let (browser, poll) = (browser.clone(), poll.clone());
+        waiting.spawn(async move { browser.get(&poll).await });
+    }
+    wait_for_waiters(&client, 3).await;
+
+    let refused = browser.get(&poll).await.unwrap();
+
+    assert_told_to_come_back(refused, 429, "too_many_requests");
+    client.get(&format!("/v1/jobs/{id}?wait=1&version=1000")).await.unwrap().expect(200);
+    browser.get(&format!("/v1/jobs/{id}")).await.unwrap().expect(200);
+}
+
+/// Until so many requests wait.
+async fn wait_for_waiters(client: &Client, count: usize) {
+    let line = format!("outlast_waiting_requests {count}");
+    wait::until("requests to wait", DEADLINE, async || {
+        let reply = client.get("/metrics").await.unwrap();
+        (reply.status == 200 && reply.body.as_str()?.lines().any(|known| known == line)).then_some(())
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_beyond_the_limit_in_memory_get_503() {
-    let server = configured("limits:\n  in_flight_bytes: 1MiB\n").await;
+    let server = configured(&format!("limits:\n  in_flight_bytes: 1MiB\n{PATIENT}")).await;
     let client = server.nodes[0].client();
     make_queue(&client, "mail", json!({})).await;
     let mut held = Raw::connect(&client.base).await.unwrap();
-    held.send(format!(
-        "POST /v1/queues/mail/jobs/batch HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\
-         expect: 100-continue\r\ncontent-length: 900000\r\n\r\n",
-        client.key
-    ))
-    .await;
-    // The server asks for a body when it has set the memory for it aside.
-    assert_eq!(held.answer().await.map(|answer| answer.status), Some(100));
+    held.send(head(&client, "/v1/queues/mail/jobs/batch", "content-length: 880000")).await;
+    held.send(" ".repeat(800_000)).await;
     let large = json!({"jobs": [{"payload": "x".repeat(200_000)}]});
 
-    let refused = client.post("/v1/queues/mail/jobs/batch", large.clone()).await.unwrap();
+    let refused = wait::until("the bytes to arrive", DEADLINE, async || {
+        let reply = client.post("/v1/queues/mail/jobs/batch", large.clone()).await.unwrap();
+        (reply.status != 202).then_some(reply)
+    })
+    .await;
     publish(&client, "mail", json!("a small one still fits")).await;
     drop(held);
 
@@ -78,23 +171,77 @@ async fn bodies_beyond_the_limit_in_memory_get_503() {
     .await;
 }
 
-// A body of unknown length counts as the largest it may be, so that nobody gets around the limit by not telling.
+// What a sender announces costs nothing, whether it names a length or not.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_of_unknown_length_counts_as_the_largest() {
-    let server = configured("limits:\n  in_flight_bytes: 1MiB\n").await;
+async fn a_body_that_does_not_come_takes_no_room() {
+    let server = configured(&format!("limits:\n  in_flight_bytes: 1MiB\n{PATIENT}")).await;
     let client = server.nodes[0].client();
     make_queue(&client, "mail", json!({})).await;
-    let mut raw = Raw::connect(&client.base).await.unwrap();
+    let mut held = Vec::new();
+    for length in ["content-length: 1000000", "transfer-encoding: chunked"].repeat(20) {
+        let mut raw = Raw::connect(&client.base).await.unwrap();
+        raw.send(head(&client, "/v1/queues/mail/jobs/batch", &format!("{length}\r\nexpect: 100-continue"))).await;
+        // The server asks for a body when nothing else stands in its way.
+        assert_eq!(raw.answer().await.map(|answer| answer.status), Some(100));
+        held.push(raw);
+    }
 
-    raw.send(format!(
-        "POST /v1/queues/mail/jobs/batch HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ntransfer-encoding: chunked\r\n\r\n",
-        client.key
-    ))
+    publish(&client, "mail", json!("x".repeat(200_000))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_slower_than_the_least_rate_gets_408() {
+    let server = configured("limits:\n  body_bytes_per_second: 1KiB\ntimeouts:\n  body_grace: 500ms\n").await;
+    let client = server.nodes[0].client();
+    make_queue(&client, "mail", json!({})).await;
+    let mut slow = Raw::connect(&client.base).await.unwrap();
+    slow.send(head(&client, "/v1/queues/mail/jobs", "content-length: 4000")).await;
+
+    let stopwatch = Stopwatch::start();
+    while !slow.has_news_within(Duration::from_millis(100)).await {
+        slow.send(" ").await;
+    }
+
+    let answer = slow.answer().await.unwrap();
+    assert_eq!((answer.status, answer.code().as_str()), (408, "request_timeout"));
+    assert!(stopwatch.elapsed() >= Duration::from_millis(500));
+    // Half a body at once buys the time that it would have taken at the least rate.
+    let mut steady = Raw::connect(&client.base).await.unwrap();
+    steady.send(head(&client, "/v1/queues/mail/jobs", "content-length: 4000")).await;
+    steady.send(" ".repeat(3_000)).await;
+    assert!(!steady.has_news_within(Duration::from_millis(1500)).await);
+    steady.send(format!("{}{{}}", " ".repeat(998))).await;
+    assert_eq!(steady.answer().await.unwrap().status, 202);
+}
+
+// A key that has used up its share is refused; others are not, and its own workers keep their leases.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_with_a_full_share_gets_429_and_nobody_else_does() {
+    let server = configured(&format!("limits:\n  in_flight_requests: 400\n{PATIENT}")).await;
+    let client = server.nodes[0].client();
+    make_queue(&client, "mail", json!({})).await;
+    publish(&client, "mail", json!(1)).await;
+    let job = receive_one(&client, "mail").await;
+    let request = json!({"name": "other", "scopes": ["publish"]});
+    let other = client.post("/v1/keys", request).await.unwrap().expect(201);
+    let other = Client::new(&client.base, &text(&other["key"]));
+    let mut held = Vec::new();
+
+    let refused = wait::until("the share to be full", DEADLINE, async || {
+        for _ in 0..50 {
+            let mut raw = Raw::connect(&client.base).await.unwrap();
+            raw.send(head(&client, "/v1/queues/mail/jobs", "content-length: 9")).await;
+            held.push(raw);
+        }
+        let reply = client.post("/v1/queues/mail/jobs", json!({})).await.unwrap();
+        (reply.status != 202).then_some(reply)
+    })
     .await;
-    let answer = raw.answer().await.unwrap();
 
-    assert_eq!((answer.status, answer.code().as_str()), (503, "overloaded"));
-    assert!(answer.header("retry-after").is_some());
+    assert_told_to_come_back(refused, 429, "too_many_requests");
+    publish(&other, "mail", json!("another key has room")).await;
+    settle(&client, &text(&job["id"]), "heartbeat", json!({"lease": job["lease"]})).await;
+    settle(&client, &text(&job["id"]), "ack", json!({"lease": job["lease"]})).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

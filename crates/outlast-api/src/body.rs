@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use http::HeaderMap;
@@ -12,6 +12,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout};
 
+use crate::budget::Charge;
 use crate::error::{Code, Problem};
 use crate::limits::Limits;
 use crate::patience::heard_by;
@@ -20,53 +21,86 @@ use crate::patience::heard_by;
 const DISCARD_BYTES_MAX: usize = 64 << 10;
 const DISCARD_MAX: Duration = Duration::from_millis(250);
 
-/// The whole body, at most `bytes_max`.
+/// The whole body, at most `bytes_max`. The charge grows with the memory that the body takes as it arrives; what its
+/// sender announces costs nothing.
 pub(crate) async fn read(
     headers: &HeaderMap,
     body: &mut Body,
     bytes_max: usize,
     limits: &Limits,
+    charge: &mut Charge,
 ) -> Result<Bytes, Problem> {
     check_encoding(headers)?;
-    if declared_length(headers).is_some_and(|length| length > bytes_max) {
+    if body.is_end_stream() {
+        return Ok(Bytes::new());
+    }
+    let declared = declared_length(headers);
+    if declared.is_some_and(|length| length > bytes_max) {
         return Err(too_large(bytes_max));
     }
-    let end = Instant::now() + limits.body_total;
-    let mut first: Option<Bytes> = None;
-    let mut rest = BytesMut::new();
-    loop {
-        let deadline = end.min(Instant::now() + limits.body_idle);
-        let slow = || Problem::new(Code::RequestTimeout, "the request body came too slowly; nothing was stored");
-        // After its time only what the last look has brought counts: there is no other look for each byte that drips in.
-        let next = match Instant::now() < end {
-            true => heard_by(deadline, body.frame()).await,
-            false => body.is_end_stream().then_some(None),
-        };
-        let Some(frame) = next.ok_or_else(slow)? else {
-            break;
-        };
-        let frame = frame.map_err(|_| Problem::field("body", "ended before its announced length"))?;
-        let Ok(data) = frame.into_data() else {
-            continue;
-        };
-        let length = first.as_ref().map_or(0, Bytes::len) + rest.len() + data.len();
+    let mut pace = Pace::start(limits);
+    let mut whole: Vec<u8> = Vec::new();
+    while let Some(data) = pace.next(body).await? {
+        let length = whole.len() + data.len();
         if length > bytes_max {
             return Err(too_large(bytes_max));
         }
         // Nearly every body is one frame, which then needs no copy.
-        match &first {
-            None => first = Some(data),
-            Some(_) => rest.extend_from_slice(&data),
+        if whole.is_empty() && body.is_end_stream() {
+            charge.grow(data.len())?;
+            return Ok(data);
+        }
+        if length > whole.capacity() {
+            let wanted = length.max(whole.capacity() + whole.capacity() / 2);
+            let capacity = wanted.min(declared.unwrap_or(bytes_max)).max(length);
+            charge.grow(capacity - whole.capacity())?;
+            whole.reserve_exact(capacity - whole.len());
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok(whole.into())
+}
+
+/// How long a body may still take: in all, since its last byte, and by the least rate over its life.
+struct Pace<'a> {
+    limits: &'a Limits,
+    started: Instant,
+    received: usize,
+}
+
+impl<'a> Pace<'a> {
+    fn start(limits: &'a Limits) -> Pace<'a> {
+        Pace { limits, started: Instant::now(), received: 0 }
+    }
+
+    /// The next bytes; `None` at the end of the body.
+    async fn next(&mut self, body: &mut Body) -> Result<Option<Bytes>, Problem> {
+        let end = self.started + self.limits.body_total;
+        loop {
+            let now = Instant::now();
+            // After its time only what the last look has brought counts: there is no other look for each byte that drips in.
+            let next = match now < end {
+                true => heard_by(end.min(now + self.limits.body_idle).min(self.due()), body.frame()).await,
+                false => body.is_end_stream().then_some(None),
+            };
+            let slow = || Problem::new(Code::RequestTimeout, "the request body came too slowly; nothing was stored");
+            let Some(frame) = next.ok_or_else(slow)? else {
+                return Ok(None);
+            };
+            let frame = frame.map_err(|_| Problem::field("body", "ended before its announced length"))?;
+            if let Ok(data) = frame.into_data() {
+                self.received += data.len();
+                return Ok(Some(data));
+            }
         }
     }
-    let first = first.unwrap_or_default();
-    if rest.is_empty() {
-        return Ok(first);
+
+    /// When the body falls below the least rate unless more of it comes.
+    fn due(&self) -> Instant {
+        let received = u64::try_from(self.received).unwrap_or(u64::MAX);
+        let rate = u64::try_from(self.limits.body_bytes_per_second).unwrap_or(u64::MAX).max(1);
+        self.started + self.limits.body_grace + Duration::from_millis(received.saturating_mul(1000) / rate)
     }
-    let mut whole = BytesMut::with_capacity(first.len() + rest.len());
-    whole.extend_from_slice(&first);
-    whole.extend_from_slice(&rest);
-    Ok(whole.freeze())
 }
 
 /// The body as it comes, of any length: only a sender that falls silent is given up.

@@ -139,7 +139,8 @@ pub(crate) struct Full {
 
 impl Full {
     /// The sender itself is the cause, not the load of others.
-    pub(crate) fn is_own_share(&self) -> bool {
+    #[cfg(test)]
+    fn is_own_share(&self) -> bool {
         !matches!(self.level, None | Some(Level::Anonymous))
     }
 }
@@ -203,15 +204,20 @@ impl Budget {
         Ok(charge)
     }
 
+    pub(crate) fn what(&self) -> &'static str {
+        self.what
+    }
+
     /// What is held at present, by all.
     pub(crate) fn used(&self) -> usize {
         self.lock().iter().map(|pool| pool.used).sum()
     }
 
-    /// For how long every ordinary charge has been refused.
+    /// For how long ordinary charges have been refused for want of room; nothing once an eighth of it is free again.
     pub(crate) fn exhausted_for(&self) -> Duration {
         let pools = self.lock();
-        pools.iter().next().and_then(|pool| pool.exhausted_since).map_or(Duration::ZERO, |since| since.elapsed())
+        let full = pools.iter().next().filter(|pool| pool.used >= pool.whole - pool.whole / 8);
+        full.and_then(|pool| pool.exhausted_since).map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     fn lock(&self) -> MutexGuard<'_, [Pool; 2]> {
@@ -270,7 +276,8 @@ impl Charge {
         }
     }
 
-    pub(crate) fn amount(&self) -> usize {
+    #[cfg(test)]
+    fn amount(&self) -> usize {
         self.held.iter().sum()
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
+use http::header::IF_NONE_MATCH;
 use http::{HeaderMap, Version};
 use outlast_core::JobId;
 use outlast_core::queue::{CALLBACKS, is_name};
@@ -13,6 +14,8 @@ use outlast_engine::scope::Principal;
 use outlast_engine::token::Token;
 use outlast_store::jobs::Reach;
 
+use crate::budget::{Charge, Full, Holder, Priority};
+use crate::budgets::Budgets;
 use crate::error::Problem;
 use crate::limits::Limits;
 use crate::reload::Reload;
@@ -24,6 +27,7 @@ pub(crate) struct Call {
     pub(crate) engine: Engine,
     pub(crate) limits: Arc<Limits>,
     pub(crate) seats: Arc<Seats>,
+    pub(crate) budgets: Arc<Budgets>,
     pub(crate) views: Arc<Views>,
     pub(crate) reload: Option<Reload>,
     /// `None` only on routes that need no key. For a token: its key.
@@ -41,7 +45,19 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     /// A body that is not read into memory, where the route takes one. Locked only because a body alone cannot be shared.
     pub(crate) upload: Mutex<Body>,
+    pub(crate) held: Held,
 }
+
+/// What a request holds of the budgets.
+pub(crate) struct Held {
+    pub(crate) holder: Holder,
+    pub(crate) slot: Charge,
+    /// For the body.
+    pub(crate) bytes: Charge,
+}
+
+/// The place of a request that waits.
+pub(crate) struct Waiting(#[expect(dead_code, reason = "dropped to give the place back")] Charge);
 
 impl Call {
     pub(crate) fn parameter(&self, name: &str) -> &str {
@@ -56,6 +72,24 @@ impl Call {
     /// How long an answer may go on: no longer than the token.
     pub(crate) fn life(&self, most: Duration) -> Duration {
         self.token.as_ref().map_or(most, |token| token.expires_at.since(self.engine.now()).min(most))
+    }
+
+    /// Before a wait that may be long: gives back the slot and the body, and keeps of the headers only what the answer
+    /// depends on, so that a waiting request costs little beside its connection.
+    pub(crate) fn begin_wait(&mut self) -> Result<Waiting, Full> {
+        let place = self.budgets.waiters.take(self.held.holder, Priority::Ordinary, 1)?;
+        let headers = std::mem::take(&mut self.headers);
+        self.headers.extend(headers.get_all(IF_NONE_MATCH).iter().map(|value| (IF_NONE_MATCH, value.clone())));
+        self.body = Bytes::new();
+        self.held.bytes.release();
+        self.held.slot.release();
+        Ok(Waiting(place))
+    }
+
+    /// After the wait. The request may have been given jobs, so it gets a slot even where none is free.
+    pub(crate) fn end_wait(&mut self, waiting: Waiting) {
+        drop(waiting);
+        self.held.slot.grow_anyway(1);
     }
 
     /// The queue of the URL, if the caller's scope covers it; to anyone else it does not exist.

@@ -23,7 +23,9 @@ pub(crate) async fn show(mut call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
     if let Some(wait) = call.query.duration("wait") {
         let version = call.query.int("version").and_then(|version| u64::try_from(version).ok()).unwrap_or(0);
-        call.engine.watch(&call.reach, id, Until::VersionPasses(version), wait).await?;
+        let waiting = call.begin_wait()?;
+        Box::pin(call.engine.watch(&call.reach, id, Until::VersionPasses(version), wait)).await?;
+        call.end_wait(waiting);
     }
     Ok(view::look(&call, id).await?.answer(&call.headers))
 }

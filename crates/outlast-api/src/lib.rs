@@ -6,6 +6,7 @@ pub mod server;
 pub mod listen;
 pub mod limits;
 mod budget;
+mod budgets;
 pub mod error;
 pub mod schema;
 pub mod fields;

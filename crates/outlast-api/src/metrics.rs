@@ -45,7 +45,7 @@ type Labels = Vec<(&'static str, String)>;
 pub(crate) async fn render(
     engine: &Engine,
     requests: &Requests,
-    streams: usize,
+    gauges: &[(&'static str, &'static str, usize)],
     reach: &Reach,
 ) -> Result<Response, Problem> {
     let mut registry = Registry::with_prefix("outlast");
@@ -69,11 +69,11 @@ pub(crate) async fn render(
     registry.register("jobs", "Jobs by queue and status", jobs);
     registry.register("queue_paused", "1 while a queue is paused", paused);
     registry.register("queue_held", "1 while a queue is on hold, by reason", held);
-    for (name, help, value) in [
+    let own = [
         ("deliveries_in_flight", "Deliveries under way on this node", engine.deliveries()),
         ("circuits_open", "Endpoints this node sends nothing to after failures", engine.open_circuits()),
-        ("streams_open", "Streams open on this node", streams),
-    ] {
+    ];
+    for (name, help, value) in own.into_iter().chain(gauges.iter().copied()) {
         let gauge: Gauge = Gauge::default();
         gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         registry.register(name, help, gauge);

@@ -24,7 +24,7 @@ const PREFER_WAIT_MAX: Duration = Duration::from_secs(30);
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
-pub(crate) async fn one(call: Call) -> Result<Response, Problem> {
+pub(crate) async fn one(mut call: Call) -> Result<Response, Problem> {
     let queue: Arc<str> = call.queue()?.into();
     let namespace = call.caller()?.namespace;
     let spec = spec(call.read(&fields::PUBLISH)?, &call)?;
@@ -34,7 +34,7 @@ pub(crate) async fn one(call: Call) -> Result<Response, Problem> {
     let (mut job, duplicate, mismatch) = created(published, &queue)?;
     let mut status = if duplicate { StatusCode::OK } else { StatusCode::ACCEPTED };
     if let Some(wait) = wait
-        && let Some(found) = finished(&call, namespace, &job, wait).await.map_err(Problem::after_commit)?
+        && let Some(found) = finished(&mut call, namespace, &job, wait).await.map_err(Problem::after_commit)?
     {
         // The whole job is for those who may read it; a key that only publishes learns the state.
         if let Some(reach) = call.caller()?.reach(Word::Read).filter(|reach| reach.covers(&found.queue)) {
@@ -244,9 +244,19 @@ fn preferred_wait(call: &Call) -> Option<Duration> {
     (wait > 0).then(|| Duration::from_secs(wait).min(PREFER_WAIT_MAX))
 }
 
-/// The job, if it finishes within the wait.
-async fn finished(call: &Call, namespace: NamespaceId, job: &Job, wait: Duration) -> Result<Option<Found>, Problem> {
-    let found = call.engine.watch(&Reach::Namespace(namespace), job.id, Until::Terminal, wait).await?;
+/// The job, if it finishes within the wait. The job is stored, so where no place is free to wait, nobody waits.
+async fn finished(
+    call: &mut Call,
+    namespace: NamespaceId,
+    job: &Job,
+    wait: Duration,
+) -> Result<Option<Found>, Problem> {
+    let Ok(waiting) = call.begin_wait() else {
+        return Ok(None);
+    };
+    let reach = Reach::Namespace(namespace);
+    let found = Box::pin(call.engine.watch(&reach, job.id, Until::Terminal, wait)).await?;
+    call.end_wait(waiting);
     Ok(found.filter(|found| found.job.status().is_terminal()))
 }
 

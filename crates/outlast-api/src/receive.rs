@@ -16,7 +16,7 @@ use crate::schema::Value;
 use crate::wire::Resume;
 use crate::{fields, wire};
 
-pub(crate) async fn receive(call: Call) -> Result<Response, Problem> {
+pub(crate) async fn receive(mut call: Call) -> Result<Response, Problem> {
     let mut values = call.read(&fields::RECEIVE)?;
     let wait = values.duration("wait").unwrap_or(Duration::ZERO);
     let want = Claim {
@@ -29,7 +29,7 @@ pub(crate) async fn receive(call: Call) -> Result<Response, Problem> {
     };
     let accepts: Option<Vec<u32>> =
         values.list("acceptsSchema").map(|versions| versions.into_iter().filter_map(schema_version).collect());
-    let claimed = hand_out(&call, want, wait).await?;
+    let claimed = hand_out(&mut call, want, wait).await?;
     let resumes = resumes(&call, &claimed, accepts.as_deref()).await?;
     let mut body =
         String::with_capacity(16 + claimed.jobs.iter().map(|job| 512 + job.spec.payload.len()).sum::<usize>());
@@ -75,9 +75,17 @@ fn resume(job: &Job, kept: Kept, accepts: Option<&[u32]>) -> Resume {
 }
 
 /// Shared with the simple form.
-pub(crate) async fn hand_out(call: &Call, want: Claim, wait: Duration) -> Result<Claimed, Problem> {
+pub(crate) async fn hand_out(call: &mut Call, want: Claim, wait: Duration) -> Result<Claimed, Problem> {
     let name = want.queue.clone();
-    let claimed = call.engine.claim(want, wait).await?.ok_or_else(|| Problem::queue_not_found(&name))?;
+    let mut claimed = call.engine.claim_now(&want).await?;
+    if claimed.as_ref().is_some_and(|claimed| claimed.jobs.is_empty() && !claimed.push_only) && !wait.is_zero() {
+        drop(claimed);
+        let waiting = call.begin_wait()?;
+        // On the heap only for those who wait.
+        claimed = Box::pin(call.engine.claim_waiting(want, wait)).await?;
+        call.end_wait(waiting);
+    }
+    let claimed = claimed.ok_or_else(|| Problem::queue_not_found(&name))?;
     if claimed.push_only {
         let detail = format!("queue \"{name}\" delivers to a webhook; set allowPull to let pullers have its jobs");
         return Err(Problem::new(Code::NotPullable, detail));

@@ -8,6 +8,7 @@ use http::Method;
 use outlast_engine::scope::Word;
 use outlast_engine::token::Can;
 
+use crate::budget::Priority;
 use crate::call::Call;
 use crate::error::Problem;
 use crate::schema::{Field, Object};
@@ -80,6 +81,8 @@ pub struct Route {
     pub answer: Success,
     pub also: &'static [Success],
     pub summary: &'static str,
+    /// Vital: it keeps the lease of a living worker, or says how the work went.
+    pub priority: Priority,
     pub(crate) handler: fn(Call) -> Answer,
 }
 
@@ -118,6 +121,7 @@ const fn plain(
         answer,
         also: &[],
         summary: answer.1,
+        priority: Priority::Ordinary,
         handler,
     }
 }
@@ -158,6 +162,11 @@ impl Route {
     /// Answers to a token as well. Only for routes that name one job, as `{id}`.
     const fn by_token(mut self, can: Can) -> Route {
         self.token = Some(can);
+        self
+    }
+
+    const fn vital(mut self) -> Route {
+        self.priority = Priority::Vital;
         self
     }
 
@@ -210,30 +219,30 @@ pub static ROUTES: &[Route] = &[
     plain(Method::POST,   "/v1/jobs/{id}/cancel",              MANAGE,  (200, "cancels a job", JOB),                                            handler!(jobs::cancel)).by_token(Can::Cancel),
     plain(Method::POST,   "/v1/jobs/{id}/token",               READ,    (201, "makes a token to this job, for a browser", Shape::Named("Token")), handler!(token::create)).reads(&fields::TOKEN, Size::Small),
     plain(Method::POST,   "/v1/jobs/{id}/replay",              MANAGE,  (200, "starts a new run of a dead letter", JOB),                        handler!(jobs::replay)).reads(&fields::REPLAY, Size::Job),
-    plain(Method::POST,   "/v1/jobs/{id}/heartbeat",           CONSUME, (200, "keeps the lease of a job that is being worked on", Shape::Named("Heard")), handler!(work::heartbeat)).reads(&fields::HEARTBEAT, Size::Job).hears(fields::LEASE_HEADERS),
-    plain(Method::PUT,    "/v1/jobs/{id}/progress",            CONSUME, (200, "says how far the work is", Shape::Named("ReportedProgress")),    handler!(work::progress)).reads(&fields::PROGRESS, Size::Small).hears(fields::LEASE_HEADERS),
-    plain(Method::POST,   "/v1/jobs/{id}/output",              CONSUME, (200, "appends text to the job's log", Shape::Named("ReportedOutput")), handler!(work::output)).reads(&fields::OUTPUT, Size::Job).hears(fields::LEASE_HEADERS),
+    plain(Method::POST,   "/v1/jobs/{id}/heartbeat",           CONSUME, (200, "keeps the lease of a job that is being worked on", Shape::Named("Heard")), handler!(work::heartbeat)).reads(&fields::HEARTBEAT, Size::Job).hears(fields::LEASE_HEADERS).vital(),
+    plain(Method::PUT,    "/v1/jobs/{id}/progress",            CONSUME, (200, "says how far the work is", Shape::Named("ReportedProgress")),    handler!(work::progress)).reads(&fields::PROGRESS, Size::Small).hears(fields::LEASE_HEADERS).vital(),
+    plain(Method::POST,   "/v1/jobs/{id}/output",              CONSUME, (200, "appends text to the job's log", Shape::Named("ReportedOutput")), handler!(work::output)).reads(&fields::OUTPUT, Size::Job).hears(fields::LEASE_HEADERS).vital(),
     plain(Method::POST,   "/v1/jobs/{id}/directives",          MANAGE,  (200, "tells the worker something at its next heartbeat", REPORTED),    handler!(work::direct)).reads(&fields::DIRECTIVES, Size::Small),
-    plain(Method::PUT,    "/v1/jobs/{id}/checkpoint",          CONSUME, (200, "keeps where the next attempt goes on from", REPORTED),           handler!(checkpoint::put)).reads(&fields::CHECKPOINT, Size::Job).hears(fields::LEASE_HEADERS),
+    plain(Method::PUT,    "/v1/jobs/{id}/checkpoint",          CONSUME, (200, "keeps where the next attempt goes on from", REPORTED),           handler!(checkpoint::put)).reads(&fields::CHECKPOINT, Size::Job).hears(fields::LEASE_HEADERS).vital(),
     plain(Method::GET,    "/v1/jobs/{id}/checkpoint",          READ,    (200, "the last checkpoint", Shape::Named("Checkpoint")),               handler!(checkpoint::show)).or_by(Word::Consume),
     plain(Method::GET,    "/v1/jobs/{id}/sections",            READ,    (200, "the finished sections by name", Shape::Named("SectionPage")),    handler!(checkpoint::sections)).asks(fields::PAGE).or_by(Word::Consume),
     plain(Method::GET,    "/v1/jobs/{id}/sections/{name}",     READ,    (200, "one finished section", Shape::Anything),                         handler!(checkpoint::section)).or_by(Word::Consume),
-    plain(Method::PUT,    "/v1/jobs/{id}/sections/{name}",     CONSUME, (200, "keeps one finished section", REPORTED),                          handler!(checkpoint::put_section)).takes(Raw::Json).hears(fields::LEASE_HEADERS),
-    plain(Method::PUT,    "/v1/jobs/{id}/checkpoint/blob",     CONSUME, (200, "keeps a checkpoint of any length", REPORTED),                    handler!(objects::put_checkpoint)).takes(Raw::Bytes).asks(fields::CHECKPOINT_BLOB).hears(fields::LEASE_HEADERS),
+    plain(Method::PUT,    "/v1/jobs/{id}/sections/{name}",     CONSUME, (200, "keeps one finished section", REPORTED),                          handler!(checkpoint::put_section)).takes(Raw::Json).hears(fields::LEASE_HEADERS).vital(),
+    plain(Method::PUT,    "/v1/jobs/{id}/checkpoint/blob",     CONSUME, (200, "keeps a checkpoint of any length", REPORTED),                    handler!(objects::put_checkpoint)).takes(Raw::Bytes).asks(fields::CHECKPOINT_BLOB).hears(fields::LEASE_HEADERS).vital(),
     plain(Method::GET,    "/v1/jobs/{id}/checkpoint/blob",     READ,    (200, "the bytes of the last checkpoint", Shape::Bytes),                handler!(objects::checkpoint)).or(PARTS).or_by(Word::Consume),
-    plain(Method::PUT,    "/v1/jobs/{id}/result",              CONSUME, (201, "uploads the result, of any length", Shape::Named("Uploaded")),   handler!(results::put)).takes(Raw::Bytes).asks(fields::RESULT_NAME).hears(fields::LEASE_HEADERS),
-    plain(Method::POST,   "/v1/jobs/{id}/result/upload",       CONSUME, (201, "links to upload the result with", Shape::Named("Upload")),       handler!(results::begin)).reads(&fields::UPLOAD, Size::Small).hears(fields::LEASE_HEADERS),
-    plain(Method::POST,   "/v1/jobs/{id}/result/finalize",     CONSUME, (201, "what was uploaded becomes the result", Shape::Named("Uploaded")), handler!(results::finalize)).reads(&fields::FINALIZE, Size::Job).hears(fields::LEASE_HEADERS),
+    plain(Method::PUT,    "/v1/jobs/{id}/result",              CONSUME, (201, "uploads the result, of any length", Shape::Named("Uploaded")),   handler!(results::put)).takes(Raw::Bytes).asks(fields::RESULT_NAME).hears(fields::LEASE_HEADERS).vital(),
+    plain(Method::POST,   "/v1/jobs/{id}/result/upload",       CONSUME, (201, "links to upload the result with", Shape::Named("Upload")),       handler!(results::begin)).reads(&fields::UPLOAD, Size::Small).hears(fields::LEASE_HEADERS).vital(),
+    plain(Method::POST,   "/v1/jobs/{id}/result/finalize",     CONSUME, (201, "what was uploaded becomes the result", Shape::Named("Uploaded")), handler!(results::finalize)).reads(&fields::FINALIZE, Size::Job).hears(fields::LEASE_HEADERS).vital(),
     plain(Method::GET,    "/v1/objects/{link}",                OPEN,    (200, "the bytes that a link leads to", Shape::Bytes),                  handler!(objects::get)).or(PARTS),
     plain(Method::PUT,    "/v1/objects/{link}",                OPEN,    (200, "takes the bytes of an upload", Shape::Named("Taken")),           handler!(objects::put)).takes(Raw::Bytes),
-    plain(Method::POST,   "/v1/jobs/{id}/ack",                 CONSUME, (200, "the work is done", REPORTED),                                    handler!(outcome::ack)).reads(&fields::ACK, Size::Job).hears(fields::LEASE_HEADERS),
-    plain(Method::POST,   "/v1/jobs/{id}/nack",                CONSUME, (200, "the work failed", REPORTED),                                     handler!(outcome::nack)).reads(&fields::NACK, Size::Small).hears(fields::LEASE_HEADERS),
-    plain(Method::POST,   "/v1/jobs/{id}/defer",               CONSUME, (200, "not now; no attempt is charged", REPORTED),                      handler!(outcome::defer)).reads(&fields::DEFER, Size::Small).hears(fields::LEASE_HEADERS),
-    plain(Method::POST,   "/v1/jobs/{id}/release",             CONSUME, (200, "handed back at once, free", REPORTED),                           handler!(outcome::release)).reads(&fields::RELEASE, Size::Small).hears(fields::LEASE_HEADERS),
-    plain(Method::POST,   "/v1/jobs/{id}/cancelled",           CONSUME, (200, "a requested cancel was carried out", REPORTED),                  handler!(outcome::cancelled)).reads(&fields::CONFIRM, Size::Small).hears(fields::LEASE_HEADERS),
-    plain(Method::POST,   "/v1/outcomes",                      CONSUME, (200, "outcomes of several jobs", Shape::Named("ReportedBatch")),       handler!(outcome::batch)).reads(&fields::OUTCOMES, Size::Batch),
-    plain(Method::POST,   "/v1/heartbeats",                    CONSUME, (200, "heartbeats of many jobs", Shape::Named("HeardBatch")),           handler!(work::heartbeats)).reads(&fields::HEARTBEATS, Size::Batch),
-    plain(Method::POST,   "/v1/progress",                      CONSUME, (200, "progress of many jobs", Shape::Named("ReportedProgressBatch")),  handler!(work::reports)).reads(&fields::REPORTS, Size::Batch),
+    plain(Method::POST,   "/v1/jobs/{id}/ack",                 CONSUME, (200, "the work is done", REPORTED),                                    handler!(outcome::ack)).reads(&fields::ACK, Size::Job).hears(fields::LEASE_HEADERS).vital(),
+    plain(Method::POST,   "/v1/jobs/{id}/nack",                CONSUME, (200, "the work failed", REPORTED),                                     handler!(outcome::nack)).reads(&fields::NACK, Size::Small).hears(fields::LEASE_HEADERS).vital(),
+    plain(Method::POST,   "/v1/jobs/{id}/defer",               CONSUME, (200, "not now; no attempt is charged", REPORTED),                      handler!(outcome::defer)).reads(&fields::DEFER, Size::Small).hears(fields::LEASE_HEADERS).vital(),
+    plain(Method::POST,   "/v1/jobs/{id}/release",             CONSUME, (200, "handed back at once, free", REPORTED),                           handler!(outcome::release)).reads(&fields::RELEASE, Size::Small).hears(fields::LEASE_HEADERS).vital(),
+    plain(Method::POST,   "/v1/jobs/{id}/cancelled",           CONSUME, (200, "a requested cancel was carried out", REPORTED),                  handler!(outcome::cancelled)).reads(&fields::CONFIRM, Size::Small).hears(fields::LEASE_HEADERS).vital(),
+    plain(Method::POST,   "/v1/outcomes",                      CONSUME, (200, "outcomes of several jobs", Shape::Named("ReportedBatch")),       handler!(outcome::batch)).reads(&fields::OUTCOMES, Size::Batch).vital(),
+    plain(Method::POST,   "/v1/heartbeats",                    CONSUME, (200, "heartbeats of many jobs", Shape::Named("HeardBatch")),           handler!(work::heartbeats)).reads(&fields::HEARTBEATS, Size::Batch).vital(),
+    plain(Method::POST,   "/v1/progress",                      CONSUME, (200, "progress of many jobs", Shape::Named("ReportedProgressBatch")),  handler!(work::reports)).reads(&fields::REPORTS, Size::Batch).vital(),
 
     plain(Method::POST,   "/events/{source}/{type}",           PUBLISH, (200, "an event of your own program", Shape::Named("EventTaken")),      handler!(events::send)).takes(Raw::Json).sized(Size::Batch).hears(fields::EVENT_HEADERS),
     plain(Method::GET,    "/v1/events",                        READ,    (200, "lists events of sources, newest first", Shape::Named("EventPage")), handler!(events::list)).asks(fields::LIST_EVENTS),
@@ -252,8 +261,8 @@ pub static ROUTES: &[Route] = &[
 
     plain(Method::GET,    "/api/queues",                       CONSUME, (200, "simple form: lists pull queues", Shape::Named("SimpleQueues")),  handler!(simple::queues)),
     plain(Method::GET,    "/api/queues/{queue}/messages",      CONSUME, (200, "simple form: takes messages", Shape::Named("Messages")),         handler!(simple::messages)).asks(fields::MESSAGES),
-    plain(Method::POST,   "/api/queues/{queue}/ack",           CONSUME, (200, "simple form: messages are done", Shape::Named("Acked")),         handler!(simple::ack)).reads(&fields::SIMPLE_IDS, Size::Batch),
-    plain(Method::POST,   "/api/queues/{queue}/nack",          CONSUME, (200, "simple form: messages failed", Shape::Named("Nacked")),          handler!(simple::nack)).reads(&fields::SIMPLE_IDS, Size::Batch),
+    plain(Method::POST,   "/api/queues/{queue}/ack",           CONSUME, (200, "simple form: messages are done", Shape::Named("Acked")),         handler!(simple::ack)).reads(&fields::SIMPLE_IDS, Size::Batch).vital(),
+    plain(Method::POST,   "/api/queues/{queue}/nack",          CONSUME, (200, "simple form: messages failed", Shape::Named("Nacked")),          handler!(simple::nack)).reads(&fields::SIMPLE_IDS, Size::Batch).vital(),
 
     plain(Method::GET,    "/healthz",                          OPEN,    (200, "the process is alive", HEALTH),                                  handler!(health::alive)),
     plain(Method::GET,    "/livez",                            OPEN,    (200, "the process is alive", HEALTH),                                  handler!(health::alive)),

@@ -1,8 +1,8 @@
 //! The way of every request: find the route, check the key and the scope, read the body, call the handler, answer. A
 //! panic in a handler costs one 500, not the process.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use axum::body::{Body, HttpBody};
@@ -20,8 +20,10 @@ use outlast_engine::inbound::declared::Source;
 use outlast_engine::scope::Word;
 use outlast_store::jobs::Reach;
 
-use crate::auth::{Credentials, Pass, admit, without_token};
-use crate::call::Call;
+use crate::auth::{Admitted, Credentials, Pass, admit, without_token};
+use crate::budget::{Holder, Priority};
+use crate::budgets::Budgets;
+use crate::call::{Call, Held};
 use crate::error::{Code, Problem};
 use crate::failed_keys::FailedKeys;
 use crate::limits::Limits;
@@ -29,6 +31,7 @@ use crate::metrics::Requests;
 use crate::reload::Reload;
 use crate::routes::{Need, ROUTES, Raw, Route, Size};
 use crate::schema::{Values, read, read_query};
+use crate::sources::Peer;
 use crate::stream::seats::Seats;
 use crate::view::Views;
 use crate::{body, cors, fields, sources};
@@ -42,8 +45,7 @@ pub struct Api {
 struct Shared {
     engine: Engine,
     limits: Arc<Limits>,
-    in_flight: AtomicUsize,
-    in_flight_bytes: AtomicUsize,
+    budgets: Arc<Budgets>,
     requests: Requests,
     seats: Arc<Seats>,
     views: Arc<Views>,
@@ -57,9 +59,8 @@ impl Api {
         let shared = Shared {
             engine,
             failed_keys: FailedKeys::new(limits.failed_keys_per_address),
+            budgets: Arc::new(Budgets::new(&limits)),
             limits: Arc::new(limits),
-            in_flight: AtomicUsize::new(0),
-            in_flight_bytes: AtomicUsize::new(0),
             requests: Requests::default(),
             seats: Arc::default(),
             views: Arc::default(),
@@ -140,54 +141,57 @@ impl Api {
         }
         let (parts, mut body) = request.into_parts();
         let result = self.take_event(&source, &parts, &mut body).await;
-        self.finish(result, parts.headers.contains_key(EXPECT), &mut body).await
+        self.finish(result, Sender::of(&parts), &mut body).await
     }
 
     async fn take_event(&self, source: &Arc<Source>, parts: &Parts, body: &mut Body) -> Result<Response, Problem> {
         let shared = &self.shared;
         self.check_target(&parts.uri)?;
-        let _in_flight = self.seat(shared.limits.in_flight_requests)?;
-        let expected = body::declared_length(&parts.headers).unwrap_or(source.body_max).min(source.body_max);
-        let _held = self.hold(expected)?;
-        let taken = AssertUnwindSafe(sources::take(&shared.engine, &shared.limits, source, parts, body));
+        // Until its signature is checked, a webhook is charged to where it comes from.
+        let address = peer(parts);
+        let mut held = self.hold(Holder::Address(address), Priority::Ordinary)?;
+        sources::check_peer(&shared.engine, source, address)?;
+        // Its size is bounded before anything is worked out over it.
+        let read = body::read(&parts.headers, body, source.body_max, &shared.limits, &mut held.bytes);
+        let bytes = read.await?;
+        let taken = AssertUnwindSafe(sources::take(&shared.engine, source, parts, bytes));
         taken.catch_unwind().await.unwrap_or_else(|_| {
             tracing::error!(source = &*source.name, "a handler panicked");
             Err(Problem::indeterminate())
         })
     }
 
-    /// A place among the requests that are answered at the same time.
-    fn seat(&self, most: usize) -> Result<Guard<'_>, Problem> {
-        Guard::take(&self.shared.in_flight, 1, most).ok_or_else(|| {
-            Problem::new(Code::Overloaded, "too many requests are in flight; nothing was stored, try again")
-        })
+    /// A slot among the requests that are worked on, and no bytes yet.
+    fn hold(&self, holder: Holder, priority: Priority) -> Result<Held, Problem> {
+        let budgets = &self.shared.budgets;
+        let slot = budgets.slots.take(holder, priority, 1)?;
+        Ok(Held { holder, slot, bytes: budgets.bytes.open(holder, priority) })
     }
 
-    /// Room for a body of so many bytes.
-    fn hold(&self, bytes: usize) -> Result<Guard<'_>, Problem> {
-        let shared = &self.shared;
-        Guard::take(&shared.in_flight_bytes, bytes, shared.limits.in_flight_bytes).ok_or_else(|| {
-            Problem::new(Code::Overloaded, "too many large requests are in flight; nothing was stored, try again")
-        })
+    fn hold_nothing(&self) -> Held {
+        let holder = Holder::Address(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let [slot, bytes] = [&self.shared.budgets.slots, &self.shared.budgets.bytes]
+            .map(|budget| budget.open(holder, Priority::Ordinary));
+        Held { holder, slot, bytes }
     }
 
     /// The answer where no route fits. A URL that is too long is told first, as everywhere.
     async fn refuse(&self, request: Request, otherwise: Problem) -> Response {
         let (parts, mut body) = request.into_parts();
         let problem = self.check_target(&parts.uri).err().unwrap_or(otherwise);
-        self.finish(Err(problem), parts.headers.contains_key(EXPECT), &mut body).await
+        self.finish(Err(problem), Sender::of(&parts), &mut body).await
     }
 
     /// A browser asks whether a page may call; it may, where a token will do.
     async fn preflight(&self, routes: &[&'static Route], request: Request) -> Response {
         let (parts, mut body) = request.into_parts();
         let result = self.check_target(&parts.uri).map(|()| cors::preflight(routes));
-        self.finish(result, parts.headers.contains_key(EXPECT), &mut body).await
+        self.finish(result, Sender::of(&parts), &mut body).await
     }
 
     async fn answer(&self, route: &'static Route, request: Request) -> Response {
         let (parts, mut body) = request.into_parts();
-        let expects = parts.headers.contains_key(EXPECT);
+        let sender = Sender::of(&parts);
         let credentials = Credentials::of(route, &parts);
         let with_token = matches!(credentials.pass, Pass::Token(_));
         let guarded = AssertUnwindSafe(self.serve(route, credentials, parts, &mut body)).catch_unwind().await;
@@ -202,7 +206,7 @@ impl Api {
             })
         });
         let is_refused = result.is_err();
-        let mut response = self.finish(result, expects, &mut body).await;
+        let mut response = self.finish(result, sender, &mut body).await;
         if is_refused && route.raw == Some(Raw::Bytes) {
             // Nobody reads the rest of an upload that was refused.
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -216,12 +220,12 @@ impl Api {
 
     /// A refusal may come before the body was read. Then the rest is read first, or the connection is said to close:
     /// otherwise the next request on it would be lost. One who waits for a "100 Continue" has not sent it yet.
-    async fn finish(&self, result: Result<Response, Problem>, expects: bool, body: &mut Body) -> Response {
+    async fn finish(&self, result: Result<Response, Problem>, sender: Sender, body: &mut Body) -> Response {
         let response = match result {
             Ok(response) => response,
             Err(problem) => {
                 let mut response = problem.into_response();
-                if !body.is_end_stream() && (expects || !body::discard(body).await) {
+                if !body.is_end_stream() && !self.discard(sender, body).await {
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
                 response
@@ -229,6 +233,18 @@ impl Api {
         };
         self.shared.requests.count(response.status());
         response
+    }
+
+    /// Reads the rest of a refused body, where that is worth it. `false`: the connection must close.
+    async fn discard(&self, sender: Sender, body: &mut Body) -> bool {
+        if sender.expects_continue {
+            return false;
+        }
+        let place = self.shared.budgets.discards.take(Holder::Address(sender.address), Priority::Ordinary, 1);
+        match place {
+            Ok(_place) => Box::pin(body::discard(body)).await,
+            Err(_) => false,
+        }
     }
 
     fn check_target(&self, uri: &Uri) -> Result<(), Problem> {
@@ -250,9 +266,11 @@ impl Api {
         let shared = &self.shared;
         self.check_target(&parts.uri)?;
         let admitted = admit(&shared.engine, &shared.failed_keys, route, credentials).await?;
-        // A busy server is not a dead one: what needs no key, health above all, is answered beyond the limit.
-        let most = if route.need == Need::Nothing { usize::MAX } else { shared.limits.in_flight_requests };
-        let _in_flight = self.seat(most)?;
+        let mut held = match route.path {
+            // A busy server is not a dead one: health is answered beyond the limit.
+            "/healthz" | "/livez" | "/readyz" | "/openapi.json" => self.hold_nothing(),
+            _ => self.hold(holder(&admitted, &parts), route.priority)?,
+        };
         let parameters = path_parameters(&mut parts).await;
         admitted.check_job(&parameters)?;
         let (query, tags) = match parts.uri.query() {
@@ -263,15 +281,16 @@ impl Api {
             None => (Values::default(), Vec::new()),
         };
         let bytes_max = route.size.bytes(&shared.limits);
-        let expected = match body.is_end_stream() || route.raw == Some(Raw::Bytes) {
-            true => 0,
-            false => body::declared_length(&parts.headers).unwrap_or(bytes_max).min(bytes_max),
-        };
-        let _held = self.hold(expected)?;
         let (body, upload) = match route.raw {
             Some(Raw::Bytes) => (Bytes::new(), std::mem::take(body)),
-            _ => (body::read(&parts.headers, body, bytes_max, &shared.limits).await?, Body::empty()),
+            _ => {
+                let read = body::read(&parts.headers, body, bytes_max, &shared.limits, &mut held.bytes);
+                (read.await?, Body::empty())
+            }
         };
+        // The URL and what the router noted share a buffer with the connection; a request that waits must not keep it.
+        let Parts { headers, version, uri, extensions, .. } = parts;
+        drop((uri, extensions));
         if route.body.is_none() && route.raw.is_none() {
             read(&fields::EMPTY, &body).map_err(Problem::invalid)?;
         }
@@ -279,6 +298,7 @@ impl Api {
             engine: shared.engine.clone(),
             limits: Arc::clone(&shared.limits),
             seats: Arc::clone(&shared.seats),
+            budgets: Arc::clone(&shared.budgets),
             views: Arc::clone(&shared.views),
             reload: shared.reload.get().cloned(),
             principal: admitted.principal,
@@ -287,10 +307,11 @@ impl Api {
             parameters,
             query,
             tags,
-            headers: parts.headers,
-            version: parts.version,
+            headers,
+            version,
             body,
             upload: Mutex::new(upload),
+            held,
         };
         match route.method == Method::GET && route.path == "/metrics" {
             true => self.render_metrics(&call.reach).await,
@@ -300,7 +321,44 @@ impl Api {
 
     async fn render_metrics(&self, reach: &Reach) -> Result<Response, Problem> {
         let shared = &self.shared;
-        crate::metrics::render(&shared.engine, &shared.requests, shared.seats.count(), reach).await
+        let budgets = &shared.budgets;
+        let held = [
+            ("streams_open", "Streams open on this node", shared.seats.count()),
+            ("requests_in_flight", "Requests this node is working on", budgets.slots.used()),
+            ("request_bytes", "Bytes of request bodies in the memory of this node", budgets.bytes.used()),
+            ("waiting_requests", "Long polls that wait on this node", budgets.waiters.used()),
+        ];
+        crate::metrics::render(&shared.engine, &shared.requests, &held, reach).await
+    }
+}
+
+/// What is known of the sender of a request that may be refused.
+#[derive(Clone, Copy)]
+struct Sender {
+    address: IpAddr,
+    /// It has not sent the body yet.
+    expects_continue: bool,
+}
+
+impl Sender {
+    fn of(parts: &Parts) -> Sender {
+        Sender { address: peer(parts), expects_continue: parts.headers.contains_key(EXPECT) }
+    }
+}
+
+/// Every request of the accept loop has one.
+fn peer(parts: &Parts) -> IpAddr {
+    parts.extensions.get::<Peer>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Peer(address)| *address)
+}
+
+/// Which shares a request is counted against.
+fn holder(admitted: &Admitted, parts: &Parts) -> Holder {
+    match (&admitted.principal, &admitted.token) {
+        (Some(principal), None) => Holder::Key { namespace: principal.namespace, key: principal.key },
+        (Some(principal), Some(token)) => {
+            Holder::Token { namespace: principal.namespace, key: principal.key, job: token.job }
+        }
+        (None, _) => Holder::Address(peer(parts)),
     }
 }
 
@@ -338,25 +396,5 @@ impl Size {
             Size::Job => limits.payload_bytes + AROUND,
             Size::Batch => limits.batch_bytes,
         }
-    }
-}
-
-/// A share of a bounded whole, given back when dropped.
-struct Guard<'a> {
-    used: &'a AtomicUsize,
-    share: usize,
-}
-
-impl<'a> Guard<'a> {
-    fn take(used: &'a AtomicUsize, share: usize, whole: usize) -> Option<Guard<'a>> {
-        let before = used.fetch_add(share, Ordering::SeqCst);
-        let guard = Guard { used, share };
-        (before.saturating_add(share) <= whole).then_some(guard)
-    }
-}
-
-impl Drop for Guard<'_> {
-    fn drop(&mut self) {
-        self.used.fetch_sub(self.share, Ordering::SeqCst);
     }
 }

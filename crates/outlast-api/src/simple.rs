@@ -58,7 +58,7 @@ pub(crate) async fn messages(mut call: Call) -> Result<Response, Problem> {
         visibility: None,
         worker: None,
     };
-    let claimed = hand_out(&call, want, wait).await?;
+    let claimed = hand_out(&mut call, want, wait).await?;
     let mut body = String::from("{\"messages\":[");
     for (place, job) in claimed.jobs.iter().enumerate() {
         let State::Running(running) = &job.state else {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::response::Response;
+use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 use outlast_engine::Engine;
@@ -14,38 +15,36 @@ use outlast_engine::inbound::provider::{self, Unreadable};
 use outlast_engine::inbound::verify::Request;
 use outlast_engine::ingest::Told;
 
-use crate::body;
 use crate::error::{Code, Problem};
-use crate::limits::Limits;
 use crate::wire;
 
 /// Where a request came from; every request has it.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub IpAddr);
 
-/// One webhook, from the first byte of its body to the answer.
+/// Whether a webhook may come from there; asked before its body is read.
+pub(crate) fn check_peer(engine: &Engine, source: &Source, address: IpAddr) -> Result<(), Problem> {
+    if source.admits(address) { Ok(()) } else { Err(refuse(engine)) }
+}
+
+fn refuse(engine: &Engine) -> Problem {
+    engine.meters().events_refused.add(1);
+    Problem::new(Code::Unauthorized, "the signature is not valid")
+}
+
+/// One webhook, from its body to the answer.
 pub(crate) async fn take(
     engine: &Engine,
-    limits: &Limits,
     source: &Arc<Source>,
     parts: &Parts,
-    body: &mut Body,
+    bytes: Bytes,
 ) -> Result<Response, Problem> {
-    let refuse = || {
-        engine.meters().events_refused.add(1);
-        Problem::new(Code::Unauthorized, "the signature is not valid")
-    };
-    if !parts.extensions.get::<Peer>().is_some_and(|Peer(address)| source.admits(*address)) {
-        return Err(refuse());
-    }
-    // Its size is bounded before anything is worked out over it.
-    let bytes = body::read(&parts.headers, body, source.body_max, limits).await?;
     let url = match parts.uri.query() {
         Some(query) => format!("{}?{query}", source.url),
         None => source.url.clone(),
     };
     let request = Request { url: &url, headers: &parts.headers, body: &bytes, now: engine.now() };
-    source.verifier.check(&request).map_err(|_| refuse())?;
+    source.verifier.check(&request).map_err(|_| refuse(engine))?;
     let scheme = source.verifier.scheme();
     let event = provider::read(scheme, &parts.headers, &bytes, &source.glance).map_err(unreadable)?;
     if let Some(challenge) = provider::challenge(scheme, &event) {

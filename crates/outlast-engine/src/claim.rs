@@ -22,7 +22,8 @@ impl Engine {
         }
     }
 
-    async fn claim_waiting(&self, want: Claim, wait: Duration) -> Result<Option<Claimed>, Error> {
+    /// The same, for a caller that has just found nothing.
+    pub async fn claim_waiting(&self, want: Claim, wait: Duration) -> Result<Option<Claimed>, Error> {
         let end = Instant::now() + wait;
         let bell = self.shared.wakes.wait_for_queue(want.namespace, &want.queue);
         loop {
@@ -52,7 +53,8 @@ impl Engine {
         }
     }
 
-    pub(crate) async fn claim_now(&self, want: &Claim) -> Result<Option<Claimed>, Error> {
+    /// The same without waiting.
+    pub async fn claim_now(&self, want: &Claim) -> Result<Option<Claimed>, Error> {
         self.give_sign();
         if self.is_draining() {
             let queue = self.shared.store.queue(want.namespace, &want.queue).await?;

@@ -10,7 +10,8 @@ pub(crate) mod reload;
 mod sealing;
 
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use outlast_engine::engine::Ports;
 use outlast_engine::ports::SystemEntropy;
 use outlast_engine::push::PushSettings;
 use outlast_store::blobs::{Blobs, Patience};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket, lookup_host};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -30,6 +31,9 @@ use self::declare::declare;
 use self::files::write_private_new;
 use self::reload::{Load, Reloader};
 use crate::config::Config;
+
+/// Connections that the kernel keeps until they are accepted, where `net.core.somaxconn` allows as many.
+const BACKLOG: u32 = 4096;
 
 /// How the server is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +122,27 @@ fn fail(why: &str) -> ! {
 }
 
 async fn bind(address: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
+    listener(address).await.with_context(|| format!("cannot listen on {address}"))
+}
+
+/// At the first address that can be used.
+async fn listener(address: &str) -> io::Result<TcpListener> {
+    let mut failed = None;
+    for address in lookup_host(address).await? {
+        match listener_at(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failed = Some(error),
+        }
+    }
+    Err(failed.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into()))
+}
+
+fn listener_at(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A start must not wait for connections of the process before to be forgotten.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 fn push_settings(config: &Config) -> PushSettings {
@@ -132,12 +156,18 @@ fn api_limits(config: &Config) -> Limits {
         batch_bytes: config.limits.batch_bytes,
         in_flight_requests: config.limits.in_flight_requests,
         in_flight_bytes: config.limits.in_flight_bytes,
+        key_share_percent: config.limits.key_share_percent,
+        waiting_requests: config.limits.waiting_requests,
+        waiting_requests_per_key: config.limits.waiting_requests_per_key,
+        waiting_requests_per_token: config.limits.waiting_requests_per_token,
         url_bytes: config.limits.url_bytes,
         streams: config.limits.streams,
         streams_per_key: config.limits.streams_per_key,
         failed_keys_per_address: config.limits.failed_keys_per_address,
         body_idle: config.timeouts.body_idle,
         body_total: config.timeouts.body_total,
+        body_grace: config.timeouts.body_grace,
+        body_bytes_per_second: config.limits.body_bytes_per_second,
     }
 }
 
@@ -239,7 +269,7 @@ fn key_path(directory: &Path) -> PathBuf {
 /// What a person sees on standard output. Programs wait for the line with the address.
 fn announce(listener: &TcpListener, mode: Mode, key: &AdminKey, directory: &Path) -> anyhow::Result<()> {
     let address = listener.local_addr()?;
-    let mut out = std::io::stdout().lock();
+    let mut out = io::stdout().lock();
     if let AdminKey::Known { text, is_new: true } = key {
         writeln!(out, "admin key (shown once, kept in {}): {text}", key_path(directory).display())?;
     }
