@@ -63,11 +63,12 @@ pub enum Code {
     BlobsUnavailable,
     SecretsSealed,
     DiskFull,
+    UnsupportedTransferEncoding,
     Internal,
 }
 
 impl Code {
-    pub const ALL: [Code; 48] = [
+    pub const ALL: [Code; 49] = [
         Code::InvalidRequest,
         Code::LeaseRequired,
         Code::Unauthorized,
@@ -115,6 +116,7 @@ impl Code {
         Code::BlobsUnavailable,
         Code::SecretsSealed,
         Code::DiskFull,
+        Code::UnsupportedTransferEncoding,
         Code::Internal,
     ];
 
@@ -168,6 +170,9 @@ impl Code {
             Code::BlobsUnavailable => ("blobs_unavailable", 503, "The object store cannot be reached"),
             Code::SecretsSealed => ("secrets_sealed", 503, "Signing secrets cannot be opened"),
             Code::DiskFull => ("disk_full", 507, "The disk is full"),
+            Code::UnsupportedTransferEncoding => {
+                ("unsupported_transfer_encoding", 501, "This transfer encoding is not understood")
+            }
             Code::Internal => ("internal", 500, "Something broke"),
         }
     }

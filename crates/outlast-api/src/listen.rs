@@ -1,15 +1,15 @@
 //! The accept loop: HTTP/1.1 on hyper, with deadlines for the first byte, the head and an idle connection, bounds on
 //! connections in all and per address, and a graceful end. Bodies have their own deadlines where they are read.
 
+mod head;
 mod pulse;
 pub(crate) mod takeover;
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
-use std::net::IpAddr;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,16 +21,19 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustix::net::sockopt::set_socket_send_buffer_size;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tower::Service;
 
+use crate::budget::{Budget, Holder, Priority, Share, Shares};
+use crate::budgets::discards;
 use crate::patience::{heard_by, look_again};
 use crate::sources::Peer;
 
+use head::HeadScan;
 use pulse::{Doing, Pulse, Watchdog};
 use takeover::{Next, Upgraded};
 
@@ -75,12 +78,17 @@ const LINGER_BYTES_MAX: usize = 32 << 20;
 const STREAM_SEND_BUFFER: usize = 64 << 10;
 /// hyper's least buffer.
 const BUFFER_MIN: usize = 8192;
+/// The most of all connections that one address may have, in percent. It shrinks as the whole fills, so that an address
+/// without a connection gets in however many others there are; a proxy in front may still have nearly all.
+const ADDRESS_PERCENT: usize = 88;
+/// Connections that an address may always have.
+const ADDRESS_LEAST: usize = 16;
 
 /// Serves until `stop` is done, then waits for requests in flight, at most `settings.drain`.
 pub async fn serve(listener: TcpListener, router: Router, settings: Settings, stop: impl Future<Output = ()>) {
     let settings = Arc::new(settings);
     let (stopping, _) = watch::channel(false);
-    let addresses = Arc::new(Addresses::default());
+    let (places, lingering) = (places(&settings), discards());
     let mut connections = JoinSet::new();
     let mut stop = std::pin::pin!(stop);
     loop {
@@ -97,18 +105,22 @@ pub async fn serve(listener: TcpListener, router: Router, settings: Settings, st
                 continue;
             }
         };
-        if connections.len() >= settings.connections_max {
-            tracing::debug!("too many connections; one was closed");
-            continue;
-        }
-        let Some(seat) = addresses.seat(peer.ip(), settings.connections_per_address_max) else {
+        let Ok(place) = places.take(Holder::Address(peer.ip()), Priority::Ordinary, 1) else {
+            tracing::debug!(address = %peer.ip(), "too many connections; one was closed");
             continue;
         };
         let peer = Peer(peer.ip());
         let task = connection((stream, peer), router.clone(), Arc::clone(&settings), stopping.subscribe());
+        let lingering = Arc::clone(&lingering);
         connections.spawn(async move {
-            task.await;
-            drop(seat);
+            let rest = task.await;
+            // Reading on is a courtesy: an address that is refused much gets it for some of its connections.
+            if let Some(stream) = rest
+                && let Ok(_place) = lingering.take(Holder::Address(peer.0), Priority::Ordinary, 1)
+            {
+                Box::pin(linger(stream)).await;
+            }
+            drop(place);
         });
     }
     drop(listener);
@@ -120,29 +132,47 @@ pub async fn serve(listener: TcpListener, router: Router, settings: Settings, st
     }
 }
 
+/// The places of connections, in all and per address.
+fn places(settings: &Settings) -> Arc<Budget> {
+    let address = Share::percent(ADDRESS_PERCENT).at_least(ADDRESS_LEAST).at_most(settings.connections_per_address_max);
+    Budget::new("connections", settings.connections_max, 0, Shares { address, ..Shares::of_key(100) })
+}
+
+/// Serves one connection. Gives it back if its peer may still be sending.
 async fn connection(
     (stream, peer): (TcpStream, Peer),
     router: Router,
     settings: Arc<Settings>,
     mut stopping: watch::Receiver<bool>,
-) {
+) -> Option<TcpStream> {
     // Answers are small and written whole: waiting to fill a segment would only delay them.
     let _ = stream.set_nodelay(true);
     tokio::select! {
-        first = heard_by(Instant::now() + settings.first_byte, stream.readable()) => if !matches!(first, Some(Ok(()))) { return },
-        _ = stopping.wait_for(|stopping| *stopping) => return,
+        first = heard_by(Instant::now() + settings.first_byte, stream.readable()) => if !matches!(first, Some(Ok(()))) { return None },
+        _ = stopping.wait_for(|stopping| *stopping) => return None,
     }
     let pulse = Arc::new(Pulse::new());
-    let io = Watched { stream: TokioIo::new(stream), pulse: Arc::clone(&pulse), is_bounded: false };
+    let io = Watched {
+        stream: TokioIo::new(stream),
+        pulse: Arc::clone(&pulse),
+        is_bounded: false,
+        scan: HeadScan::default(),
+    };
     let next = Next::default();
     let (counted, noted) = (Arc::clone(&pulse), next.clone());
     let service = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(peer);
         counted.set(Doing::Answering);
         let (pulse, next) = (Arc::clone(&counted), noted.clone());
-        let answer = router.clone().call(request.map(Body::new));
+        let answer = match head::refusal(&request, counted.take_faults()) {
+            Some(refusal) => Err(refusal),
+            None => Ok(router.clone().call(request.map(Body::new))),
+        };
         async move {
-            let answer = answer.await?;
+            let answer = match answer {
+                Ok(answer) => answer.await?,
+                Err(refusal) => refusal,
+            };
             next.note(answer.extensions());
             // Most answers are whole. What is not is a download, if it says how long it will be, or else a stream.
             if answer.body().size_hint().exact().is_some() {
@@ -181,7 +211,7 @@ async fn connection(
         };
         if overdue.is_some() {
             if overdue == overdue_since {
-                return;
+                return None;
             }
             overdue_since = overdue;
             look_again().await;
@@ -192,9 +222,9 @@ async fn connection(
     if let Some(run) = next.take() {
         let _ = set_socket_send_buffer_size(&stream, STREAM_SEND_BUFFER);
         run(Upgraded { stream, read: parts.read_buf, write_idle: settings.write_idle }).await;
-    } else if !told {
-        linger(stream).await;
+        return None;
     }
+    (!told).then_some(stream)
 }
 
 /// Reads on after the last answer until the other side has closed too. Closing with bytes unread would reset the
@@ -221,9 +251,27 @@ struct Watched {
     pulse: Arc<Pulse>,
     /// It has carried a stream, and its buffer is bounded from then on.
     is_bounded: bool,
+    scan: HeadScan,
 }
 
 impl Watched {
+    /// Reads by way of a buffer of our own, since what is read into hyper's cannot be looked at.
+    fn poll_head(&mut self, cx: &mut Context<'_>, mut into: ReadBufCursor<'_>, is_new: bool) -> Poll<io::Result<()>> {
+        let mut scratch = [const { MaybeUninit::uninit() }; BUFFER_MIN];
+        let room = into.remaining().min(BUFFER_MIN);
+        let mut buffer = ReadBuf::uninit(scratch.get_mut(..room).unwrap_or_default());
+        let polled = Pin::new(self.stream.inner_mut()).poll_read(cx, &mut buffer);
+        if matches!(polled, Poll::Ready(Ok(()))) {
+            if is_new {
+                self.scan = HeadScan::default();
+            }
+            self.scan.read(buffer.filled());
+            self.pulse.note(self.scan.faults());
+            into.put_slice(buffer.filled());
+        }
+        polled
+    }
+
     fn before_write(&mut self) {
         if !self.is_bounded && self.pulse.is_streaming() {
             self.is_bounded = true;
@@ -235,7 +283,11 @@ impl Watched {
 
 impl Read for Watched {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        let is_new = self.pulse.is_idle();
+        if self.scan.is_complete() && !is_new {
+            return Pin::new(&mut self.stream).poll_read(cx, buffer);
+        }
+        let polled = self.poll_head(cx, buffer, is_new);
         if matches!(polled, Poll::Ready(Ok(()))) {
             self.pulse.bytes_read();
         }
@@ -296,38 +348,5 @@ impl HttpBody for Streamed {
 impl Drop for Streamed {
     fn drop(&mut self) {
         self.pulse.set(Doing::Idle);
-    }
-}
-
-/// Connections per source address.
-#[derive(Default)]
-struct Addresses(Mutex<HashMap<IpAddr, usize>>);
-
-impl Addresses {
-    fn seat(self: &Arc<Self>, address: IpAddr, most: usize) -> Option<Seat> {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.entry(address).or_insert(0);
-        if *count >= most {
-            return None;
-        }
-        *count += 1;
-        Some(Seat { addresses: Arc::clone(self), address })
-    }
-}
-
-struct Seat {
-    addresses: Arc<Addresses>,
-    address: IpAddr,
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        let mut counts = self.addresses.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.address);
-            }
-        }
     }
 }

@@ -104,6 +104,66 @@ fn hidden_requests() -> Vec<(&'static str, &'static str, &'static str)> {
     ]
 }
 
+// RFC 9112: what two readers may understand differently is refused, and the connection ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ambiguous_head_is_refused() {
+    let server = Server::fresh().await;
+    make_queue(&server.client(), "mail", json!({})).await;
+    let base = &server.nodes[0].base;
+    let key = &server.launch().key;
+    for (what, head, status) in [
+        ("no host", "POST /v1/queues/mail/receive HTTP/1.1\r\nauthorization: Bearer KEY\r\n\r\n", 400),
+        ("two hosts", "GET /healthz HTTP/1.1\r\nhost: x\r\nhost: x\r\n\r\n", 400),
+        ("two hosts in HTTP/1.0", "GET /healthz HTTP/1.0\r\nhost: x\r\nhost: y\r\n\r\n", 400),
+        ("no host in HTTP/1.0", "GET /healthz HTTP/1.0\r\n\r\n", 200),
+        (
+            "an encoding before chunked",
+            "POST /v1/queues/mail/receive HTTP/1.1\r\nhost: x\r\nauthorization: Bearer KEY\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+            501,
+        ),
+        (
+            "two lines of encodings",
+            "POST /v1/queues/mail/receive HTTP/1.1\r\nhost: x\r\nauthorization: Bearer KEY\r\ntransfer-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+            501,
+        ),
+        (
+            "both lengths",
+            "POST /v1/queues/mail/receive HTTP/1.1\r\nhost: x\r\nauthorization: Bearer KEY\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+            400,
+        ),
+        (
+            "both lengths, the other way round",
+            "POST /v1/queues/mail/receive HTTP/1.1\r\nhost: x\r\nauthorization: Bearer KEY\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+            400,
+        ),
+        ("a bare line feed", "GET /healthz HTTP/1.1\r\nhost: x\na: b\r\n\r\n", 400),
+        ("bare line feeds only", "GET /healthz HTTP/1.1\nhost: x\n\n", 400),
+        ("a bare line feed at the end", "GET /healthz HTTP/1.1\r\nhost: x\r\n\n", 400),
+        (
+            "chunked",
+            "POST /v1/queues/mail/receive HTTP/1.1\r\nhost: x\r\nauthorization: Bearer KEY\r\ntransfer-encoding: Chunked\r\n\r\n0\r\n\r\n",
+            200,
+        ),
+    ] {
+        let head = head.replace("KEY", key);
+        let mut raw = Raw::connect(base).await.unwrap();
+        raw.send(&head).await;
+        assert_eq!(raw.answer().await.map(|answer| answer.status), Some(status), "{what}");
+        if status >= 400 {
+            assert!(raw.rest(LATE * 3).await.is_empty(), "{what}");
+        }
+        // As the second request of a connection, cut in the middle.
+        let mut raw = Raw::connect(base).await.unwrap();
+        raw.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        assert_eq!(raw.answer().await.map(|answer| answer.status), Some(200), "{what}");
+        let (first, second) = head.split_at(head.len() / 2);
+        raw.send(first).await;
+        assert!(!raw.has_news_within(std::time::Duration::from_millis(20)).await, "{what}");
+        raw.send(second).await;
+        assert_eq!(raw.answer().await.map(|answer| answer.status), Some(status), "{what}, second");
+    }
+}
+
 // T26: one way to name a route, and no header that renames it.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_header_changes_the_method_or_the_path() {

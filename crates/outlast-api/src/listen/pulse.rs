@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Settings;
+use super::head::Faults;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doing {
@@ -30,6 +31,8 @@ pub(super) struct Pulse {
     since_millis: AtomicU64,
     /// Since when there is something to write that the other side does not take; `NEVER` if there is not.
     blocked_millis: AtomicU64,
+    /// What is wrong with the head of the present request, as `Faults::bits`.
+    faults: AtomicU8,
 }
 
 const NEVER: u64 = u64::MAX;
@@ -41,6 +44,7 @@ impl Pulse {
             doing: AtomicU8::new(Doing::Head as u8),
             since_millis: AtomicU64::new(0),
             blocked_millis: AtomicU64::new(NEVER),
+            faults: AtomicU8::new(0),
         }
     }
 
@@ -64,6 +68,19 @@ impl Pulse {
         if !took && !is_blocked {
             self.blocked_millis.store(self.elapsed_millis(), Ordering::Relaxed);
         }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.doing() == Doing::Idle
+    }
+
+    pub(super) fn note(&self, faults: Faults) {
+        self.faults.store(faults.bits(), Ordering::Relaxed);
+    }
+
+    /// Of the request that has just been read.
+    pub(super) fn take_faults(&self) -> Faults {
+        Faults::from_bits(self.faults.swap(0, Ordering::Relaxed))
     }
 
     pub(super) fn is_streaming(&self) -> bool {
