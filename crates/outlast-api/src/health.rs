@@ -15,6 +15,9 @@ use crate::wire;
 /// A store that does not answer within this time is not ready.
 const PING_MAX: Duration = Duration::from_secs(2);
 
+/// A server that has had no room for this long is not ready; a moment of it is ordinary load.
+const EXHAUSTED_MAX: Duration = Duration::from_secs(3);
+
 pub(crate) async fn alive(_: Call) -> Result<Response, Problem> {
     Ok(wire::json_ok(StatusCode::OK, &json!({"status": "alive"})))
 }
@@ -23,9 +26,22 @@ pub(crate) async fn ready(call: Call) -> Result<Response, Problem> {
     if call.engine.is_draining() {
         return Err(Problem::new(Code::Draining, "the server is shutting down; use another one"));
     }
+    for budget in [&call.budgets.slots, &call.budgets.bytes] {
+        if budget.exhausted_for() >= EXHAUSTED_MAX {
+            let detail = format!("all {} have been in use for a while, so requests are refused", budget.what());
+            return Err(Problem::new(Code::Overloaded, detail));
+        }
+    }
     match timeout(PING_MAX, call.engine.store().ping()).await {
         Ok(Ok(())) => Ok(wire::json_ok(StatusCode::OK, &json!({"status": "ready"}))),
         Ok(Err(Error::Unavailable)) => Err(Error::Unavailable.into()),
+        Ok(Err(Error::Overloaded)) => {
+            Err(Problem::new(Code::Overloaded, "too many writes are waiting for the disk, so writes are refused"))
+        }
+        Ok(Err(Error::DiskFull)) => {
+            let detail = "the disk is full, so publishes are refused; outcomes of running jobs are still taken";
+            Err(Problem::new(Code::Unavailable, detail))
+        }
         Ok(Err(_)) | Err(_) => Err(Problem::new(Code::Unavailable, "the store does not answer")),
     }
 }

@@ -474,7 +474,7 @@ impl JobStore for SqliteStore {
     }
 
     async fn ping(&self) -> Result<(), Error> {
-        self.call(Kind::Read, |_| Ok(())).await
+        self.call(Kind::Probe, |_| Ok(())).await
     }
 
     async fn close(&self) {

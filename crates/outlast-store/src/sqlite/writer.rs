@@ -118,6 +118,8 @@ pub(super) trait Call: Send {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Read,
+    /// A read that is refused while the disk is full, as what needs new space is.
+    Probe,
     Write,
     /// A write that may wait a moment for others.
     Patient,
@@ -139,7 +141,7 @@ pub(super) struct Task<T, F> {
 
 impl<T: Send, F: FnMut(&mut Core<'_>) -> Result<T, Fault> + Send> Call for Task<T, F> {
     fn writes(&self) -> bool {
-        self.kind != Kind::Read
+        !matches!(self.kind, Kind::Read | Kind::Probe)
     }
 
     fn is_patient(&self) -> bool {
@@ -147,7 +149,7 @@ impl<T: Send, F: FnMut(&mut Core<'_>) -> Result<T, Fault> + Send> Call for Task<
     }
 
     fn grows(&self) -> bool {
-        self.kind == Kind::Grow
+        matches!(self.kind, Kind::Grow | Kind::Probe)
     }
 
     fn is_moot(&self) -> bool {
