@@ -21,6 +21,10 @@ use crate::patience::heard_by;
 const DISCARD_BYTES_MAX: usize = 64 << 10;
 const DISCARD_MAX: Duration = Duration::from_millis(250);
 
+/// The pieces that a body of several frames is gathered in: as long as what came before, within these bounds.
+const PIECE_MIN: usize = 4 << 10;
+const PIECE_MAX: usize = 256 << 10;
+
 /// The whole body, at most `bytes_max`. The charge grows with the memory that the body takes as it arrives; what its
 /// sender announces costs nothing.
 pub(crate) async fn read(
@@ -39,26 +43,57 @@ pub(crate) async fn read(
         return Err(too_large(bytes_max));
     }
     let mut pace = Pace::start(limits);
-    let mut whole: Vec<u8> = Vec::new();
+    let mut gathered = Gathered::default();
     while let Some(data) = pace.next(body).await? {
-        let length = whole.len() + data.len();
+        let length = gathered.length + data.len();
         if length > bytes_max {
             return Err(too_large(bytes_max));
         }
         // Nearly every body is one frame, which then needs no copy.
-        if whole.is_empty() && body.is_end_stream() {
+        if gathered.length == 0 && body.is_end_stream() {
             charge.grow(data.len())?;
             return Ok(data);
         }
-        if length > whole.capacity() {
-            let wanted = length.max(whole.capacity() + whole.capacity() / 2);
-            let capacity = wanted.min(declared.unwrap_or(bytes_max)).max(length);
-            charge.grow(capacity - whole.capacity())?;
-            whole.reserve_exact(capacity - whole.len());
-        }
-        whole.extend_from_slice(&data);
+        gathered.add(&data, declared.unwrap_or(bytes_max), charge)?;
     }
-    Ok(whole.into())
+    Ok(gathered.join())
+}
+
+/// A body in pieces. One buffer that grows would leave holes of all sizes behind, which slow senders make many of.
+#[derive(Default)]
+struct Gathered {
+    pieces: Vec<Vec<u8>>,
+    length: usize,
+}
+
+impl Gathered {
+    /// Copies the bytes, so that the connection gets its buffer back. `expected` bounds the room that is taken ahead.
+    fn add(&mut self, mut data: &[u8], expected: usize, charge: &mut Charge) -> Result<(), Problem> {
+        while !data.is_empty() {
+            let piece = match self.pieces.last_mut() {
+                Some(piece) if piece.len() < piece.capacity() => piece,
+                _ => {
+                    let left = expected.saturating_sub(self.length).max(data.len());
+                    let capacity = left.min(self.length.clamp(PIECE_MIN, PIECE_MAX));
+                    charge.grow(capacity)?;
+                    self.pieces.push(Vec::with_capacity(capacity));
+                    continue;
+                }
+            };
+            let (now, later) = data.split_at(data.len().min(piece.capacity() - piece.len()));
+            piece.extend_from_slice(now);
+            self.length += now.len();
+            data = later;
+        }
+        Ok(())
+    }
+
+    fn join(mut self) -> Bytes {
+        match self.pieces.len() {
+            0 | 1 => self.pieces.pop().unwrap_or_default().into(),
+            _ => self.pieces.concat().into(),
+        }
+    }
 }
 
 /// How long a body may still take: in all, since its last byte, and by the least rate over its life.

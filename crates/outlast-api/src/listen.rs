@@ -110,10 +110,11 @@ pub async fn serve(listener: TcpListener, router: Router, settings: Settings, st
             continue;
         };
         let peer = Peer(peer.ip());
-        let task = connection((stream, peer), router.clone(), Arc::clone(&settings), stopping.subscribe());
+        let (router, settings, stopping) = (router.clone(), Arc::clone(&settings), stopping.subscribe());
         let lingering = Arc::clone(&lingering);
         connections.spawn(async move {
-            let rest = task.await;
+            // Made in here: as a variable from outside it would be in the task twice.
+            let rest = connection((stream, peer), router, settings, stopping).await;
             // Reading on is a courtesy: an address that is refused much gets it for some of its connections.
             if let Some(stream) = rest
                 && let Ok(_place) = lingering.take(Holder::Address(peer.0), Priority::Ordinary, 1)

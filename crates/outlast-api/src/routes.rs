@@ -81,7 +81,7 @@ pub struct Route {
     pub answer: Success,
     pub also: &'static [Success],
     pub summary: &'static str,
-    /// Vital: it keeps the lease of a living worker, or says how the work went.
+    /// Vital: it keeps the lease of a living worker, says how the work went, or shows why the server refuses the rest.
     pub priority: Priority,
     pub(crate) handler: fn(Call) -> Answer,
 }
@@ -267,6 +267,6 @@ pub static ROUTES: &[Route] = &[
     plain(Method::GET,    "/healthz",                          OPEN,    (200, "the process is alive", HEALTH),                                  handler!(health::alive)),
     plain(Method::GET,    "/livez",                            OPEN,    (200, "the process is alive", HEALTH),                                  handler!(health::alive)),
     plain(Method::GET,    "/readyz",                           OPEN,    (200, "the store answers and we are not draining", HEALTH),             handler!(health::ready)),
-    plain(Method::GET,    "/metrics",                          READ,    (200, "OpenMetrics", Shape::Metrics),                                   handler!(health::alive)),
+    plain(Method::GET,    "/metrics",                          READ,    (200, "OpenMetrics", Shape::Metrics),                                   handler!(health::alive)).vital(),
     plain(Method::GET,    "/openapi.json",                     OPEN,    (200, "this API as OpenAPI 3.1", Shape::Anything),                      handler!(openapi::show)),
 ];
