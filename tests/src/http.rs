@@ -1,6 +1,7 @@
 //! A thin JSON client with keep-alive. It tells the three endings of a write apart: acknowledged (a whole 2xx answer),
 //! refused (a definite "not stored"), and unknown (the answer was lost, or says nothing definite).
 
+use std::net::IpAddr;
 use std::sync::Once;
 use std::time::Duration;
 
@@ -49,15 +50,23 @@ impl Client {
     }
 
     pub fn with_timeout(base: &str, key: &str, timeout: Duration) -> Client {
+        Client::build(base, key, Client::settings(timeout))
+    }
+
+    /// A client that calls from this address of the machine.
+    pub fn from_address(base: &str, key: &str, address: IpAddr) -> Client {
+        Client::build(base, key, Client::settings(ANSWER_TIMEOUT).local_address(address))
+    }
+
+    fn settings(timeout: Duration) -> reqwest::ClientBuilder {
+        reqwest::Client::builder().no_proxy().timeout(timeout).pool_idle_timeout(SPARE_MAX)
+    }
+
+    fn build(base: &str, key: &str, settings: reqwest::ClientBuilder) -> Client {
         TLS_PROVIDER.call_once(|| {
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         });
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .timeout(timeout)
-            .pool_idle_timeout(SPARE_MAX)
-            .build()
-            .expect("the client has no settings that can fail");
+        let http = settings.build().expect("the client has no settings that can fail");
         Client { http, base: base.to_owned(), key: key.to_owned() }
     }
 

@@ -82,10 +82,16 @@ impl Rig {
         let ballast = self.image.put_ballast(left);
         self.publish_until_refused(left).await;
 
+        let refused = self.client.get("/readyz").await.unwrap().expect_problem(503, "unavailable");
+        assert!(text(&refused["detail"]).contains("disk is full"), "{refused}");
         self.check_that_reads_go_on().await;
         self.check_that_acks_succeed(&running).await;
 
         fs::remove_file(ballast).unwrap();
+        wait::until("the server to be ready", RECOVERY_DEADLINE, async || {
+            (self.client.get("/readyz").await.unwrap().status == 200).then_some(())
+        })
+        .await;
         let returned = Instant::now();
         wait::until("a publish after the space came back", RECOVERY_DEADLINE, async || {
             (self.publish(100).await == Ending::Acknowledged).then_some(())

@@ -1,0 +1,113 @@
+//! Attackers: many connections from some addresses that each send a beginning, then go on slowly or wait, and come again when
+//! they are refused or cut. What counts as held is a connection that has sent its request and has no answer yet.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use outlast_tests::wait;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+/// Opening thousands of connections to a debug build takes a while.
+const RAMP_MAX: Duration = Duration::from_secs(120);
+/// After a refusal: the flood is about what is held, not about burning the processors that the victim shares.
+const PAUSE: Duration = Duration::from_secs(2);
+/// Connections are opened so many at a time, since the kernel bounds those that wait for an accept.
+const STEP: usize = 50;
+
+/// What one attacking connection sends.
+#[derive(Clone)]
+pub(crate) struct Behaviour {
+    /// At once.
+    pub(crate) first: Arc<[u8]>,
+    /// Again and again.
+    pub(crate) then: Arc<[u8]>,
+    pub(crate) every: Duration,
+}
+
+pub(crate) struct Attack {
+    pub(crate) name: &'static str,
+    /// One for each connection.
+    from: Vec<IpAddr>,
+    behaviour: Behaviour,
+    held: Arc<Held>,
+    attackers: JoinSet<()>,
+}
+
+#[derive(Default)]
+struct Held {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Attack {
+    /// So many connections, spread over these addresses, once it begins.
+    pub(crate) fn plan(name: &'static str, from: &[IpAddr], count: usize, behaviour: Behaviour) -> Attack {
+        let from = from.iter().copied().cycle().take(count).collect();
+        Attack { name, from, behaviour, held: Arc::default(), attackers: JoinSet::new() }
+    }
+
+    pub(crate) fn begin(&mut self, server: SocketAddr) {
+        for (number, address) in self.from.iter().copied().enumerate() {
+            let (behaviour, held) = (self.behaviour.clone(), Arc::clone(&self.held));
+            let delay = Duration::from_millis(20) * u32::try_from(number / STEP).unwrap();
+            self.attackers.spawn(async move {
+                sleep(delay).await;
+                loop {
+                    let _ = strike(server, address, &behaviour, &held).await;
+                    sleep(PAUSE).await;
+                }
+            });
+        }
+    }
+
+    pub(crate) async fn wait_until_held(&self, count: usize) {
+        let what = format!("{} connections to be held", count);
+        wait::until_now(&what, RAMP_MAX, || (self.held.now.load(Ordering::SeqCst) >= count).then_some(())).await;
+    }
+
+    pub(crate) fn most_held(&self) -> usize {
+        self.held.most.load(Ordering::SeqCst)
+    }
+
+    pub(crate) async fn stop(mut self) {
+        self.attackers.shutdown().await;
+    }
+}
+
+/// One connection, until it is answered or cut.
+async fn strike(server: SocketAddr, from: IpAddr, behaviour: &Behaviour, held: &Held) -> std::io::Result<()> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::new(from, 0))?;
+    let mut stream = socket.connect(server).await?;
+    stream.write_all(&behaviour.first).await?;
+    // A refusal comes soon.
+    if has_news(&mut stream, Duration::from_millis(500)).await {
+        return Ok(());
+    }
+    let now = held.now.fetch_add(1, Ordering::SeqCst) + 1;
+    held.most.fetch_max(now, Ordering::SeqCst);
+    let _given_back = GiveBack(&held.now);
+    while !has_news(&mut stream, behaviour.every).await {
+        stream.write_all(&behaviour.then).await?;
+    }
+    Ok(())
+}
+
+struct GiveBack<'a>(&'a AtomicUsize);
+
+impl Drop for GiveBack<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Whether the server answers or closes within this time.
+async fn has_news(stream: &mut TcpStream, time: Duration) -> bool {
+    let mut byte = [0; 1];
+    timeout(time, stream.read(&mut byte)).await.is_ok()
+}
