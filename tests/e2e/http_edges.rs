@@ -10,6 +10,7 @@ use outlast_tests::server::{Launch, Server};
 use outlast_tests::stopwatch::Stopwatch;
 use outlast_tests::wait;
 use serde_json::json;
+use tokio::task::JoinSet;
 
 use crate::api::{make_queue, publish};
 use crate::raw::{Raw, exchange};
@@ -286,6 +287,27 @@ async fn connections_beyond_the_limit_are_closed_and_room_is_made_again() {
         })
         .await;
     }
+}
+
+// The kernel takes them while the server cannot: nobody has to try again a second later.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_connections_at_once_do_not_stall() {
+    let server = Server::fresh().await;
+    let node = &server.nodes[0];
+    let allowed = fs::read_to_string("/proc/sys/net/core/somaxconn").expect("the kernel says how many may wait");
+    let count = 3000.min(allowed.trim().parse::<usize>().unwrap() * 3 / 4);
+    let address = node.address();
+    node.freeze().await;
+
+    let mut connecting = JoinSet::new();
+    for _ in 0..count {
+        connecting.spawn(async move { tokio::net::TcpStream::connect(address).await });
+    }
+    let connected = wait::within(LATE * 4, connecting.join_all()).await;
+    node.resume();
+
+    let connected = connected.expect("the kernel takes all connections while the server stands still");
+    assert!(connected.iter().all(Result::is_ok), "{count} connections");
 }
 
 // T21 in small: hundreds of silent and slow connections harm nobody, and none of them stays.

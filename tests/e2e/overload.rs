@@ -41,13 +41,24 @@ async fn requests_beyond_the_limit_in_flight_get_503_and_health_does_not() {
     .await;
     let publish_refused = client.post("/v1/queues/mail/jobs", json!({})).await.unwrap();
     let health = client.get("/healthz").await.unwrap();
-    let ready = client.get("/readyz").await.unwrap();
+    // A moment of overload is ordinary; after some seconds of it the server says that it is not ready, and why.
+    let not_ready = wait::until("the server not to be ready", DEADLINE, async || {
+        client.post("/v1/queues/mail/jobs", json!({})).await.unwrap().expect(503);
+        let reply = client.get("/readyz").await.unwrap();
+        (reply.status != 200).then_some(reply)
+    })
+    .await;
 
     assert_told_to_come_back(refused, 503, "overloaded");
     assert_told_to_come_back(publish_refused, 503, "overloaded");
     health.expect(200);
-    ready.expect(200);
+    let problem = not_ready.expect_problem(503, "overloaded");
+    assert!(text(&problem["detail"]).contains("request slots"), "{problem}");
     drop(held);
+    wait::until("the server to be ready", DEADLINE, async || {
+        (client.get("/readyz").await.unwrap().status == 200).then_some(())
+    })
+    .await;
     wait::until("room for a publish", DEADLINE, async || {
         let reply = client.post("/v1/queues/mail/jobs", json!({})).await.unwrap();
         (reply.status == 202).then_some(())

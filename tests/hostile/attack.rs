@@ -14,7 +14,8 @@ use tokio::time::{sleep, timeout};
 
 /// Opening thousands of connections to a debug build takes a while.
 const RAMP_MAX: Duration = Duration::from_secs(120);
-/// After a refusal: the flood is about what is held, not about burning the processors that the victim shares.
+/// After a refusal, times the thousands of attackers: the flood is about what is held, not about burning the processors that
+/// the victim shares with a debug build and the attackers themselves.
 const PAUSE: Duration = Duration::from_secs(2);
 /// Connections are opened so many at a time, since the kernel bounds those that wait for an accept.
 const STEP: usize = 50;
@@ -52,6 +53,7 @@ impl Attack {
     }
 
     pub(crate) fn begin(&mut self, server: SocketAddr) {
+        let pause = PAUSE * u32::try_from(1 + self.from.len() / 1000).unwrap();
         for (number, address) in self.from.iter().copied().enumerate() {
             let (behaviour, held) = (self.behaviour.clone(), Arc::clone(&self.held));
             let delay = Duration::from_millis(20) * u32::try_from(number / STEP).unwrap();
@@ -59,7 +61,7 @@ impl Attack {
                 sleep(delay).await;
                 loop {
                     let _ = strike(server, address, &behaviour, &held).await;
-                    sleep(PAUSE).await;
+                    sleep(pause).await;
                 }
             });
         }

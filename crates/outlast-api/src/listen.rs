@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, HttpBody};
+use axum::response::Response;
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -153,12 +154,7 @@ async fn connection(
         _ = stopping.wait_for(|stopping| *stopping) => return None,
     }
     let pulse = Arc::new(Pulse::new());
-    let io = Watched {
-        stream: TokioIo::new(stream),
-        pulse: Arc::clone(&pulse),
-        is_bounded: false,
-        scan: HeadScan::default(),
-    };
+    let io = Watched::new(stream, &pulse);
     let next = Next::default();
     let (counted, noted) = (Arc::clone(&pulse), next.clone());
     let service = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
@@ -175,14 +171,7 @@ async fn connection(
                 Err(refusal) => refusal,
             };
             next.note(answer.extensions());
-            // Most answers are whole. What is not is a download, if it says how long it will be, or else a stream.
-            if answer.body().size_hint().exact().is_some() {
-                pulse.set(Doing::Idle);
-                return Ok::<_, Infallible>(answer);
-            }
-            let has_end = answer.headers().contains_key(CONTENT_LENGTH);
-            pulse.set(if has_end { Doing::Sending } else { Doing::Streaming });
-            Ok(answer.map(|body| Body::new(Streamed { body, pulse })))
+            Ok::<_, Infallible>(followed(answer, pulse))
         }
     });
     let mut builder = http1::Builder::new();
@@ -228,6 +217,18 @@ async fn connection(
     (!told).then_some(stream)
 }
 
+/// Notes what the connection does from here on. Most answers are whole. What is not is a download, if it says how long it will
+/// be, or else a stream.
+fn followed(answer: Response, pulse: Arc<Pulse>) -> Response {
+    if answer.body().size_hint().exact().is_some() {
+        pulse.set(Doing::Idle);
+        return answer;
+    }
+    let has_end = answer.headers().contains_key(CONTENT_LENGTH);
+    pulse.set(if has_end { Doing::Sending } else { Doing::Streaming });
+    answer.map(|body| Body::new(Streamed { body, pulse }))
+}
+
 /// Reads on after the last answer until the other side has closed too. Closing with bytes unread would reset the
 /// connection, and a client that is refused in the middle of its request would lose the answer that says why.
 async fn linger(mut stream: TcpStream) {
@@ -256,6 +257,11 @@ struct Watched {
 }
 
 impl Watched {
+    fn new(stream: TcpStream, pulse: &Arc<Pulse>) -> Watched {
+        let (stream, pulse) = (TokioIo::new(stream), Arc::clone(pulse));
+        Watched { stream, pulse, is_bounded: false, scan: HeadScan::default() }
+    }
+
     /// Reads by way of a buffer of our own, since what is read into hyper's cannot be looked at.
     fn poll_head(&mut self, cx: &mut Context<'_>, mut into: ReadBufCursor<'_>, is_new: bool) -> Poll<io::Result<()>> {
         let mut scratch = [const { MaybeUninit::uninit() }; BUFFER_MIN];
