@@ -1,3 +1,5 @@
+//! What a budget gives to whom, and what it keeps back.
+
 use super::*;
 
 fn key(number: u32) -> Holder {
