@@ -254,7 +254,7 @@ async fn admin_key(engine: &Engine, config: &Config, directory: &Path) -> anyhow
 const KEY_MARK_LENGTH: usize = 15;
 
 /// A new key in its file, and whether it is this process's own: another one may have written the file just before.
-fn first_key(engine: &Engine, path: &Path) -> std::io::Result<(String, bool)> {
+fn first_key(engine: &Engine, path: &Path) -> io::Result<(String, bool)> {
     let text = engine.key_text();
     // The part of a key that is no secret.
     let mark = text.get(..KEY_MARK_LENGTH).unwrap_or_default();
