@@ -209,7 +209,7 @@ impl Walk {
                 let left = max_age.saturating_sub(self.stage.now.since(before.opened_at));
                 let day = *range::RETRY_AFTER.end();
                 let longest = if *cause == Cause::Backpressure { day.min(max_age / 2) } else { day };
-                let whole = |wait: Duration| Duration::from_millis(wait.as_millis() as u64);
+                let whole = |wait: Duration| Duration::from_millis(u64::try_from(wait.as_millis()).unwrap());
                 let bounded = |wait: Duration| whole(wait.min(longest).min(left));
                 match (retry_after, cause) {
                     (Some(asked), _) => assert_eq!(waited, bounded(*asked)),
