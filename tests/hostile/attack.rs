@@ -17,8 +17,9 @@ const RAMP_MAX: Duration = Duration::from_secs(120);
 /// After a refusal, times the thousands of attackers: the flood is about what is held, not about burning the processors that
 /// the victim shares with a debug build and the attackers themselves.
 const PAUSE: Duration = Duration::from_secs(2);
-/// Connections are opened so many at a time, since the kernel bounds those that wait for an accept.
+/// Connections are opened so many at a time and that far apart: a debug build accepts some hundred a second.
 const STEP: usize = 50;
+const STEP_PAUSE: Duration = Duration::from_millis(100);
 
 /// What one attacking connection sends.
 #[derive(Clone)]
@@ -56,7 +57,7 @@ impl Attack {
         let pause = PAUSE * u32::try_from(1 + self.from.len() / 1000).unwrap();
         for (number, address) in self.from.iter().copied().enumerate() {
             let (behaviour, held) = (self.behaviour.clone(), Arc::clone(&self.held));
-            let delay = Duration::from_millis(20) * u32::try_from(number / STEP).unwrap();
+            let delay = STEP_PAUSE * u32::try_from(number / STEP).unwrap();
             self.attackers.spawn(async move {
                 sleep(delay).await;
                 loop {
