@@ -23,7 +23,7 @@ const LARGE: usize = 20 * MIB;
 
 fn blobs(url: &str) -> Blobs {
     let location = Location::parse(url, CREDENTIALS.into_iter()).unwrap();
-    let patience = Patience { call: Duration::from_secs(20), idle: Duration::from_secs(5) };
+    let patience = Patience { call: Duration::from_secs(20), idle: Duration::from_secs(5), ..Patience::default() };
     Blobs::new(location, patience).unwrap()
 }
 

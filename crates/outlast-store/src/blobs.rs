@@ -25,8 +25,10 @@ use self::folder::Folder;
 use self::location::Location;
 use self::tally::Tally;
 
-/// What is read at once from a local file, and what is gathered before it is written or hashed.
+/// What is gathered before it is written or hashed.
 const CHUNK_BYTES: usize = 512 * 1024;
+/// What is read at once from a local file. A reader who is slow holds two of them.
+const READ_BYTES: usize = 128 * 1024;
 
 pub type Cause = Box<dyn StdError + Send + Sync>;
 
@@ -122,15 +124,17 @@ pub struct Part {
 /// How long to wait for the object store. A call that takes longer has failed as unavailable.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// For one request, retries included.
+    /// For one request that writes, retries included.
     pub call: Duration,
+    /// From a request that reads to the head of its answer, retries included: somebody waits for it.
+    pub answer: Duration,
     /// Between two pieces of an object that is being read.
     pub idle: Duration,
 }
 
 impl Default for Patience {
     fn default() -> Patience {
-        Patience { call: Duration::from_secs(60), idle: Duration::from_secs(30) }
+        Patience { call: Duration::from_secs(60), answer: Duration::from_secs(5), idle: Duration::from_secs(30) }
     }
 }
 

@@ -48,7 +48,7 @@ async fn a_long_refusal_is_told_and_leaves_nothing() {
 async fn a_store_that_does_not_answer_is_waited_for_only_so_long() {
     let s3 = S3::start().await;
     let location = Location::parse(&s3.url(), CREDENTIALS.into_iter()).unwrap();
-    let patience = Patience { call: Duration::from_secs(1), idle: Duration::from_secs(1) };
+    let patience = Patience { call: Duration::from_secs(1), ..Patience::default() };
     let blobs = Blobs::new(location, patience).unwrap();
     s3.set(Mood::Slow(Duration::from_secs(600)));
     let started = Stopwatch::start();
@@ -58,6 +58,24 @@ async fn a_store_that_does_not_answer_is_waited_for_only_so_long() {
     assert!(matches!(written, Err(Error::Unavailable(_))), "{written:?}");
     assert!(started.charged() < Duration::from_secs(10), "{}", started.reading());
     assert!(!s3.requests().is_empty(), "it was asked");
+}
+
+#[tokio::test]
+async fn a_read_that_is_not_answered_fails_long_before_a_write_does() {
+    let s3 = S3::start().await;
+    let location = Location::parse(&s3.url(), CREDENTIALS.into_iter()).unwrap();
+    let patience = Patience { answer: Duration::from_secs(1), ..Patience::default() };
+    let blobs = Blobs::new(location, patience).unwrap();
+    blobs.write(&key(1), pieces(&body(100))).await.unwrap();
+    s3.set(Mood::Slow(Duration::from_secs(600)));
+    let started = Stopwatch::start();
+
+    let head = blobs.head(&key(1)).await;
+    let opened = blobs.open(&key(1), None).await;
+
+    assert!(matches!(head, Err(Error::Unavailable(_))), "{head:?}");
+    assert!(matches!(opened.map(|opened| opened.length), Err(Error::Unavailable(_))));
+    assert!(started.charged() < Duration::from_secs(10), "{}", started.reading());
 }
 
 #[tokio::test]

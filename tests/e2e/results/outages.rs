@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use outlast_tests::s3::{CREDENTIALS, Mood};
 use outlast_tests::server::Launch;
+use outlast_tests::stopwatch::Stopwatch;
 use outlast_tests::wait;
 use serde_json::json;
 
@@ -87,6 +88,22 @@ async fn a_slow_bucket_holds_up_nobody_else() {
     rig.s3().set(Mood::Fine);
     assert_eq!(rig.ack(&held).await["status"], "succeeded");
     assert_eq!(rig.audit(), 1);
+}
+
+// A bucket that takes the request and never answers: the reader hears of it within seconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_in_a_bucket_that_hangs_is_unavailable_within_seconds() {
+    let rig = Rig::on_bucket().await;
+    let before = rig.succeeded("work", "from before").await;
+    rig.s3().set(Mood::Slow(Duration::from_secs(600)));
+    let started = Stopwatch::start();
+
+    let read = rig.result(&before.id).await;
+
+    assert_eq!((read.status, header(&read, "retry-after").is_empty()), (503, false));
+    assert!(started.charged() < Duration::from_secs(15), "{}", started.reading());
+    rig.s3().set(Mood::Fine);
+    assert_eq!(&rig.open(&rig.link(&before.id).await).await.body[..], b"from before");
 }
 
 // F21: nobody listens there at all.

@@ -7,6 +7,7 @@ mod parts;
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
@@ -144,14 +145,14 @@ impl Bucket {
         let mut options = GetOptions::default();
         if let Some(range) = range {
             // Stores answer a range behind the end with an error; here it is empty.
-            let length = self.call(self.client.head(&path)).await?.size;
+            let length = self.ask(self.client.head(&path)).await?.size;
             let range = range.start.min(length)..range.end.min(length);
             if range.is_empty() {
                 return Ok(Opened { length, chunks: stream::empty().boxed() });
             }
             options.range = Some(GetRange::Bounded(range));
         }
-        let got = self.call(self.client.get_opts(&path, options)).await?;
+        let got = self.ask(self.client.get_opts(&path, options)).await?;
         let (length, idle) = (got.meta.size, self.patience.idle);
         let chunks = stream::unfold(Some(got.into_stream()), move |chunks| async move {
             let mut chunks = chunks?;
@@ -166,7 +167,7 @@ impl Bucket {
     }
 
     pub(super) async fn head(&self, key: &str) -> Result<u64, Error> {
-        Ok(self.call(self.client.head(&self.path(key))).await?.size)
+        Ok(self.ask(self.client.head(&self.path(key))).await?.size)
     }
 
     pub(super) async fn copy(&self, from: &str, to: &str) -> Result<(), Error> {
@@ -187,7 +188,7 @@ impl Bucket {
                 ("response-content-type", spec.content_type.as_str()),
             ]);
         }
-        self.call(self.client.signed_url_opts(Method::GET, &self.path(key), spec.life, &options)).await
+        self.ask(self.client.signed_url_opts(Method::GET, &self.path(key), spec.life, &options)).await
     }
 
     pub(super) async fn upload_links(&self, key: &str, spec: UploadSpec) -> Result<Direct, Error> {
@@ -257,10 +258,19 @@ impl Bucket {
     }
 
     async fn call<T>(&self, request: impl Future<Output = object_store::Result<T>>) -> Result<T, Error> {
-        match timeout(self.patience.call, request).await {
-            Ok(answer) => answer.map_err(sorted_out),
-            Err(late) => Err(Error::Unavailable(late.into())),
-        }
+        within(self.patience.call, request).await
+    }
+
+    /// A request that changes nothing.
+    async fn ask<T>(&self, request: impl Future<Output = object_store::Result<T>>) -> Result<T, Error> {
+        within(self.patience.answer, request).await
+    }
+}
+
+async fn within<T>(most: Duration, request: impl Future<Output = object_store::Result<T>>) -> Result<T, Error> {
+    match timeout(most, request).await {
+        Ok(answer) => answer.map_err(sorted_out),
+        Err(late) => Err(Error::Unavailable(late.into())),
     }
 }
 

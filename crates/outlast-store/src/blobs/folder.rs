@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::tally::Tally;
-use super::{CHUNK_BYTES, Error, Opened, Written};
+use super::{CHUNK_BYTES, Error, Opened, READ_BYTES, Written};
 
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
@@ -175,7 +175,7 @@ type Piece = io::Result<Option<(Bytes, Reader)>>;
 impl Reader {
     fn next(mut self) -> JoinHandle<Piece> {
         spawn_blocking(move || {
-            let wanted = usize::try_from(self.end - self.at).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
+            let wanted = usize::try_from(self.end - self.at).unwrap_or(READ_BYTES).min(READ_BYTES);
             if wanted == 0 {
                 return Ok(None);
             }
