@@ -13,6 +13,7 @@ pub mod together;
 pub mod alarms;
 pub mod lists;
 pub mod events;
+pub mod pages;
 pub mod queues;
 pub mod keys;
 pub mod operations;
@@ -129,6 +130,13 @@ macro_rules! contract {
                 alarms::a_result_expires_and_its_job_stays,
                 alarms::a_finished_job_is_purged_with_all_that_belongs_to_it,
                 alarms::an_alarm_that_a_changed_setting_has_moved_is_set_again,
+                pages::a_page_of_events_ends_with_its_bytes,
+                pages::a_page_of_sections_ends_with_its_bytes,
+                pages::a_page_of_jobs_ends_with_its_bytes_and_has_no_payloads,
+                pages::a_page_of_arrivals_ends_with_its_bytes_and_has_no_bodies,
+                pages::a_claim_ends_with_its_bytes_and_leaves_the_rest_in_line,
+                pages::claims_of_one_moment_share_the_line_by_bytes,
+                pages::a_claim_counts_what_earlier_attempts_have_saved,
                 lists::a_list_goes_from_the_newest_to_the_oldest_without_gap_or_repeat,
                 lists::a_cursor_is_not_disturbed_by_new_jobs,
                 lists::a_list_shows_only_what_fits_its_filters,

@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use outlast_store::Error;
 use outlast_store::jobs::{Claim, Claimed};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::engine::Engine;
+
+/// After which pause a claim is tried again that found the memory for hand-outs full; then twice as long, up to the last one.
+const CROWDED_PAUSE: Duration = Duration::from_millis(20);
+const CROWDED_PAUSE_MAX: Duration = Duration::from_millis(320);
 
 impl Engine {
     /// Up to `want.limit` jobs; waits up to `wait` for the first one. `None` when there is no such queue.
@@ -53,6 +57,22 @@ impl Engine {
         }
     }
 
+    /// While hand-outs of others hold the memory for them, tries again for a moment.
+    async fn claim_when_uncrowded(&self, want: &Claim) -> Result<Option<Claimed>, Error> {
+        let mut pause = CROWDED_PAUSE;
+        loop {
+            let claimed = self.shared.store.claim(want.clone()).await?;
+            if claimed.as_ref().is_none_or(|claimed| !claimed.is_crowded) {
+                return Ok(claimed);
+            }
+            if pause > CROWDED_PAUSE_MAX {
+                return Err(Error::Overloaded);
+            }
+            sleep(self.jitter(pause)).await;
+            pause *= 2;
+        }
+    }
+
     /// The same without waiting.
     pub async fn claim_now(&self, want: &Claim) -> Result<Option<Claimed>, Error> {
         self.give_sign();
@@ -62,7 +82,7 @@ impl Engine {
         }
         // If the caller goes away now, what he would have got goes back: others who wait must look again.
         let unheard = self.unheard(vec![Some(want.namespace)]);
-        let claimed = unheard.heard(self.shared.store.claim(want.clone()).await)?;
+        let claimed = unheard.heard(self.claim_when_uncrowded(want).await)?;
         if let Some(claimed) = &claimed {
             self.shared.meters.handed_out.add(claimed.jobs.len());
             self.note_alarm(claimed.wake_at);

@@ -12,6 +12,7 @@ use futures_util::future::BoxFuture;
 use outlast_core::{Event, EventKind, JobId, Progress};
 use outlast_store::Error;
 use outlast_store::jobs::Reach;
+use outlast_store::page::{PageSize, Written};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::engine::Engine;
@@ -22,8 +23,8 @@ use crate::wakes::Bell;
 pub const PAGE_MAX: usize = 48;
 /// Progress is shown no more often than this.
 const PROGRESS_GAP: Duration = Duration::from_secs(1);
-/// Text given out at once, and so held for one slow reader; a single event may have more.
-const GIVEN_BYTES_MAX: usize = 64 << 10;
+/// Bytes given out at once, as they are written, and so held for one slow reader; a single event may have more.
+const GIVEN_BYTES_MAX: usize = 32 << 10;
 /// The pause after a store error that will pass, before looking again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
@@ -151,7 +152,9 @@ impl Follower {
                     if self.has_ended
                         && let Some(progress) = self.take_progress()
                     {
-                        self.held_back = Some(events);
+                        // Without the rest of the page, which a slow reader would hold.
+                        let (page, count): (Arc<[Event]>, _) = (Arc::from(&*events), events.len());
+                        self.held_back = Some(Events { page, skipped: 0, count });
                         return Some(Frame::Progress(progress));
                     }
                     return Some(Frame::Events(events));
@@ -213,7 +216,7 @@ impl Follower {
         let count = fitting(unseen);
         // A full page may end with the end of a run that was replayed since: only a short one is the last. One that was
         // read before this look began may be out of date.
-        let is_last = count == unseen.len() && page.len() < PAGE_MAX && reading.look >= look;
+        let is_last = count == unseen.len() && !is_full(&page) && reading.look >= look;
         self.looked = is_last.then_some(reading.look);
         if is_last && self.settled != self.looked {
             self.settled = self.looked;
@@ -234,26 +237,20 @@ impl Drop for Follower {
     }
 }
 
+/// A full page may have a successor: it has as many events, or as many bytes, as a page may have.
+pub(crate) fn is_full(page: &[Event]) -> bool {
+    page.len() >= PAGE_MAX || PageSize::of(page).is_full()
+}
+
 /// How many of the events, but at least one, are given out together.
 fn fitting(events: &[Event]) -> usize {
     let mut bytes = 0;
     let is_beyond = |event: &Event| {
         let is_beyond = bytes >= GIVEN_BYTES_MAX;
-        bytes += text_length(event);
+        bytes += event.written();
         is_beyond
     };
     events.iter().position(is_beyond).unwrap_or(events.len())
-}
-
-fn text_length(event: &Event) -> usize {
-    match &event.kind {
-        EventKind::Output { text, .. } => text.len(),
-        EventKind::Note { text } => text.len(),
-        EventKind::Attempt(attempt) => {
-            attempt.error.as_ref().map_or(0, |text| text.len()) + attempt.excerpt.as_ref().map_or(0, |text| text.len())
-        }
-        EventKind::State { .. } | EventKind::Result { .. } | EventKind::Checkpoint { .. } | EventKind::Callback => 0,
-    }
 }
 
 fn ends_run(event: &Event) -> bool {
@@ -271,6 +268,11 @@ mod tests {
         Event { seq: 1, at: Timestamp::EPOCH, kind }
     }
 
+    fn escaped(bytes: usize) -> Event {
+        let kind = EventKind::Output { attempt: 1, text: "\u{1}".repeat(bytes).into() };
+        Event { seq: 1, at: Timestamp::EPOCH, kind }
+    }
+
     #[test]
     fn what_is_given_out_at_once_is_bounded_and_never_nothing() {
         let long = vec![output(16 << 10); PAGE_MAX];
@@ -278,6 +280,7 @@ mod tests {
         assert_eq!(fitting(&[]), 0);
         assert_eq!(fitting(&[output(GIVEN_BYTES_MAX * 2), output(1)]), 1);
         assert_eq!(fitting(&long), GIVEN_BYTES_MAX / (16 << 10));
+        assert_eq!(fitting(&vec![escaped(GIVEN_BYTES_MAX / 12); PAGE_MAX]), 2, "as they are written");
         assert_eq!(fitting(&vec![output(10); PAGE_MAX]), PAGE_MAX);
     }
 }

@@ -10,7 +10,7 @@ use futures_util::future::{BoxFuture, Shared};
 use outlast_core::Event;
 use outlast_store::Error;
 
-use crate::stream::PAGE_MAX;
+use crate::stream::{PAGE_MAX, is_full};
 
 /// Up to [`PAGE_MAX`] events; `None` when the job is gone.
 pub(crate) type Page = Result<Option<Arc<[Event]>>, Error>;
@@ -51,9 +51,7 @@ impl Reading {
         match self.page.peek() {
             // Also if it began before the last ring: two at once would read much the same.
             None => after < plus(self.from, PAGE_MAX),
-            Some(Ok(Some(events))) => {
-                after < plus(self.from, events.len()) || (self.look >= look && events.len() < PAGE_MAX)
-            }
+            Some(Ok(Some(events))) => after < plus(self.from, events.len()) || (self.look >= look && !is_full(events)),
             Some(Ok(None)) => true,
             Some(Err(_)) => false,
         }

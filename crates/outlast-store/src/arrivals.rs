@@ -5,8 +5,8 @@ use std::sync::Arc;
 use outlast_core::arrival::{Arrival, ArrivalId, Headers, Origin};
 use outlast_core::{NamespaceId, Spec};
 
-use crate::error::Error;
 use crate::jobs::{NewJob, Published};
+use crate::page::{PageSize, Written};
 
 /// An arrival to be stored, with the jobs that come of it: all of it or nothing.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ pub struct ListArrivals {
 }
 
 /// Rows one page of a list looks at.
-pub(crate) const LOOK_MAX: u32 = 5000;
+const LOOK_MAX: usize = 5000;
 
 impl ListArrivals {
     fn fits(&self, arrival: &Arrival) -> bool {
@@ -84,24 +84,43 @@ impl ListArrivals {
             && self.kind.as_deref().is_none_or(|wanted| wanted == &*arrival.kind)
     }
 
-    /// The page out of at most [`LOOK_MAX`] rows of the namespace, newest first, each with its number.
-    pub(crate) fn page(&self, rows: impl Iterator<Item = Result<(i64, Arrival), Error>>) -> Result<ArrivalPage, Error> {
-        let mut page = ArrivalPage { arrivals: Vec::new(), next: None };
-        for (looked_at, row) in (1..).zip(rows) {
-            let (seq, arrival) = row?;
-            if self.fits(&arrival) {
-                page.arrivals.push(arrival);
-            }
-            if page.arrivals.len() == self.limit || looked_at == LOOK_MAX {
-                page.next = Some(seq.cast_unsigned());
-                break;
-            }
-        }
-        Ok(page)
+    pub(crate) fn begin(&self) -> ArrivalListing<'_> {
+        let page = ArrivalPage { arrivals: Vec::new(), next: None };
+        ArrivalListing { list: self, page, size: PageSize::default(), looked_at: 0 }
     }
 }
 
-/// A page may be short, even empty, and still have a `next`: a page looks at a bounded number of arrivals.
+/// A page that is being gathered out of at most [`LOOK_MAX`] rows of the namespace, newest first.
+pub(crate) struct ArrivalListing<'l> {
+    list: &'l ListArrivals,
+    page: ArrivalPage,
+    size: PageSize,
+    looked_at: usize,
+}
+
+impl ArrivalListing<'_> {
+    /// Looks at the next row. True when the page is complete.
+    pub(crate) fn look(&mut self, (seq, arrival): (i64, Arrival)) -> bool {
+        self.looked_at += 1;
+        if self.list.fits(&arrival) {
+            self.size.add(arrival.written());
+            self.page.arrivals.push(arrival);
+        }
+        let is_complete =
+            self.page.arrivals.len() == self.list.limit || self.looked_at == LOOK_MAX || self.size.is_full();
+        if is_complete {
+            self.page.next = Some(seq.cast_unsigned());
+        }
+        is_complete
+    }
+
+    pub(crate) fn page(self) -> ArrivalPage {
+        self.page
+    }
+}
+
+/// A page may be short, even empty, and still have a `next`: a page looks at a bounded number of arrivals and ends when
+/// they fill it. The arrivals are without their bodies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ArrivalPage {
     pub arrivals: Vec<Arrival>,

@@ -8,6 +8,7 @@ use outlast_core::state::{Ending, Phase};
 use outlast_core::{Event, EventKind, Status, Timestamp};
 
 use crate::error::Error;
+use crate::page::{PAGE_BYTES_MAX, PageSize, Written};
 
 const KIND_STATE: u8 = 1;
 const KIND_ATTEMPT: u8 = 2;
@@ -108,6 +109,10 @@ pub(crate) struct Span {
     pub(crate) runs_max: i64,
 }
 
+/// Bytes of runs that are read for a page: enough to fill it, since no event is shorter written than stored, and no run is
+/// longer than the difference.
+pub(crate) const RUN_BYTES_MAX: usize = PAGE_BYTES_MAX + (256 << 10);
+
 impl Span {
     pub(crate) fn of_page(after: u64, limit: usize) -> Span {
         let after = i64::try_from(after).unwrap_or(i64::MAX);
@@ -117,21 +122,30 @@ impl Span {
 }
 
 impl Log<'_> {
-    /// Up to `limit` events after `after`, out of the runs that [`Span::of_page`] names, in order, and the row.
+    /// Up to `limit` events after `after`, out of the runs that [`Span::of_page`] names, in order and up to
+    /// [`RUN_BYTES_MAX`], and the row. Ends early when the page is full.
     pub(crate) fn page(&self, runs: &[(i64, Vec<u8>)], after: u64, limit: usize) -> Result<Vec<Event>, Error> {
-        let mut events = Vec::new();
-        for (first, bytes) in runs {
-            events.extend(read(bytes, self.created_at, first.cast_unsigned())?);
-        }
         let mut latest = read(self.inline, self.created_at, 1)?;
         let moved = self.count.checked_sub(u64::try_from(latest.len()).unwrap_or(u64::MAX));
         let moved = moved.ok_or_else(|| Error::Corrupt("a log has more events than were counted".to_owned()))?;
         latest.iter_mut().for_each(|event| event.seq += moved);
-        events.extend(latest);
-        let page: Vec<Event> = events.into_iter().filter(|event| event.seq > after).take(limit).collect();
+        let (mut page, mut size) = (Vec::new(), PageSize::default());
+        let mut take = |events: Vec<Event>| {
+            for event in events.into_iter().filter(|event| event.seq > after) {
+                if page.len() >= limit || size.is_full() {
+                    return;
+                }
+                size.add(event.written());
+                page.push(event);
+            }
+        };
+        for (first, bytes) in runs {
+            take(read(bytes, self.created_at, first.cast_unsigned())?);
+        }
+        take(latest);
         let left = usize::try_from(self.count.saturating_sub(after)).unwrap_or(usize::MAX);
-        let is_whole =
-            page.len() == left.min(limit) && (1..).zip(&page).all(|(place, event)| event.seq == after + place);
+        let is_whole = (size.is_full() || page.len() == left.min(limit))
+            && (1..).zip(&page).all(|(place, event)| event.seq == after + place);
         if !is_whole {
             return Err(Error::Corrupt(format!("the log has a gap after event {after}")));
         }

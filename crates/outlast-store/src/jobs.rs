@@ -14,9 +14,11 @@ use outlast_core::{
 
 use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
 use crate::error::Error;
+use crate::handout::{HandoutPool, HandoutShare};
 use crate::kept::{Doomed, Inline, Inspection, Kept, Stored};
 use crate::keys::{KeyId, KeyRecord, NewKey};
 use crate::operations::{NewOperation, Operation, OperationId};
+use crate::page::PageSize;
 use crate::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
 
 /// Which jobs a caller may see. It is part of every verb that names a job, so that no query can forget it.
@@ -86,6 +88,9 @@ pub struct Claim {
     pub worker: Option<Box<str>>,
 }
 
+/// The names and punctuation of a job that is handed out.
+const HANDED_OUT_FRAME: usize = 640;
+
 /// What was handed out. `jobs` may be fewer than asked for, and none.
 #[derive(Clone, Debug)]
 pub struct Claimed {
@@ -103,6 +108,12 @@ pub struct Claimed {
     pub ended: Vec<JobId>,
     /// The callback URLs of some of them are to be told.
     pub callbacks: bool,
+    /// How much of a page the jobs fill. A full one ended the claim early: there may be more jobs.
+    pub size: PageSize,
+    /// Hand-outs on their way hold too much memory: nothing was looked for, and asking again in a moment helps.
+    pub is_crowded: bool,
+    /// What the jobs hold of the store's memory for hand-outs; to be dropped when they have been sent.
+    pub share: Option<Arc<HandoutShare>>,
 }
 
 impl Claimed {
@@ -117,7 +128,27 @@ impl Claimed {
             look_again: None,
             ended: Vec::new(),
             callbacks: false,
+            size: PageSize::default(),
+            is_crowded: false,
+            share: None,
         }
+    }
+
+    /// Adds a job that was handed out, whose attempts have saved so many bytes.
+    pub fn add(&mut self, job: Job, saved_bytes: usize) {
+        self.size.add(HANDED_OUT_FRAME + job.spec.payload.len() + saved_bytes);
+        self.jobs.push(job);
+    }
+
+    /// It has as many jobs as it may, or as many as fit into an answer.
+    pub fn is_full(&self, limit: usize) -> bool {
+        self.jobs.len() >= limit || self.size.is_full()
+    }
+
+    /// Counts its jobs as memory of the store.
+    pub(crate) fn hold(&mut self, pool: &HandoutPool) {
+        let namespace = self.queue.namespace;
+        self.share = (!self.jobs.is_empty()).then(|| Arc::new(pool.hold(namespace, self.size.bytes())));
     }
 
     /// There were no more jobs than these, so nothing but a new one is worth waiting for: not the rate.
@@ -203,7 +234,8 @@ impl ListJobs {
     }
 }
 
-/// A page may be short, even empty, and still have a `next`: a page looks at a bounded number of jobs.
+/// A page may be short, even empty, and still have a `next`: a page looks at a bounded number of jobs, and ends when they
+/// fill it ([`crate::page`]). The jobs are without their payloads.
 #[derive(Clone, Debug)]
 pub struct JobPage {
     pub jobs: Vec<Found>,
@@ -222,7 +254,8 @@ pub trait JobStore: Send + Sync {
     /// Deletes up to `limit` arrivals that came before this time. How many they were.
     async fn prune_arrivals(&self, before: Timestamp, limit: usize) -> Result<usize, Error>;
 
-    /// Hands out up to `limit` queued jobs in order of priority, then age. `None` when there is no such queue.
+    /// Hands out up to `limit` queued jobs in order of priority, then age, and no more than fill a page: the others stay
+    /// queued. `None` when there is no such queue.
     async fn claim(&self, want: Claim) -> Result<Option<Claimed>, Error>;
 
     /// Carries out each command on its own; one sync for all. Answers in order.
@@ -233,13 +266,15 @@ pub trait JobStore: Send + Sync {
 
     async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<Found>, Error>;
     async fn jobs(&self, list: ListJobs) -> Result<JobPage, Error>;
-    /// Up to `limit` events after `after`, oldest first. `None` when there is no such job.
+    /// Up to `limit` events after `after`, oldest first, and no more than fill a page ([`crate::page`]). `None` when there
+    /// is no such job.
     async fn events(&self, reach: &Reach, id: JobId, after: u64, limit: usize) -> Result<Option<Vec<Event>>, Error>;
     /// The inline result of a succeeded job.
     async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Inline>, Error>;
     /// What attempts have saved. `None` when there is no such job.
     async fn kept(&self, reach: &Reach, id: JobId) -> Result<Option<Kept>, Error>;
-    /// Up to `limit` sections in order of name, after `after`. `None` when there is no such job.
+    /// Up to `limit` sections in order of name, after `after`, and no more than fill a page. `None` when there is no such
+    /// job.
     async fn sections(
         &self,
         reach: &Reach,

@@ -13,6 +13,8 @@ pub mod step;
 pub mod callback;
 pub mod history;
 pub mod kept;
+pub mod page;
+pub mod handout;
 mod progress;
 pub mod live;
 pub mod blobs;

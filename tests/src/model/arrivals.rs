@@ -4,6 +4,7 @@ use outlast_core::arrival::{Arrival, ArrivalId};
 use outlast_core::{JobId, NamespaceId, Timestamp};
 use outlast_store::Error;
 use outlast_store::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival, created};
+use outlast_store::page::{PageSize, Written};
 
 use super::world::World;
 
@@ -52,10 +53,16 @@ impl World {
                 && list.kind.as_deref().is_none_or(|kind| kind == &*arrival.kind)
         };
         let newest_first = self.arrivals.iter().enumerate().rev().filter(fits);
-        let found: Vec<(usize, Arrival)> =
-            newest_first.map(|(place, (_, arrival))| (place, arrival.clone())).take(list.limit).collect();
-        let next = (found.len() == list.limit).then(|| found.last().map(|(place, _)| *place as u64)).flatten();
-        ArrivalPage { arrivals: found.into_iter().map(|(_, arrival)| arrival).collect(), next }
+        let (mut page, mut size) = (ArrivalPage { arrivals: Vec::new(), next: None }, PageSize::default());
+        for (place, (_, arrival)) in newest_first {
+            size.add(arrival.written());
+            page.arrivals.push(Arrival { body: "".into(), ..arrival.clone() });
+            if page.arrivals.len() == list.limit || size.is_full() {
+                page.next = Some(place as u64);
+                break;
+            }
+        }
+        page
     }
 
     pub(super) fn prune_arrivals(&mut self, before: Timestamp, limit: usize) -> usize {

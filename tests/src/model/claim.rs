@@ -1,10 +1,20 @@
 //! Handing out: ask the gate how many, take the first in order.
 
+use outlast_core::checkpoint::Data;
 use outlast_core::gate::Gate;
 use outlast_core::{Command, Status};
 use outlast_store::jobs::{Claim, Claimed};
 
 use super::world::{Done, Row, World};
+
+/// A checkpoint in the row, and the names of the sections.
+fn saved_bytes(row: &Row) -> usize {
+    let checkpoint = match row.checkpoint.as_ref().map(|checkpoint| &checkpoint.data) {
+        Some(Data::Inline(text)) => text.len(),
+        _ => 0,
+    };
+    checkpoint + row.sections.keys().map(|name| name.len() + 3).sum::<usize>()
+}
 
 impl World {
     pub(super) fn claim(&mut self, want: &Claim) -> Option<Claimed> {
@@ -29,7 +39,7 @@ impl World {
                 0
             }
         };
-        while claimed.jobs.len() < limit {
+        while !claimed.is_full(limit) {
             let Some(position) = self.first(&claimed) else {
                 break;
             };
@@ -43,8 +53,9 @@ impl World {
             // One whose time was over while it waited has been cancelled instead.
             let row = &self.rows[&position];
             if row.job.status() == Status::Running {
-                claimed.jobs.push(row.job.clone());
-                claimed.wake_at = claimed.wake_at.into_iter().chain(row.wake_at).min();
+                let (job, wake_at, saved) = (row.job.clone(), row.wake_at, saved_bytes(row));
+                claimed.add(job, saved);
+                claimed.wake_at = claimed.wake_at.into_iter().chain(wake_at).min();
             } else {
                 claimed.ended.push(row.job.id);
             }

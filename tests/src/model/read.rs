@@ -3,11 +3,23 @@
 use std::sync::Arc;
 
 use outlast_core::checkpoint::Section;
-use outlast_core::{Event, JobId, ObjectKey, Role, Timestamp};
+use outlast_core::{Event, JobId, ObjectKey, Role, Spec, Timestamp};
 use outlast_store::jobs::{Found, JobPage, ListJobs, Reach};
 use outlast_store::kept::{Doomed, Inline, Inspection, Kept, OBJECTS_MAX, Stored};
+use outlast_store::page::{PageSize, Written};
 
 use super::world::{Row, World};
+
+/// As many as fill a page.
+fn fill<T: Written>(entries: impl Iterator<Item = T>) -> Vec<T> {
+    let mut size = PageSize::default();
+    let fits = |entry: &T| {
+        let fits = !size.is_full();
+        size.add(entry.written());
+        fits
+    };
+    entries.take_while(fits).collect()
+}
 
 impl World {
     pub(super) fn job(&self, reach: &Reach, id: JobId) -> Option<Found> {
@@ -16,7 +28,7 @@ impl World {
 
     pub(super) fn events(&self, reach: &Reach, id: JobId, after: u64, limit: usize) -> Option<Vec<Event>> {
         let row = self.reached(reach, id)?;
-        Some(row.events.iter().filter(|event| event.seq > after).take(limit).cloned().collect())
+        Some(fill(row.events.iter().filter(|event| event.seq > after).take(limit).cloned()))
     }
 
     pub(super) fn result(&self, reach: &Reach, id: JobId) -> Option<Inline> {
@@ -32,7 +44,7 @@ impl World {
     pub(super) fn sections(&self, reach: &Reach, id: JobId, after: Option<&str>, limit: usize) -> Option<Vec<Section>> {
         let row = self.reached(reach, id)?;
         let later = row.sections.values().filter(|section| Some(&*section.name) > after);
-        Some(later.take(limit).cloned().collect())
+        Some(fill(later.take(limit).cloned()))
     }
 
     pub(super) fn section(&self, reach: &Reach, id: JobId, name: &str) -> Option<Section> {
@@ -88,9 +100,18 @@ impl World {
     pub(super) fn jobs(&self, list: &ListJobs) -> JobPage {
         let older = self.rows.range(..list.before.unwrap_or(u64::MAX)).rev();
         let mut matching = older.filter(|(_, row)| self.matches(list, row)).peekable();
-        let page: Vec<_> = matching.by_ref().take(list.limit).collect();
-        let next = matching.peek().and_then(|_| page.last()).map(|(position, _)| **position);
-        JobPage { jobs: page.into_iter().map(|(_, row)| self.found(row)).collect(), next }
+        let (mut jobs, mut size, mut last) = (Vec::new(), PageSize::default(), None);
+        while jobs.len() < list.limit
+            && !size.is_full()
+            && let Some((position, row)) = matching.next()
+        {
+            let mut found = self.found(row);
+            found.job.spec = Arc::new(Spec { payload: "".into(), ..Spec::clone(&found.job.spec) });
+            size.add(found.job.written());
+            jobs.push(found);
+            last = Some(*position);
+        }
+        JobPage { jobs, next: matching.peek().and(last) }
     }
 
     fn matches(&self, list: &ListJobs, row: &Row) -> bool {

@@ -144,7 +144,7 @@ impl Engine {
                 return Look::Wait(Some(RETRY_PAUSE));
             }
         };
-        let is_full = claimed.jobs.len() >= want.limit;
+        let is_full = claimed.is_full(want.limit);
         let after_hold = claimed.held_until.map(|until| until.since(self.now()));
         let pause = after_hold.into_iter().chain(claimed.look_again).min();
         if let Err(error) = self.send_all(claimed, places, endpoint, deliveries).await {

@@ -12,7 +12,7 @@ use super::rows::{get, text};
 use super::session::Sql;
 use super::shared::Shared;
 use super::transact::{Fault, Opening, Tx};
-use crate::arrivals::{ArrivalPage, Ingested, LOOK_MAX, ListArrivals, NewArrival, created};
+use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival, created};
 use crate::error::Error;
 use crate::ids::Ids;
 use crate::jobs::{NewJob, Published};
@@ -60,8 +60,14 @@ static ONE: Sql = Sql {
     text: concat!("SELECT ", columns!(), " FROM arrival WHERE seq = $1 AND namespace = $2"),
     types: &[Type::INT8, Type::INT4],
 };
+/// Without the body.
 static NEWEST: Sql = Sql {
-    text: concat!("SELECT ", columns!(), " FROM arrival WHERE seq < $1 AND namespace = $2 ORDER BY seq DESC LIMIT $3"),
+    text: "
+        SELECT seq, namespace, at, source, kind, key, headers, '', jobs
+        FROM arrival
+        WHERE seq < $1 AND namespace = $2
+        ORDER BY seq DESC
+        LIMIT $3",
     types: &[Type::INT8, Type::INT4, Type::INT8],
 };
 static PRUNE: Sql = Sql {
@@ -153,10 +159,25 @@ pub(super) async fn one(shared: &Arc<Shared>, namespace: NamespaceId, id: Arriva
 }
 
 pub(super) async fn list(shared: &Arc<Shared>, list: &ListArrivals) -> Result<ArrivalPage, Error> {
-    let before = list.before.map_or(i64::MAX, u64::cast_signed);
-    let rows = shared.read(&NEWEST, &[&before, &list.namespace.0.cast_signed(), &i64::from(LOOK_MAX)]).await?;
-    list.page(rows.iter().map(|row| arrival(row, shared.ids)))
+    let mut before = list.before.map_or(i64::MAX, u64::cast_signed);
+    let mut listing = list.begin();
+    loop {
+        let rows = shared.read(&NEWEST, &[&before, &list.namespace.0.cast_signed(), &ROWS_AT_ONCE]).await?;
+        for row in &rows {
+            let (seq, arrival) = arrival(row, shared.ids)?;
+            before = seq;
+            if listing.look((seq, arrival)) {
+                return Ok(listing.page());
+            }
+        }
+        if i64::try_from(rows.len()).unwrap_or(i64::MAX) < ROWS_AT_ONCE {
+            return Ok(listing.page());
+        }
+    }
 }
+
+/// Rows of a list that are in memory at once.
+const ROWS_AT_ONCE: i64 = 200;
 
 pub(super) async fn prune(before: Timestamp, limit: usize, tx: &mut Tx<'_>) -> Result<usize, Fault> {
     tx.begin_write().await?;

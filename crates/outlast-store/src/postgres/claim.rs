@@ -1,8 +1,9 @@
 //! Handing out: the claims of a group take jobs together and share them in the order they came. The order of the jobs
 //! comes from the table `turn`, the lock from the job's row, the effect from `decide`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use outlast_core::state::Phase;
@@ -10,8 +11,7 @@ use outlast_core::{Command, NamespaceId, Queue, Status};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::line::{TAKE, Taking, line_up, look_again, take};
-use super::marks::Look;
+use super::line::{TAKE, Taken, Taking, Wanted, leave, line_up, look_again, saved_bytes, take, take_for};
 use super::registry::{QUEUE_COLUMNS, queue_columns};
 use super::session::{Session, Sql};
 use super::shared::Shared;
@@ -45,7 +45,7 @@ impl<'g> Part<'g> {
         let mut takings = BTreeMap::new();
         for (name, asked) in &by_queue {
             if let Some(hint) = shared.registry.hint(name.0, &name.1).filter(|hint| is_promising(hint)) {
-                takings.insert(name.clone(), Taking::new(&hint, total(asked), &shared.marks));
+                takings.insert(name.clone(), Taking::new(&hint, wanted(asked), shared));
             }
         }
         Part { count, by_queue, takings }
@@ -116,13 +116,13 @@ impl<'g> Part<'g> {
             };
             let entry = match taken.remove(name) {
                 Some((taking, rows)) if taking.queue == queue.id.0.cast_signed() => {
-                    Found { queue, rows, look: taking.look }
+                    Found { queue, taken: taking.taken(rows) }
                 }
                 _ if is_promising(&queue) => {
-                    let (rows, look) = take(&queue, total(asked), tx).await?;
-                    Found { queue, rows, look }
+                    let taken = take_for(&queue, wanted(asked), tx).await?;
+                    Found { queue, taken }
                 }
-                _ => Found { look: tx.shared.marks.look(queue.id), queue, rows: Vec::new() },
+                _ => Found { taken: Taken::none(tx.shared.marks.look(queue.id)), queue },
             };
             found.insert(name.clone(), entry);
         }
@@ -158,12 +158,11 @@ fn is_promising(hint: &Queue) -> bool {
 /// What was found in a queue.
 struct Found {
     queue: Arc<Queue>,
-    rows: Vec<Row>,
-    look: Look,
+    taken: Taken,
 }
 
-fn total(asked: &[Asked<'_>]) -> usize {
-    asked.iter().map(|asked| asked.claim.limit).sum()
+fn wanted(asked: &[Asked<'_>]) -> Wanted {
+    Wanted { claims: asked.len(), jobs: asked.iter().map(|asked| asked.claim.limit).sum() }
 }
 
 /// Jobs that were locked for several claims are given to them in the order they came.
@@ -173,35 +172,55 @@ async fn hand_out_wide(
     asked: &[Asked<'_>],
     tx: &mut Tx<'_>,
 ) -> Result<Vec<Claimed>, Fault> {
-    let (mut line, mut planned) = line_up(queue, &found.rows, found.look, total(asked), tx);
+    let (mut line, mut planned) = line_up(queue, &found.taken, tx);
+    let saved = saved_bytes(line.as_slice(), tx).await?;
     let (mut answers, mut is_short) = (Vec::with_capacity(asked.len()), false);
     for Asked { claim, .. } in asked {
         let (mut claimed, limit) = admit(Arc::clone(queue), claim, 0, tx.now);
-        while claimed.jobs.len() < limit {
+        claimed.is_crowded = limit > 0 && tx.shared.handouts.is_full(queue.namespace);
+        let limit = if claimed.is_crowded { 0 } else { limit };
+        while !claimed.is_full(limit) {
             let Some(seq) = line.next() else {
                 break;
             };
-            hand_out(seq, claim, &mut claimed, tx)?;
+            hand_out(seq, claim, &saved, &mut claimed, tx)?;
         }
         // Jobs that were taken and could not be handed out were in the way of others.
-        while claimed.jobs.len() < limit && tx.writes.has_left_line() {
+        while !claimed.is_full(limit) && tx.writes.has_left_line() {
             tx.writes.flush(tx.session, tx.shared.slot()).await?;
-            let missing = limit - claimed.jobs.len();
-            let (rows, look) = take(queue, missing, tx).await?;
-            let (more, again) = line_up(queue, &rows, look, missing, tx);
-            planned = again;
-            for seq in more {
-                hand_out(seq, claim, &mut claimed, tx)?;
-            }
+            planned = hand_out_more(queue, limit, claim, &mut claimed, tx).await?;
         }
+        claimed.is_crowded |= claimed.jobs.is_empty() && limit > 0 && found.taken.is_cut;
+        claimed.hold(&tx.shared.handouts);
         is_short |= claimed.jobs.is_empty() && limit > 0;
         answers.push((claimed, limit));
     }
+    leave(queue, line, tx);
     let pause = if is_short { look_again(queue, planned, tx).await? } else { None };
     for (claimed, limit) in &mut answers {
         claimed.look_again = pause.filter(|_| claimed.jobs.is_empty() && *limit > 0);
     }
     Ok(answers.into_iter().map(|(claimed, _)| claimed).collect())
+}
+
+/// Takes what a claim still lacks. Gives the time after which looking again may find what this look could not see.
+async fn hand_out_more(
+    queue: &Queue,
+    limit: usize,
+    claim: &Claim,
+    claimed: &mut Claimed,
+    tx: &mut Tx<'_>,
+) -> Result<Option<Duration>, Fault> {
+    let taken = take(queue, limit - claimed.jobs.len(), tx).await?;
+    let (mut more, planned) = line_up(queue, &taken, tx);
+    let saved = saved_bytes(more.as_slice(), tx).await?;
+    while !claimed.is_full(limit)
+        && let Some(seq) = more.next()
+    {
+        hand_out(seq, claim, &saved, claimed, tx)?;
+    }
+    leave(queue, more, tx);
+    Ok(planned)
 }
 
 /// For queues that count what runs or wait for a probe: one claimer at a time.
@@ -234,30 +253,42 @@ async fn hand_out_narrow(name: &Name, asked: &[Asked<'_>], tx: &mut Tx<'_>) -> R
     for Asked { claim, .. } in asked {
         let queue = tx.writes.queue(queue.id).cloned().unwrap_or_else(|| Arc::clone(&queue));
         let (mut claimed, limit) = admit(Arc::clone(&queue), claim, u64::try_from(running).unwrap_or(0), tx.now);
-        while claimed.jobs.len() < limit {
-            let missing = limit - claimed.jobs.len();
-            let (rows, look) = take(&queue, missing, tx).await?;
-            let (more, planned) = line_up(&queue, &rows, look, missing, tx);
-            if rows.is_empty() {
+        claimed.is_crowded = limit > 0 && tx.shared.handouts.is_full(queue.namespace);
+        let limit = if claimed.is_crowded { 0 } else { limit };
+        while !claimed.is_full(limit) {
+            let taken = take(&queue, limit - claimed.jobs.len(), tx).await?;
+            let (mut more, planned) = line_up(&queue, &taken, tx);
+            if taken.rows.is_empty() {
                 // A puller who got something asks again; a lane sleeps until it is told.
                 if claimed.jobs.is_empty() || claim.phase == Phase::Delivering {
                     claimed.look_again = look_again(&queue, planned, tx).await?;
                 }
                 break;
             }
-            for seq in more {
-                hand_out(seq, claim, &mut claimed, tx)?;
+            let saved = saved_bytes(more.as_slice(), tx).await?;
+            while !claimed.is_full(limit)
+                && let Some(seq) = more.next()
+            {
+                hand_out(seq, claim, &saved, &mut claimed, tx)?;
             }
+            leave(&queue, more, tx);
             tx.writes.flush(tx.session, tx.shared.slot()).await?;
         }
         claimed.came_up_short_of(limit);
+        claimed.hold(&tx.shared.handouts);
         running += i64::try_from(claimed.jobs.len()).unwrap_or(0);
         answers.push(claimed);
     }
     Ok(answers)
 }
 
-fn hand_out(seq: i64, ask: &Claim, claimed: &mut Claimed, tx: &mut Tx<'_>) -> Result<(), Fault> {
+fn hand_out(
+    seq: i64,
+    ask: &Claim,
+    saved: &HashMap<i64, usize>,
+    claimed: &mut Claimed,
+    tx: &mut Tx<'_>,
+) -> Result<(), Fault> {
     // Another call of this very group may have moved it.
     if tx.writes.get(seq).is_none_or(|record| record.job.status() != Status::Queued) {
         return Ok(());
@@ -272,7 +303,7 @@ fn hand_out(seq: i64, ask: &Claim, claimed: &mut Claimed, tx: &mut Tx<'_>) -> Re
     match tx.writes.get(seq) {
         Some(record) if record.job.status() == Status::Running => {
             claimed.wake_at = claimed.wake_at.into_iter().chain(record.wake_at).min();
-            claimed.jobs.push(record.job.clone());
+            claimed.add(record.job.clone(), saved.get(&seq).copied().unwrap_or(0));
         }
         Some(record) => claimed.ended.push(record.job.id),
         None => {}

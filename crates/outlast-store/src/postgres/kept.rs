@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::history::code;
 use crate::jobs::Reach;
 use crate::kept::{Doomed, Inline, Inspection, Kept, OBJECTS_MAX, Stored};
+use crate::page::{PAGE_BYTES_MAX, PageSize, Written};
 
 /// What a transaction will write of it.
 #[derive(Debug, Default)]
@@ -291,9 +292,20 @@ static KEPT: Sql = Sql {
     ),
     types: &[Type::INT8],
 };
+/// The lengths are found without reading the bodies.
 static SECTIONS: Sql = Sql {
-    text: "SELECT name, at, body FROM section WHERE job = $1 AND name > $2 ORDER BY name LIMIT $3",
-    types: &[Type::INT8, Type::TEXT, Type::INT8],
+    text: "
+        SELECT name, at, body
+        FROM (
+            SELECT name, at, body, sum(octet_length(body)) OVER (ORDER BY name) - octet_length(body) AS bytes_before
+            FROM section
+            WHERE job = $1 AND name > $2
+            ORDER BY name
+            LIMIT $3
+        ) AS page
+        WHERE bytes_before < $4
+        ORDER BY name",
+    types: &[Type::INT8, Type::TEXT, Type::INT8, Type::INT8],
 };
 static SECTION: Sql =
     Sql { text: "SELECT name, at, body FROM section WHERE job = $1 AND name = $2", types: &[Type::INT8, Type::TEXT] };
@@ -366,8 +378,17 @@ pub(super) async fn sections(
         return Ok(None);
     };
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let rows = shared.read(&SECTIONS, &[&seq, &after.unwrap_or_default(), &limit]).await?;
-    rows.iter().map(a_section).collect::<Result<Vec<_>, _>>().map(Some)
+    let bytes_max = i64::try_from(PAGE_BYTES_MAX).unwrap_or(i64::MAX);
+    let (mut sections, mut size) = (Vec::new(), PageSize::default());
+    for row in &shared.read(&SECTIONS, &[&seq, &after.unwrap_or_default(), &limit, &bytes_max]).await? {
+        let section = a_section(row)?;
+        size.add(section.written());
+        sections.push(section);
+        if size.is_full() {
+            break;
+        }
+    }
+    Ok(Some(sections))
 }
 
 pub(super) async fn section(

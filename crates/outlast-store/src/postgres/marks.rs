@@ -116,6 +116,13 @@ impl Marks {
         }
     }
 
+    /// A look took this job and left it in line.
+    pub(super) fn left(&self, queue: QueueId, rank: Rank) {
+        let mut marks = self.lock();
+        let mark = marks.entry(queue).or_default();
+        mark.reached = mark.reached.map(|reached| reached.min(rank));
+    }
+
     /// A transaction did not end as expected: what it took may be back in line.
     pub(super) fn forget(&self) {
         self.lock().clear();

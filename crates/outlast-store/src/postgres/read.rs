@@ -15,12 +15,15 @@ use super::rows::{COLUMNS, Record, get, job_columns, record};
 use super::session::{Parameter, Sql};
 use super::shared::Shared;
 use crate::error::Error;
-use crate::history::{Log, Span};
+use crate::history::{Log, RUN_BYTES_MAX, Span};
 use crate::jobs::{Found, JobPage, ListJobs, Reach};
+use crate::page::{PageSize, Written};
 use crate::step::label;
 
 /// Rows one page of a list looks at.
 const LOOK_MAX: i64 = 5000;
+/// Jobs of a page that are read at once: with the longest texts they take about as much as a full page.
+const JOBS_AT_ONCE: usize = 50;
 /// How long a read is tried again while the database cannot be reached.
 const RETRY_MAX: Duration = Duration::from_secs(3);
 const READ_MAX: Duration = Duration::from_secs(2);
@@ -41,7 +44,7 @@ static JOBS: Sql = Sql {
     text: concat!(
         "SELECT ",
         job_columns!(),
-        ", job.payload, ",
+        ", NULL::text, ",
         queue_columns!(),
         " FROM job
           CROSS JOIN LATERAL (SELECT * FROM queue WHERE queue.id = job.queue OFFSET 0) AS queue
@@ -62,9 +65,11 @@ pub(super) static EVENTS: Sql = Sql {
           FROM job
           CROSS JOIN LATERAL (SELECT * FROM queue WHERE queue.id = job.queue OFFSET 0) AS queue
           CROSS JOIN LATERAL (
-              SELECT array_agg(run.first) AS firsts, array_agg(run.events) AS events
+              SELECT array_agg(run.first ORDER BY run.first) AS firsts, array_agg(run.events ORDER BY run.first) AS events
               FROM (
-                  SELECT history.first, history.events
+                  SELECT history.first, history.events,
+                      sum(octet_length(history.events)) OVER (ORDER BY history.first) - octet_length(history.events)
+                          AS bytes_before
                   FROM history
                   WHERE history.job = job.seq
                       AND history.first >= COALESCE(
@@ -78,10 +83,11 @@ pub(super) static EVENTS: Sql = Sql {
                   ORDER BY history.first
                   LIMIT $4
               ) AS run
+              WHERE run.bytes_before < $5
           ) AS runs
           WHERE job.seq = $1"
     ),
-    types: &[Type::INT8, Type::INT8, Type::INT8, Type::INT8],
+    types: &[Type::INT8, Type::INT8, Type::INT8, Type::INT8, Type::INT8],
 };
 static REACHED: Sql = Sql {
     text: concat!(
@@ -210,7 +216,8 @@ pub(super) async fn events(
     limit: usize,
 ) -> Result<Option<Vec<Event>>, Error> {
     let span = Span::of_page(after, limit);
-    let bounds: [Parameter<'_>; 3] = [&span.from, &span.to, &span.runs_max];
+    let bytes_max = i64::try_from(RUN_BYTES_MAX).unwrap_or(i64::MAX);
+    let bounds: [Parameter<'_>; 4] = [&span.from, &span.to, &span.runs_max, &bytes_max];
     let Some((row, record, _)) = find(shared, &EVENTS, reach, id, &bounds).await? else {
         return Ok(None);
     };
@@ -231,14 +238,20 @@ pub(super) async fn jobs(shared: &Arc<Shared>, list: &ListJobs) -> Result<JobPag
     if seqs.is_empty() {
         return Ok(JobPage { jobs: Vec::new(), next });
     }
-    let mut jobs = Vec::with_capacity(seqs.len());
-    for row in &shared.read(&JOBS, &[&seqs]).await? {
-        let record = record(row, shared.ids)?;
-        let queue = shared.registry.queue(row, COLUMNS)?;
-        // The job may have moved on between the two statements.
-        let status_fits = list.status.is_none_or(|status| record.job.status() == status);
-        if status_fits && list.fits_labels(&record.job.spec) && list.reach.covers(&queue) {
-            jobs.push(Found { job: record.job, queue });
+    let (mut jobs, mut size) = (Vec::with_capacity(seqs.len()), PageSize::default());
+    for some in seqs.chunks(JOBS_AT_ONCE) {
+        for row in &shared.read(&JOBS, &[&some]).await? {
+            let record = record(row, shared.ids)?;
+            let queue = shared.registry.queue(row, COLUMNS)?;
+            // The job may have moved on between the two statements.
+            let status_fits = list.status.is_none_or(|status| record.job.status() == status);
+            if status_fits && list.fits_labels(&record.job.spec) && list.reach.covers(&queue) {
+                size.add(record.job.written());
+                jobs.push(Found { job: record.job, queue });
+            }
+            if size.is_full() {
+                return Ok(JobPage { jobs, next: Some(record.seq.cast_unsigned()) });
+            }
         }
     }
     Ok(JobPage { jobs, next })

@@ -12,6 +12,7 @@ use super::marks::Marks;
 use super::quota::Quota;
 use super::registry::Registry;
 use super::session::Session;
+use crate::handout::HandoutPool;
 use crate::ids::Ids;
 
 /// Rows a queue's counts are spread over.
@@ -23,6 +24,7 @@ pub(super) struct Shared {
     pub(super) registry: Registry,
     pub(super) quota: Quota,
     pub(super) marks: Marks,
+    pub(super) handouts: HandoutPool,
     pub(super) clock: Arc<DatabaseClock>,
     pub(super) test_clock: Option<Arc<dyn Clock>>,
     entropy: Mutex<Box<dyn Entropy + Send>>,
@@ -56,6 +58,7 @@ impl Shared {
             registry: Registry::default(),
             quota: Quota::new(setup.namespace_waiting_max),
             marks: Marks::default(),
+            handouts: HandoutPool::default(),
             clock: setup.clock,
             test_clock: setup.test_clock,
             entropy: Mutex::new(setup.entropy),

@@ -13,7 +13,7 @@ use super::read::Reader;
 use super::rows::{Record, headers};
 use super::write::{pages, unreadable};
 use super::writer::{Core, Fault};
-use crate::arrivals::{ArrivalPage, Ingested, LOOK_MAX, ListArrivals, NewArrival, created};
+use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival, created};
 use crate::error::Error;
 use crate::ids::Ids;
 use crate::jobs::Published;
@@ -30,6 +30,8 @@ const TAKE_BODY: &str = "
 const COLUMNS: &str = "
     seq, namespace, at, source, kind, key, headers,
     coalesce(body, (SELECT payload FROM spec WHERE spec.seq = body_of)), jobs";
+/// The same without the body.
+const LISTED_COLUMNS: &str = "seq, namespace, at, source, kind, key, headers, '', jobs";
 const OLDEST: &str = "
     SELECT seq, at, namespace, source, kind, headers, key, jobs
     FROM arrival
@@ -214,12 +216,17 @@ impl Reader<'_> {
     }
 
     pub(super) fn arrivals(&self, list: &ListArrivals) -> Result<ArrivalPage, Error> {
-        let sql = format!("SELECT {COLUMNS} FROM arrival WHERE seq < ?1 AND namespace = ?2 ORDER BY seq DESC LIMIT ?3");
+        let sql = format!("SELECT {LISTED_COLUMNS} FROM arrival WHERE seq < ?1 AND namespace = ?2 ORDER BY seq DESC");
         let mut statement = self.connection.prepare_cached(&sql).map_err(unreadable)?;
         let before = list.before.map_or(i64::MAX, u64::cast_signed);
-        let parameters = params![before, list.namespace.0, LOOK_MAX];
-        let rows = statement.query_map(parameters, |row| Ok(arrival(row, self.ids))).map_err(unreadable)?;
-        list.page(rows.map(|row| row.map_err(unreadable).and_then(|arrival| arrival)))
+        let parameters = params![before, list.namespace.0];
+        let mut listing = list.begin();
+        for row in statement.query_map(parameters, |row| Ok(arrival(row, self.ids))).map_err(unreadable)? {
+            if listing.look(row.map_err(unreadable)??) {
+                break;
+            }
+        }
+        Ok(listing.page())
     }
 }
 

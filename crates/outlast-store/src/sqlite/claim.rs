@@ -4,10 +4,16 @@ use std::sync::Arc;
 
 use outlast_core::{Command, Status};
 
+use super::rows::Record;
 use super::write::Transition;
 use super::writer::{Core, Fault};
 use crate::jobs::{Claim, Claimed};
 use crate::step::{admit, lease_of};
+
+/// A checkpoint in the row, and the names of the sections.
+const SAVED_BYTES: &str = "
+    SELECT coalesce((SELECT octet_length(data) FROM checkpoint WHERE seq = ?1), 0)
+        + coalesce((SELECT sum(octet_length(name) + 3) FROM section WHERE job = ?1), 0)";
 
 impl Core<'_> {
     pub(super) fn claim(&mut self, want: &Claim) -> Result<Option<Claimed>, Fault> {
@@ -16,7 +22,11 @@ impl Core<'_> {
         };
         let running = self.index.counts(queue.id).get(Status::Running);
         let (mut claimed, limit) = admit(queue, want, running, self.now);
-        while claimed.jobs.len() < limit {
+        if limit > 0 && self.handouts.is_full(want.namespace) {
+            claimed.is_crowded = true;
+            return Ok(Some(claimed));
+        }
+        while !claimed.is_full(limit) {
             let Some(seq) = self.index.first(claimed.queue.id) else {
                 break;
             };
@@ -30,6 +40,7 @@ impl Core<'_> {
             }
         }
         claimed.came_up_short_of(limit);
+        claimed.hold(&self.handouts);
         Ok(Some(claimed))
     }
 
@@ -50,12 +61,22 @@ impl Core<'_> {
         // A job whose time was over while it waited is cancelled by this and not handed out.
         if record.job.status() == Status::Running {
             claimed.wake_at = claimed.wake_at.into_iter().chain(record.wake_at).min();
-            claimed.jobs.push(record.job.clone());
+            claimed.add(record.job.clone(), self.saved_bytes(&record)?);
         } else {
             claimed.ended.push(record.job.id);
         }
         self.keep(record);
         Ok(())
+    }
+
+    /// What an answer brings of earlier attempts beside the payload.
+    fn saved_bytes(&self, record: &Record) -> Result<usize, Fault> {
+        let headway = &record.job.headway;
+        if !headway.has_checkpoint && !headway.has_sections {
+            return Ok(0);
+        }
+        let bytes: i64 = self.connection.prepare_cached(SAVED_BYTES)?.query_row([record.seq], |row| row.get(0))?;
+        Ok(usize::try_from(bytes).unwrap_or(0))
     }
 
     /// The receiver has gone: hand back what it would have got.

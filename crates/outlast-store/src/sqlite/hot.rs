@@ -33,8 +33,17 @@ impl<'c> Hot<'c> {
 }
 
 pub(super) fn select_record() -> String {
+    select(SPEC_COLUMNS)
+}
+
+/// The same without the payload, which lists do not show.
+pub(super) fn select_listed() -> String {
+    select(&SPEC_COLUMNS.replacen("spec.payload", "''", 1))
+}
+
+fn select(spec_columns: &str) -> String {
     format!(
-        "SELECT {JOB_COLUMNS}, {SPEC_COLUMNS}
+        "SELECT {JOB_COLUMNS}, {spec_columns}
          FROM job JOIN spec ON spec.seq = job.seq LEFT JOIN arrival ON arrival.seq = spec.arrival
          WHERE job.seq = ?1"
     )

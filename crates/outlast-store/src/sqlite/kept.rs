@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::history::code;
 use crate::jobs::Reach;
 use crate::kept::{Doomed, Inline, Inspection, Kept, OBJECTS_MAX, Stored};
+use crate::page::{PageSize, Written};
 
 const KEEP_CHECKPOINT: &str = "
     INSERT OR REPLACE INTO checkpoint (seq, schema_version, at, run, attempt, data, object)
@@ -222,7 +223,16 @@ impl Reader<'_> {
         let mut statement = self.connection.prepare_cached(SECTIONS).map_err(unreadable)?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = statement.query_map(params![seq, after.unwrap_or_default(), limit], section).map_err(unreadable)?;
-        Ok(Some(rows.collect::<Result<Vec<_>, _>>().map_err(unreadable)?))
+        let (mut sections, mut size) = (Vec::new(), PageSize::default());
+        for section in rows {
+            let section = section.map_err(unreadable)?;
+            size.add(section.written());
+            sections.push(section);
+            if size.is_full() {
+                break;
+            }
+        }
+        Ok(Some(sections))
     }
 
     pub(super) fn section(&self, reach: &Reach, id: JobId, name: &str) -> Result<Option<Section>, Error> {

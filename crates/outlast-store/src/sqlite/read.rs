@@ -9,16 +9,17 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use tokio::sync::Semaphore;
 
 use super::directory::database_path;
-use super::hot::select_record;
+use super::hot::{select_listed, select_record};
 use super::options::OpenError;
 use super::registry::Shared;
 use super::rows::{Record, record};
 use super::store::keep_plans;
 use super::write::unreadable;
 use crate::error::Error;
-use crate::history::{Log, Span};
+use crate::history::{Log, RUN_BYTES_MAX, Span};
 use crate::ids::Ids;
 use crate::jobs::{Found, JobPage, ListJobs, Reach};
+use crate::page::{PageSize, Written};
 use crate::step::label;
 
 /// Readers at work at once; what they hold in memory is bounded by it.
@@ -63,10 +64,11 @@ impl Readers {
             let answer = work(&Reader { connection: &connection, ids: readers.ids, queues: &readers.queues });
             connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])).map_err(unreadable)?;
             readers.give_back(connection);
-            drop(seat);
-            answer
+            answer.map(|answer| (answer, seat))
         });
-        task.await.map_err(|_| Error::Stopped)?
+        // The seat is free when the caller has the answer: answers that wait for their callers are bounded too.
+        let (answer, _seat) = task.await.map_err(|_| Error::Stopped)??;
+        Ok(answer)
     }
 
     fn connection(&self) -> Result<Connection, OpenError> {
@@ -108,8 +110,16 @@ const RUNS: &str = "
 
 fn runs(connection: &Connection, job: i64, span: &Span) -> rusqlite::Result<Vec<(i64, Vec<u8>)>> {
     let mut statement = connection.prepare_cached(RUNS)?;
-    let rows = statement.query_map([job, span.from, span.to, span.runs_max], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    rows.collect()
+    let mut rows = statement.query([job, span.from, span.to, span.runs_max])?;
+    let (mut runs, mut bytes) = (Vec::new(), 0);
+    while bytes < RUN_BYTES_MAX
+        && let Some(row) = rows.next()?
+    {
+        let run: Vec<u8> = row.get(1)?;
+        bytes += run.len();
+        runs.push((row.get(0)?, run));
+    }
+    Ok(runs)
 }
 
 const NEWEST: &str = "SELECT seq, queue, status FROM job WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2";
@@ -150,7 +160,11 @@ impl Reader<'_> {
     }
 
     fn row(&self, seq: i64) -> Result<Option<Record>, Error> {
-        let mut statement = self.connection.prepare_cached(&select_record()).map_err(unreadable)?;
+        self.select(&select_record(), seq)
+    }
+
+    fn select(&self, sql: &str, seq: i64) -> Result<Option<Record>, Error> {
+        let mut statement = self.connection.prepare_cached(sql).map_err(unreadable)?;
         let ids = self.ids;
         statement.query_row([seq], |row| Ok(record(row, ids))).optional().map_err(unreadable)?.transpose()
     }
@@ -177,16 +191,21 @@ impl Reader<'_> {
 
     pub(super) fn jobs(&self, list: &ListJobs) -> Result<JobPage, Error> {
         let (rows, next) = self.matching_rows(list)?;
-        let mut jobs = Vec::with_capacity(rows.len());
+        let sql = select_listed();
+        let (mut jobs, mut size) = (Vec::with_capacity(rows.len()), PageSize::default());
         for seq in rows {
-            let Some(record) = self.row(seq)? else {
+            let Some(record) = self.select(&sql, seq)? else {
                 continue;
             };
             let Some(queue) = self.queues.get(record.job.queue) else {
                 continue;
             };
             if list.fits_labels(&record.job.spec) {
+                size.add(record.job.written());
                 jobs.push(Found { job: record.job, queue });
+            }
+            if size.is_full() {
+                return Ok(JobPage { jobs, next: Some(seq.cast_unsigned()) });
             }
         }
         Ok(JobPage { jobs, next })

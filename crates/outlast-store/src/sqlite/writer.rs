@@ -26,6 +26,7 @@ use super::reserve::Reserve;
 use super::survey::Loss;
 use super::wal_tracker::WalTracker;
 use crate::error::Error;
+use crate::handout::HandoutPool;
 use crate::ids::Ids;
 
 /// More operations than this do not share a commit: latency would suffer and nothing be gained.
@@ -99,6 +100,7 @@ pub(super) struct Core<'c> {
     pub(super) interrupted: Vec<i64>,
     /// An estimate of the pages written since the last checkpoint.
     pub(super) dirty_pages: u64,
+    pub(super) handouts: HandoutPool,
 }
 
 /// One call on the store. `run` may happen twice, when a group is repeated after a full disk.
@@ -208,6 +210,7 @@ impl<'c> Core<'c> {
             orphans: Vec::new(),
             interrupted: Vec::new(),
             dirty_pages: 0,
+            handouts: HandoutPool::default(),
         };
         core.interrupted = core.rebuild().map_err(corrupt)?;
         if let Some(expected) = setup.expected_seq.filter(|expected| *expected > core.next_seq) {
