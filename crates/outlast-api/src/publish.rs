@@ -231,10 +231,20 @@ pub(crate) fn key_header(call: &Call) -> Result<Option<&str>, Problem> {
     Ok(Some(text))
 }
 
-/// `version-traceid-parentid-flags`; anything else is left out rather than passed on.
+/// `version-traceid-parentid-flags` as W3C has it: lower case, no version `ff`, no id of zeros. Anything else counts as
+/// absent.
 fn is_traceparent(text: &str) -> bool {
-    let lengths: Vec<usize> = text.split('-').map(str::len).collect();
-    lengths == [2, 32, 16, 2] && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+    let parts: Vec<&str> = text.split('-').collect();
+    let [version, trace, parent, flags] = *parts.as_slice() else {
+        return false;
+    };
+    let is_hex = |part: &str| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let is_zero = |part: &str| part.bytes().all(|byte| byte == b'0');
+    (version.len(), trace.len(), parent.len(), flags.len()) == (2, 32, 16, 2)
+        && parts.iter().all(|part| is_hex(part))
+        && version != "ff"
+        && !is_zero(trace)
+        && !is_zero(parent)
 }
 
 /// `Prefer: wait=10`, in seconds, at most 30.

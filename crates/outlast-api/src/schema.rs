@@ -398,10 +398,35 @@ fn whole(json: &str) -> Option<i64> {
     (number.fract() == 0.0).then(|| text.parse().ok()).flatten()
 }
 
+/// RFC 3339 and no more: the parser of the library also takes other forms of ISO 8601.
 fn parse_time(text: &str) -> Option<Timestamp> {
+    if !is_rfc3339(text) {
+        return None;
+    }
     let time: jiff::Timestamp = text.parse().ok()?;
     let millis = time.as_millisecond();
     (0..=Timestamp::MAX.as_millis()).contains(&millis).then(|| Timestamp::from_millis(millis))
+}
+
+/// `2026-11-15T20:37:00.5+01:00`, by its form; whether there is such a day is for the parser.
+fn is_rfc3339(text: &str) -> bool {
+    let has_form = |text: &str, form: &str| {
+        text.len() == form.len()
+            && text.bytes().zip(form.bytes()).all(|(byte, wanted)| match wanted {
+                b'0' => byte.is_ascii_digit(),
+                b'T' => matches!(byte, b'T' | b't'),
+                wanted => byte == wanted,
+            })
+    };
+    const WHOLE: &str = "0000-00-00T00:00:00";
+    let Some((whole, rest)) = text.split_at_checked(WHOLE.len()) else {
+        return false;
+    };
+    let digits = rest.strip_prefix('.').map(|rest| rest.bytes().take_while(u8::is_ascii_digit).count());
+    let offset = rest.get(digits.map_or(0, |digits| digits + 1)..).unwrap_or_default();
+    let is_numeric =
+        |sign: char| offset.strip_prefix(sign).is_some_and(|offset| has_form(offset, "00:00") && offset < "24");
+    has_form(whole, WHOLE) && digits != Some(0) && (matches!(offset, "Z" | "z") || is_numeric('+') || is_numeric('-'))
 }
 
 fn read_list<'a>(of: &'static Kind, max: usize, json: &'a str, at: &str) -> Result<Value<'a>, Vec<FieldError>> {
@@ -495,4 +520,48 @@ fn join<'a>(path: &str, name: &'a str) -> Cow<'a, str> {
 fn shown(name: &str) -> &str {
     let end = (0..=NAME_SHOWN_MAX.min(name.len())).rev().find(|end| name.is_char_boundary(*end));
     name.get(..end.unwrap_or(0)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_rfc_3339_and_nothing_else() {
+        for good in [
+            "2026-11-15T20:37:00Z",
+            "2026-11-15t20:37:00z",
+            "2026-11-15T20:37:00.5Z",
+            "2026-11-15T20:37:00.123456789+23:59",
+            "2026-11-15T20:37:00-00:00",
+        ] {
+            assert!(parse_time(good).is_some(), "{good}");
+        }
+        for bad in [
+            "",
+            "2026-11-15",
+            "2026-11-15T20:37Z",
+            "2026-11-15T20Z",
+            "2026-11-15T20:37:00",
+            "2026-11-15 20:37:00Z",
+            "2026-11-15T20:37:00,5Z",
+            "2026-11-15T20:37:00.Z",
+            "2026-11-15T20:37:00+01",
+            "2026-11-15T20:37:00+0100",
+            "2026-11-15T20:37:00+24:00",
+            "2026-11-15T20:37:00+01:00:00",
+            "2026-11-15T20:37:00+01:00[Europe/Berlin]",
+            "2026-11-15T20:37:00Z[UTC]",
+            "20261115T203700Z",
+            "+002026-11-15T20:37:00Z",
+            "2026-W46-7T20:37:00Z",
+            "2026-02-30T20:37:00Z",
+            "2026-11-15T24:00:00Z",
+            "1763239020",
+            "2026-11-15T20:37:0\u{660}Z",
+            " 2026-11-15T20:37:00Z",
+        ] {
+            assert!(parse_time(bad).is_none(), "{bad}");
+        }
+    }
 }

@@ -122,7 +122,11 @@ async fn the_trace_of_the_publisher_is_passed_on() {
     push.receiver.answer("/work", [Answer::status(404), Answer::status(200)]);
     push.queue("work", json!({"backoff": at_once()})).await;
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-    for (value, passes) in [(trace, true), ("no trace", false), ("00-zz-zz-01", false)] {
+    let no_ids = "00-00000000000000000000000000000000-00f067aa0ba902b7-01";
+    let no_parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01";
+    let no_version = "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let left_out = [no_ids, no_parent, no_version, "no trace", "00-zz-zz-01"].map(|value| (value, false));
+    for (value, passes) in [(trace, true)].into_iter().chain(left_out) {
         let seen = push.count("work");
         let request = push.client.request(Method::POST, "/v1/queues/work/jobs").header("traceparent", value);
         let body = push.client.send(request.json(&json!({"payload": 1}))).await.unwrap().expect(202);
@@ -133,7 +137,7 @@ async fn the_trace_of_the_publisher_is_passed_on() {
             assert_eq!(found, passes.then_some(value), "{}", delivery.head);
         }
     }
-    assert_eq!(push.count("work"), 4);
+    assert_eq!(push.count("work"), 7);
 }
 
 // The headers of a queue arrive as they were given.
