@@ -31,6 +31,8 @@ mod streams;
 mod tokens;
 mod sockets;
 mod results;
+mod answers;
+mod metrics;
 
 mod push;
 mod inbound;

@@ -14,6 +14,7 @@ use outlast_engine::scope::Principal;
 use outlast_engine::token::Token;
 use outlast_store::jobs::Reach;
 
+use crate::answers::{Answers, Turn, Weight};
 use crate::budget::{Charge, Full, Holder, Priority};
 use crate::budgets::Budgets;
 use crate::error::Problem;
@@ -28,6 +29,7 @@ pub(crate) struct Call {
     pub(crate) limits: Arc<Limits>,
     pub(crate) seats: Arc<Seats>,
     pub(crate) budgets: Arc<Budgets>,
+    pub(crate) answers: Arc<Answers>,
     pub(crate) views: Arc<Views>,
     pub(crate) reload: Option<Reload>,
     /// `None` only on routes that need no key. For a token: its key.
@@ -67,6 +69,16 @@ impl Call {
     /// The caller. Routes that need a key always have one.
     pub(crate) fn caller(&self) -> Result<&Principal, Problem> {
         self.principal.as_ref().ok_or_else(crate::auth::unauthorized)
+    }
+
+    /// Waits until a read that may be large may begin; to be held until the answer is written out.
+    pub(crate) async fn turn(&self, weight: Weight) -> Result<Turn, Problem> {
+        self.answers.turn(self.holder(), weight).await
+    }
+
+    /// Which shares this call is counted against.
+    pub(crate) fn holder(&self) -> Holder {
+        self.held.holder
     }
 
     /// How long an answer may go on: no longer than the token.

@@ -7,8 +7,9 @@ use http::StatusCode;
 use outlast_core::Timestamp;
 use outlast_core::checkpoint::{Checkpoint, Data, SECTIONS_MAX, Section, is_section_name};
 use outlast_engine::work::SectionRefusal;
-use serde_json::json;
+use outlast_store::page::PageSize;
 
+use crate::answers::Weight;
 use crate::call::Call;
 use crate::error::{Code, Problem};
 use crate::schema::{Values, check_json};
@@ -42,6 +43,7 @@ pub(crate) fn inline(call: &Call, mut saved: Values<'_>) -> Result<Arc<Checkpoin
 
 pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
+    let _turn = call.turn(Weight::Single).await?;
     let kept = call.engine.store().kept(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
     let none = || Problem::new(Code::CheckpointNotFound, "no attempt of this job has saved one, or it was dropped");
     let checkpoint = kept.checkpoint.ok_or_else(none)?;
@@ -70,23 +72,23 @@ pub(crate) async fn sections(mut call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
     let limit = call.query.usize("limit").unwrap_or(PAGE_DEFAULT);
     let after = call.query.text("cursor");
+    let _turn = call.turn(Weight::Page).await?;
     let found = call.engine.store().sections(&call.reach, id, after.as_deref(), limit).await?;
     let found = found.ok_or_else(Problem::job_not_found)?;
-    let next = found.last().filter(|_| found.len() == limit).map(|last| last.name.clone());
-    let mut body = String::from("{\"items\":[");
-    for (place, section) in found.iter().enumerate() {
-        if place > 0 {
-            body.push(',');
-        }
-        wire::section(&mut body, section);
-    }
-    body.push_str(&format!("],\"nextCursor\":{}}}", json!(next)));
-    Ok(wire::ok(StatusCode::OK, body))
+    let is_full = found.len() == limit || PageSize::of(&found).is_full();
+    let next = found.last().filter(|_| is_full).map(|last| last.name.to_string());
+    let written = |section: Section| {
+        let mut text = String::new();
+        wire::section(&mut text, &section);
+        text
+    };
+    Ok(wire::ok(StatusCode::OK, wire::list_page(found.into_iter().map(written), next)))
 }
 
 pub(crate) async fn section(call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
     let name = section_name(&call)?;
+    let _turn = call.turn(Weight::Single).await?;
     let store = call.engine.store();
     store.job(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
     let section = store.section(&call.reach, id, name).await?;

@@ -13,6 +13,7 @@ use outlast_store::arrivals::ListArrivals;
 use outlast_store::jobs::{Published, Reach};
 use serde_json::{Map, Value, json};
 
+use crate::answers::Weight;
 use crate::call::Call;
 use crate::error::{Code, Problem};
 use crate::publish::key_header;
@@ -63,12 +64,14 @@ pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
         }
     };
     let (source, kind) = (call.query.text("source"), call.query.text("type"));
+    let _turn = call.turn(Weight::Page).await?;
     let page = call.engine.store().arrivals(ListArrivals { namespace, source, kind, before, limit }).await?;
-    let items = page.arrivals.iter().map(|arrival| Value::Object(summary(arrival))).collect();
-    Ok(wire::json_ok(StatusCode::OK, &wire::page(items, page.next.map(|position| format!("e{position}")))))
+    let items = page.arrivals.into_iter().map(|arrival| Value::Object(summary(&arrival)).to_string());
+    Ok(wire::ok(StatusCode::OK, wire::list_page(items, page.next.map(|position| format!("e{position}")))))
 }
 
 pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
+    let _turn = call.turn(Weight::Single).await?;
     let arrival = find(&call).await?;
     let mut body = Value::Object(summary(&arrival)).to_string();
     body.pop();

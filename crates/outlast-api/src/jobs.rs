@@ -1,5 +1,7 @@
 //! Reading jobs, and the commands that are not outcomes: cancel and replay.
 
+use std::collections::VecDeque;
+
 use axum::response::Response;
 use http::{HeaderValue, StatusCode};
 use outlast_core::queue::{CALLBACKS, Mode};
@@ -9,8 +11,10 @@ use outlast_engine::Engine;
 use outlast_engine::watch::Until;
 use outlast_store::callback::JOB_TAG;
 use outlast_store::jobs::{Found, ListJobs, Order, Reach};
+use outlast_store::page::Written;
 use serde_json::{Value, json};
 
+use crate::answers::Weight;
 use crate::call::Call;
 use crate::error::{Code, Problem};
 use crate::wire::Beside;
@@ -18,6 +22,8 @@ use crate::{fields, results, view, wire};
 
 const EVENTS_SHOWN: u64 = 50;
 const LIMIT_DEFAULT: usize = 50;
+/// What the events shown with a job take; of longer ones the newest are shown.
+const EVENTS_BYTES_MAX: usize = 256 << 10;
 
 pub(crate) async fn show(mut call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
@@ -95,19 +101,38 @@ async fn callback(engine: &Engine, found: &Found) -> Result<Option<Value>, Probl
 
 /// The newest events of a job, oldest first.
 pub(crate) async fn last_events(engine: &Engine, reach: &Reach, job: &Job) -> Result<Vec<Event>, Problem> {
-    let after = job.events.saturating_sub(EVENTS_SHOWN);
-    let limit = usize::try_from(EVENTS_SHOWN).unwrap_or(LIMIT_DEFAULT);
-    Ok(engine.store().events(reach, job.id, after, limit).await?.unwrap_or_default())
+    let mut after = job.events.saturating_sub(EVENTS_SHOWN);
+    let mut events: VecDeque<Event> = VecDeque::new();
+    let mut bytes = 0;
+    // A page may end early; there are few.
+    while after < job.events {
+        let limit = usize::try_from(job.events - after).unwrap_or(LIMIT_DEFAULT);
+        let page = engine.store().events(reach, job.id, after, limit).await?.unwrap_or_default();
+        let Some(last) = page.last() else { break };
+        after = last.seq;
+        for event in page {
+            bytes += event.written();
+            events.push_back(event);
+        }
+        while bytes > EVENTS_BYTES_MAX
+            && events.len() > 1
+            && let Some(oldest) = events.pop_front()
+        {
+            bytes -= oldest.written();
+        }
+    }
+    Ok(events.into())
 }
 
 pub(crate) async fn events(mut call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
     let after = call.query.int("after").and_then(|after| u64::try_from(after).ok()).unwrap_or(0);
     let limit = call.query.usize("limit").unwrap_or(LIMIT_DEFAULT);
+    let _turn = call.turn(Weight::Page).await?;
     let events = call.engine.store().events(&call.reach, id, after, limit).await?.ok_or_else(Problem::job_not_found)?;
     let next = events.last().map_or(after, |event| event.seq);
-    let items: Vec<Value> = events.iter().map(wire::event_json).collect();
-    Ok(wire::json_ok(StatusCode::OK, &json!({"items": items, "nextAfter": next})))
+    let items = events.into_iter().map(|event| wire::event_json(&event).to_string());
+    Ok(wire::ok(StatusCode::OK, wire::list(items, "nextAfter", &json!(next))))
 }
 
 pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
@@ -124,11 +149,12 @@ pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
 }
 
 pub(crate) async fn list_page(call: &Call, list: ListJobs) -> Result<Response, Problem> {
+    let _turn = call.turn(Weight::Page).await?;
     let page = call.engine.store().jobs(list).await?;
     let now = call.engine.now();
     let summary = |found: &Found| wire::job_summary(&found.job, &found.queue, &at_hand(&call.engine, found), now);
-    let items = page.jobs.iter().map(|found| Value::Object(summary(found))).collect();
-    Ok(wire::json_ok(StatusCode::OK, &wire::page(items, page.next.map(|next| format!("j{next:x}")))))
+    let items = page.jobs.into_iter().map(|found| Value::Object(summary(&found)).to_string());
+    Ok(wire::ok(StatusCode::OK, wire::list_page(items, page.next.map(|next| format!("j{next:x}")))))
 }
 
 /// Where a list of jobs goes on.

@@ -7,6 +7,7 @@ use outlast_engine::scope::Scope;
 use outlast_store::keys::KeyId;
 use serde_json::{Value, json};
 
+use crate::answers::Weight;
 use crate::call::Call;
 use crate::dead::texts;
 use crate::error::{Code, Problem};
@@ -49,13 +50,16 @@ pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
             Some(id.ok_or_else(|| Problem::field("cursor", "must be the nextCursor of the page before"))?)
         }
     };
+    let _turn = call.turn(Weight::Page).await?;
     let mut keys = call.engine.keys(call.caller()?).await?;
     keys.retain(|key| before.is_none_or(|before| key.id < before));
     keys.sort_by_key(|key| std::cmp::Reverse(key.id));
     let more = keys.len() > limit;
     keys.truncate(limit);
-    let next = keys.last().filter(|_| more).map(|key| format!("k{}", key.id.0));
-    Ok(wire::json_ok(StatusCode::OK, &wire::page(keys.iter().map(wire::key).collect(), next)))
+    let (page, is_cut) = wire::fill(keys.iter().map(|key| wire::key(key).to_string()));
+    let last = page.len().checked_sub(1).and_then(|last| keys.get(last));
+    let next = last.filter(|_| more || is_cut).map(|key| format!("k{}", key.id.0));
+    Ok(wire::ok(StatusCode::OK, wire::list_page(page.into_iter(), next)))
 }
 
 pub(crate) async fn revoke(call: Call) -> Result<Response, Problem> {

@@ -13,6 +13,7 @@ pub mod fields;
 pub mod settings;
 pub mod openapi;
 
+mod answers;
 mod auth;
 mod failed_keys;
 mod cors;

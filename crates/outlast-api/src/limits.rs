@@ -18,6 +18,8 @@ pub struct Limits {
     pub waiting_requests_per_key: usize,
     /// By tokens to one job.
     pub waiting_requests_per_token: usize,
+    /// Bytes of answers held until they are sent.
+    pub answer_bytes: usize,
     pub url_bytes: usize,
     /// Streams open at once.
     pub streams: usize,
@@ -44,6 +46,7 @@ impl Default for Limits {
             waiting_requests: 20_000,
             waiting_requests_per_key: 12_000,
             waiting_requests_per_token: 100,
+            answer_bytes: 96 << 20,
             url_bytes: 4 << 10,
             streams: 10_000,
             streams_per_key: 100,

@@ -29,6 +29,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tower::Service;
 
+use crate::answers::is_small;
 use crate::budget::{Budget, Holder, Priority, Share, Shares};
 use crate::budgets::discards;
 use crate::patience::{heard_by, look_again};
@@ -49,8 +50,10 @@ pub struct Settings {
     pub head: Duration,
     /// Between two requests.
     pub keep_alive: Duration,
-    /// For a stream: how long its reader may take nothing of what is to be written.
+    /// How long a reader may take nothing of what is to be written.
     pub write_idle: Duration,
+    /// The least rate of reading a large answer, over its life and after `write_idle`.
+    pub write_bytes_per_second: usize,
     /// How long requests in flight may take after the stop signal.
     pub drain: Duration,
 }
@@ -65,6 +68,7 @@ impl Default for Settings {
             head: Duration::from_secs(10),
             keep_alive: Duration::from_secs(60),
             write_idle: Duration::from_secs(30),
+            write_bytes_per_second: 4 << 10,
             drain: Duration::from_secs(30),
         }
     }
@@ -75,8 +79,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long, and how much, is read from a client that was refused in the middle of its request.
 const LINGER_MAX: Duration = Duration::from_secs(2);
 const LINGER_BYTES_MAX: usize = 32 << 20;
-/// What the system keeps for a reader of a stream, who may be slow for long; by itself it would keep megabytes.
+/// What the system keeps for a reader of a stream or a large answer, who may be slow for long; by itself it would keep
+/// megabytes.
 const STREAM_SEND_BUFFER: usize = 64 << 10;
+/// What the system keeps of a download, which is read at its full speed.
+const DOWNLOAD_SEND_BUFFER: usize = 256 << 10;
 /// hyper's least buffer.
 const BUFFER_MIN: usize = 8192;
 /// The most of all connections that one address may have, in percent. It shrinks as the whole fills, so that an address
@@ -217,15 +224,19 @@ async fn connection(
     (!told).then_some(stream)
 }
 
-/// Notes what the connection does from here on. Most answers are whole. What is not is a download, if it says how long it will
-/// be, or else a stream.
+/// Notes what the connection does from here on. Most answers are small and whole. What is not is a large one or a download, if
+/// it says how long it will be, or else a stream.
 fn followed(answer: Response, pulse: Arc<Pulse>) -> Response {
-    if answer.body().size_hint().exact().is_some() {
+    let length = answer.body().size_hint().exact();
+    if length.is_some_and(is_small) {
         pulse.set(Doing::Idle);
         return answer;
     }
-    let has_end = answer.headers().contains_key(CONTENT_LENGTH);
-    pulse.set(if has_end { Doing::Sending } else { Doing::Streaming });
+    pulse.set(match length {
+        Some(_) => Doing::Sending,
+        None if answer.headers().contains_key(CONTENT_LENGTH) => Doing::Downloading,
+        None => Doing::Streaming,
+    });
     answer.map(|body| Body::new(Streamed { body, pulse }))
 }
 
@@ -251,7 +262,7 @@ async fn linger(mut stream: TcpStream) {
 struct Watched {
     stream: TokioIo<TcpStream>,
     pulse: Arc<Pulse>,
-    /// It has carried a stream, and its buffer is bounded from then on.
+    /// It has carried a stream or a large answer, and its buffer is bounded from then on.
     is_bounded: bool,
     scan: HeadScan,
 }
@@ -280,10 +291,15 @@ impl Watched {
     }
 
     fn before_write(&mut self) {
-        if !self.is_bounded && self.pulse.is_streaming() {
+        let buffer = match self.pulse.doing() {
+            Doing::Streaming | Doing::Sending => STREAM_SEND_BUFFER,
+            Doing::Downloading => DOWNLOAD_SEND_BUFFER,
+            Doing::Idle | Doing::Head | Doing::Answering => return,
+        };
+        if !self.is_bounded {
             self.is_bounded = true;
             // Where the system does not take it, its own bound holds.
-            let _ = set_socket_send_buffer_size(self.stream.inner(), STREAM_SEND_BUFFER);
+            let _ = set_socket_send_buffer_size(self.stream.inner(), buffer);
         }
     }
 }
@@ -306,7 +322,7 @@ impl Write for Watched {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.before_write();
         let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.pulse.bytes_written(polled.is_ready());
+        self.pulse.bytes_written(written(&polled));
         polled
     }
 
@@ -329,8 +345,16 @@ impl Write for Watched {
     ) -> Poll<io::Result<usize>> {
         self.before_write();
         let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, buffers);
-        self.pulse.bytes_written(polled.is_ready());
+        self.pulse.bytes_written(written(&polled));
         polled
+    }
+}
+
+/// How much a write took; `None` when the other side takes nothing.
+fn written(polled: &Poll<io::Result<usize>>) -> Option<usize> {
+    match polled {
+        Poll::Pending => None,
+        Poll::Ready(taken) => Some(taken.as_ref().copied().unwrap_or(0)),
     }
 }
 
@@ -349,6 +373,14 @@ impl HttpBody for Streamed {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, axum::Error>>> {
         Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        self.body.size_hint()
     }
 }
 

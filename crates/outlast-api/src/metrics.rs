@@ -40,12 +40,18 @@ impl Requests {
 
 type Labels = Vec<(&'static str, String)>;
 
+/// What concerns all namespaces: for an operator, and for the private listener.
+pub(crate) struct OfProcess<'a> {
+    pub(crate) requests: &'a Requests,
+    /// Name, help and value.
+    pub(crate) gauges: &'a [(&'static str, &'static str, usize)],
+}
+
 /// The registry is filled anew for each reading: what it shows is kept elsewhere. Queues beyond the caller's reach are
-/// left out; the counters are of the whole server and name nobody.
+/// left out, and what counts the work of all namespaces is shown only to those who may see all of them.
 pub(crate) async fn render(
     engine: &Engine,
-    requests: &Requests,
-    gauges: &[(&'static str, &'static str, usize)],
+    of_process: Option<OfProcess<'_>>,
     reach: &Reach,
 ) -> Result<Response, Problem> {
     let mut registry = Registry::with_prefix("outlast");
@@ -69,6 +75,19 @@ pub(crate) async fn render(
     registry.register("jobs", "Jobs by queue and status", jobs);
     registry.register("queue_paused", "1 while a queue is paused", paused);
     registry.register("queue_held", "1 while a queue is on hold, by reason", held);
+    if let Some(of_process) = of_process {
+        register_process(&mut registry, engine, &of_process);
+    }
+    let mut text = String::new();
+    encode(&mut text, &registry).map_err(|_| Problem::new(Code::Internal, "the metrics could not be written"))?;
+    let mut response = Response::new(Body::from(text));
+    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    Ok(response)
+}
+
+fn register_process(registry: &mut Registry, engine: &Engine, of_process: &OfProcess<'_>) {
+    let OfProcess { requests, gauges } = of_process;
     let own = [
         ("deliveries_in_flight", "Deliveries under way on this node", engine.deliveries()),
         ("circuits_open", "Endpoints this node sends nothing to after failures", engine.open_circuits()),
@@ -98,21 +117,15 @@ pub(crate) async fn render(
         ("filters_exhausted", "Filters that were given up on an event", &meters.filters_exhausted),
         ("loop_failures", "Background steps that failed and were repeated", &meters.loop_failures),
     ] {
-        register(&mut registry, name, help, value.get());
+        register(registry, name, help, value.get());
     }
-    register_link(&mut registry, engine.link());
+    register_link(registry, engine.link());
     let answers: Family<Labels, Counter> = Family::default();
     for (class, count) in [("2xx", &requests.success), ("4xx", &requests.client_error), ("5xx", &requests.server_error)]
     {
         answers.get_or_create(&vec![("class", class.to_owned())]).inc_by(count.load(Ordering::Relaxed));
     }
     registry.register("http_answers", "HTTP answers by class of status", answers);
-    let mut text = String::new();
-    encode(&mut text, &registry).map_err(|_| Problem::new(Code::Internal, "the metrics could not be written"))?;
-    let mut response = Response::new(Body::from(text));
-    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-    response.headers_mut().insert(CONTENT_TYPE, kind);
-    Ok(response)
 }
 
 /// Only where there is a link to have: a node without one is not shown as disconnected.

@@ -19,6 +19,7 @@ use outlast_engine::token::{Act, Link};
 use outlast_store::kept::Stored;
 use serde_json::json;
 
+use crate::budget::Holder;
 use crate::call::Call;
 use crate::error::{Code, Problem};
 use crate::schema::Values;
@@ -33,7 +34,8 @@ pub(crate) async fn get(call: Call) -> Result<Response, Problem> {
     let link = opened(&call, Act::Get).await?;
     let stored = call.engine.stored(&link.object).await?;
     let stored = stored.filter(|stored| stored.kept && stored.doomed_at.is_none()).ok_or_else(gone)?;
-    let mut response = serve(&call, &stored).await?;
+    let holder = Holder::Token { namespace: link.object.namespace, key: link.key, job: link.object.job };
+    let mut response = serve(&call, holder, &stored).await?;
     // A link is in the page's own hands, like a token.
     cors::open(response.headers_mut());
     Ok(response)
@@ -60,7 +62,7 @@ pub(crate) async fn checkpoint(call: Call) -> Result<Response, Problem> {
     match kept.checkpoint.map(|checkpoint| checkpoint.data) {
         Some(Data::Object(object)) => {
             let stored = call.engine.stored(&object.key).await?;
-            serve(&call, &stored.ok_or_else(no_checkpoint)?).await
+            serve(&call, call.holder(), &stored.ok_or_else(no_checkpoint)?).await
         }
         _ => Err(no_checkpoint()),
     }
@@ -88,7 +90,7 @@ fn gone() -> Problem {
     Problem::new(Code::RouteNotFound, "this link is over or was never good; ask for the result again to get a new one")
 }
 
-async fn serve(call: &Call, stored: &Stored) -> Result<Response, Problem> {
+async fn serve(call: &Call, holder: Holder, stored: &Stored) -> Result<Response, Problem> {
     let object = &stored.object;
     // A part is good only beside the rest of the same bytes.
     let etag = format!("\"{}\"", digest_text(&object.sha256));
@@ -97,12 +99,15 @@ async fn serve(call: &Call, stored: &Stored) -> Result<Response, Problem> {
         Ok(wanted) => wanted,
         Err(()) => return Ok(unsatisfiable(object.length)),
     };
-    let opened = call.engine.read_object(stored, wanted.clone()).await?;
     let (status, span) = match &wanted {
         Some(range) => (StatusCode::PARTIAL_CONTENT, range.clone()),
         None => (StatusCode::OK, 0..object.length),
     };
-    let chunks = opened.chunks.map(|chunk| {
+    let charge = call.answers.download(holder, span.end - span.start)?;
+    let opened = call.engine.read_object(stored, wanted.clone()).await?;
+    let chunks = opened.chunks.map(move |chunk| {
+        // It is given back with the end of the download.
+        let _ = &charge;
         chunk.inspect_err(|error| tracing::warn!(error = error.with_causes(), "a download was cut short"))
     });
     let mut response = Response::new(Body::from_stream(chunks.map_err(std::io::Error::other)));

@@ -5,8 +5,8 @@ use http::header::LOCATION;
 use http::{HeaderValue, StatusCode};
 use outlast_store::jobs::Reach;
 use outlast_store::operations::{Filter, NewOperation, Operation, OperationId, OperationKind};
-use serde_json::Value;
 
+use crate::answers::Weight;
 use crate::call::Call;
 use crate::error::{Code, Problem};
 use crate::queues::namespace;
@@ -44,10 +44,11 @@ pub(crate) async fn start(call: &Call, operation: NewOperation) -> Result<Respon
 
 pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
     let limit = call.query.usize("limit").unwrap_or(PAGE_DEFAULT);
+    let _turn = call.turn(Weight::Page).await?;
     let operations = call.engine.store().operations(namespace(&call)?, limit).await?;
-    let items: Vec<Value> =
-        operations.iter().filter(|operation| visible(&call, operation)).map(wire::operation).collect();
-    Ok(wire::json_ok(StatusCode::OK, &wire::page(items, None)))
+    let visible = operations.iter().filter(|operation| visible(&call, operation));
+    let items = visible.map(|operation| wire::operation(operation).to_string());
+    Ok(wire::ok(StatusCode::OK, wire::list_page(items, None)))
 }
 
 pub(crate) async fn show(call: Call) -> Result<Response, Problem> {

@@ -11,9 +11,11 @@ use outlast_engine::queues::{QueueChange, SavedQueue, moves};
 use outlast_engine::secrets::OVERLAP_DEFAULT;
 use outlast_store::jobs::Reach;
 use outlast_store::operations::{Filter, NewOperation, OperationKind};
+use outlast_store::page::PageSize;
 use outlast_store::queues::{Counts, DeleteRefusal, Expect, SaveRefusal};
 use serde_json::{Value, json};
 
+use crate::answers::Weight;
 use crate::call::Call;
 use crate::error::{Code, Problem};
 use crate::schema::Values;
@@ -22,6 +24,8 @@ use crate::{fields, operations, settings, wire};
 /// A patch without `If-Match` is tried again when somebody else was faster, so often.
 const PATCH_TRIES: u32 = 5;
 const PAGE_DEFAULT: usize = 50;
+/// Queues of a page that are read at once.
+const QUEUES_AT_ONCE: usize = 50;
 const SIGNING_SECRET: &str = "signingSecret";
 
 pub(crate) async fn create(call: Call) -> Result<Response, Problem> {
@@ -86,14 +90,38 @@ pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
                 .ok_or_else(|| Problem::field("cursor", "must be the nextCursor of the page before"))?,
         ),
     };
-    let queues = call.engine.store().queues(namespace(&call)?, after.as_deref(), limit).await?;
-    let next = (queues.len() == limit).then(|| queues.last().map(|(queue, _)| format!("q{}", queue.name))).flatten();
-    let items: Vec<Value> = queues
-        .iter()
-        .filter(|(queue, _)| call.reach.covers(queue))
-        .map(|(queue, counts)| view(&call, queue, counts))
-        .collect();
-    Ok(wire::json_ok(StatusCode::OK, &wire::page(items, next)))
+    let _turn = call.turn(Weight::Page).await?;
+    let (items, next) = list_some(&call, after, limit).await?;
+    Ok(wire::ok(StatusCode::OK, wire::list_page(items.into_iter(), next.map(|name| format!("q{name}")))))
+}
+
+/// Queues after that name, as many as asked for and fit, and the last one that was looked at if there may be more.
+async fn list_some(
+    call: &Call,
+    mut after: Option<String>,
+    limit: usize,
+) -> Result<(Vec<String>, Option<String>), Problem> {
+    let (mut items, mut size, mut left) = (Vec::new(), PageSize::default(), limit);
+    while left > 0 {
+        let wanted = left.min(QUEUES_AT_ONCE);
+        let queues = call.engine.store().queues(namespace(call)?, after.as_deref(), wanted).await?;
+        for (queue, counts) in &queues {
+            if size.is_full() {
+                return Ok((items, after));
+            }
+            if call.reach.covers(queue) {
+                let item = view(call, queue, counts).to_string();
+                size.add(item.len());
+                items.push(item);
+            }
+            after = Some(queue.name.clone());
+        }
+        if queues.len() < wanted {
+            return Ok((items, None));
+        }
+        left -= wanted;
+    }
+    Ok((items, after))
 }
 
 pub(crate) async fn pause(call: Call) -> Result<Response, Problem> {

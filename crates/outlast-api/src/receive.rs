@@ -10,6 +10,7 @@ use outlast_core::state::Phase;
 use outlast_store::jobs::{Claim, Claimed};
 use outlast_store::kept::Kept;
 
+use crate::answers::HandedOut;
 use crate::call::Call;
 use crate::error::{Code, Problem};
 use crate::schema::Value;
@@ -41,7 +42,16 @@ pub(crate) async fn receive(mut call: Call) -> Result<Response, Problem> {
         wire::leased(&mut body, job, &claimed.queue, resume);
     }
     body.push_str("]}");
-    Ok(wire::ok(StatusCode::OK, body))
+    Ok(handed_out(body, claimed))
+}
+
+/// The answer, which keeps its share of the memory for hand-outs if it is large.
+pub(crate) fn handed_out(body: String, claimed: Claimed) -> Response {
+    let mut response = wire::ok(StatusCode::OK, body);
+    if let Some(share) = claimed.share {
+        response.extensions_mut().insert(HandedOut(share));
+    }
+    response
 }
 
 fn schema_version(value: Value<'_>) -> Option<u32> {

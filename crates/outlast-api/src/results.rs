@@ -15,6 +15,7 @@ use outlast_store::jobs::{Found, Reach};
 use outlast_store::kept::Stored;
 use serde_json::{Value as Json, json};
 
+use crate::answers::Weight;
 use crate::call::Call;
 use crate::error::{Code, Problem};
 use crate::schema::{Value, Values};
@@ -23,6 +24,7 @@ use crate::{body, fields, wire, work};
 pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
     let store = call.engine.store();
+    let _turn = call.turn(Weight::Single).await?;
     let found = store.job(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
     if found.job.status() == Status::Expired {
         let detail = "the result has expired and was deleted; submit the job again if you need it";

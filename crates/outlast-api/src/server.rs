@@ -17,9 +17,10 @@ use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, Uri};
 use outlast_engine::Engine;
 use outlast_engine::inbound::declared::Source;
-use outlast_engine::scope::Word;
+use outlast_engine::scope::{Principal, Word};
 use outlast_store::jobs::Reach;
 
+use crate::answers::{Answers, Effect, Weight};
 use crate::auth::{Admitted, Credentials, Pass, admit, without_token};
 use crate::budget::{Holder, Priority};
 use crate::budgets::Budgets;
@@ -27,7 +28,7 @@ use crate::call::{Call, Held};
 use crate::error::{Code, Problem};
 use crate::failed_keys::FailedKeys;
 use crate::limits::Limits;
-use crate::metrics::Requests;
+use crate::metrics::{OfProcess, Requests};
 use crate::reload::Reload;
 use crate::routes::{Need, ROUTES, Raw, Route, Size};
 use crate::schema::{Values, read, read_query};
@@ -48,6 +49,7 @@ struct Shared {
     budgets: Arc<Budgets>,
     requests: Requests,
     seats: Arc<Seats>,
+    answers: Arc<Answers>,
     views: Arc<Views>,
     failed_keys: FailedKeys,
     /// Set once, before requests are served.
@@ -60,6 +62,7 @@ impl Api {
             engine,
             failed_keys: FailedKeys::new(limits.failed_keys_per_address),
             budgets: Arc::new(Budgets::new(&limits)),
+            answers: Arc::new(Answers::new(&limits)),
             limits: Arc::new(limits),
             requests: Requests::default(),
             seats: Arc::default(),
@@ -92,7 +95,7 @@ impl Api {
         let api = self.clone();
         let metrics = axum::routing::get(move || {
             let api = api.clone();
-            async move { api.render_metrics(&Reach::Everything).await.unwrap_or_else(Problem::into_response) }
+            async move { api.render_metrics(&Reach::Everything, true).await.unwrap_or_else(Problem::into_response) }
         });
         Router::new().route("/metrics", metrics)
     }
@@ -299,6 +302,7 @@ impl Api {
             limits: Arc::clone(&shared.limits),
             seats: Arc::clone(&shared.seats),
             budgets: Arc::clone(&shared.budgets),
+            answers: Arc::clone(&shared.answers),
             views: Arc::clone(&shared.views),
             reload: shared.reload.get().cloned(),
             principal: admitted.principal,
@@ -313,13 +317,20 @@ impl Api {
             upload: Mutex::new(upload),
             held,
         };
-        match route.method == Method::GET && route.path == "/metrics" {
-            true => self.render_metrics(&call.reach).await,
+        let holder = call.holder();
+        let response = match route.method == Method::GET && route.path == "/metrics" {
+            true => {
+                let _turn = call.turn(Weight::Page).await?;
+                let is_operator = call.principal.as_ref().is_some_and(Principal::is_operator);
+                self.render_metrics(&call.reach, is_operator).await
+            }
             false => (route.handler)(call).await,
-        }
+        }?;
+        shared.answers.seal(response, holder, effect(route))
     }
 
-    async fn render_metrics(&self, reach: &Reach) -> Result<Response, Problem> {
+    /// `of_process`: with what concerns all namespaces.
+    async fn render_metrics(&self, reach: &Reach, of_process: bool) -> Result<Response, Problem> {
         let shared = &self.shared;
         let budgets = &shared.budgets;
         let held = [
@@ -327,8 +338,10 @@ impl Api {
             ("requests_in_flight", "Requests this node is working on", budgets.slots.used()),
             ("request_bytes", "Bytes of request bodies in the memory of this node", budgets.bytes.used()),
             ("waiting_requests", "Long polls that wait on this node", budgets.waiters.used()),
+            ("answer_bytes", "Bytes of large answers that this node has not sent yet", shared.answers.used()),
         ];
-        crate::metrics::render(&shared.engine, &shared.requests, &held, reach).await
+        let of_process = of_process.then_some(OfProcess { requests: &shared.requests, gauges: &held });
+        crate::metrics::render(&shared.engine, of_process, reach).await
     }
 }
 
@@ -359,6 +372,14 @@ fn holder(admitted: &Admitted, parts: &Parts) -> Holder {
             Holder::Token { namespace: principal.namespace, key: principal.key, job: token.job }
         }
         (None, _) => Holder::Address(peer(parts)),
+    }
+}
+
+/// A GET that hands out jobs changes them.
+fn effect(route: &Route) -> Effect {
+    match route.method == Method::GET && route.need != Need::Scope(Word::Consume) {
+        true => Effect::Read,
+        false => Effect::Write,
     }
 }
 

@@ -15,7 +15,7 @@ use crate::call::Call;
 use crate::dead::texts;
 use crate::error::Problem;
 use crate::queues::namespace;
-use crate::receive::hand_out;
+use crate::receive::{hand_out, handed_out};
 use crate::{fields, wire};
 
 const QUEUES_MAX: usize = 1000;
@@ -79,7 +79,7 @@ pub(crate) async fn messages(mut call: Call) -> Result<Response, Problem> {
         body.push_str(&format!("{comma}{head},\"payload\":{}}}", job.spec.payload));
     }
     body.push_str("]}");
-    Ok(wire::ok(StatusCode::OK, body))
+    Ok(handed_out(body, claimed))
 }
 
 /// The event that the message is made of; else what its sender calls it, else itself.

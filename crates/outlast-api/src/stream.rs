@@ -7,6 +7,7 @@ pub(crate) mod seats;
 use std::convert::Infallible;
 use std::fmt::Write;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -23,6 +24,8 @@ use outlast_engine::stream::{Follower, Frame, Opened};
 use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 
+use crate::answers::Answers;
+use crate::budget::Holder;
 use crate::call::Call;
 use crate::error::{Code, Problem};
 use crate::{queues, wire};
@@ -135,6 +138,8 @@ struct Frames {
     source: Source,
     key_ended: Pin<Box<dyn Future<Output = ()> + Send>>,
     ends_at: Instant,
+    answers: Arc<Answers>,
+    holder: Holder,
     _seat: Seat,
 }
 
@@ -142,7 +147,8 @@ impl Frames {
     fn new(call: &Call, source: Source, caller: Principal, seat: Seat) -> Frames {
         let (first, ends_at, engine) = (Some(retry(&call.engine)), life(call), call.engine.clone());
         let key_ended = Box::pin(async move { engine.key_ended(&caller).await });
-        Frames { first, source, key_ended, ends_at, _seat: seat }
+        let (answers, holder) = (Arc::clone(&call.answers), call.holder());
+        Frames { first, source, key_ended, ends_at, answers, holder, _seat: seat }
     }
 
     /// What is sent next; `None` when the stream is over.
@@ -151,13 +157,15 @@ impl Frames {
             return Some(first);
         }
         let keepalive_at = Instant::now() + KEEPALIVE;
-        tokio::select! {
+        let frame = tokio::select! {
             biased;
             () = &mut self.key_ended => None,
             () = sleep_until(self.ends_at) => None,
             frame = self.source.next() => frame,
             () = sleep_until(keepalive_at) => Some(Bytes::from_static(b": keepalive\n\n")),
-        }
+        }?;
+        // The readers of this caller hold as much as they may: this one comes back and goes on after its last event.
+        self.answers.frame(self.holder, frame).ok()
     }
 }
 

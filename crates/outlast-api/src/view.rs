@@ -13,6 +13,7 @@ use outlast_engine::Engine;
 use outlast_engine::looks::Looks;
 use outlast_store::jobs::{Found, Reach};
 
+use crate::answers::Weight;
 use crate::call::Call;
 use crate::error::Problem;
 use crate::{jobs, wire};
@@ -31,7 +32,13 @@ pub(crate) struct View {
 
 /// The job as it is, within the caller's reach.
 pub(crate) async fn look(call: &Call, id: JobId) -> Result<View, Problem> {
-    let view = call.views.share(id, || read(&call.engine, id)).await?;
+    call.answers.check_room(call.holder(), Weight::Single)?;
+    // What comes of it is for all who ask, so it must not depend on the share of the one who reads.
+    let reading = || async {
+        let _turn = call.answers.shared_turn(call.holder(), Weight::Single).await?;
+        read(&call.engine, id).await
+    };
+    let view = call.views.share(id, reading).await?;
     view.filter(|view| call.reach.covers(&view.found.queue)).ok_or_else(Problem::job_not_found)
 }
 
@@ -47,6 +54,7 @@ async fn read(engine: &Engine, id: JobId) -> Result<Option<View>, Problem> {
         body.push_str(",\"code\":\"job_expired\",\"detail\":\"the result has expired and was deleted; submit the job again if you need it\"}");
     }
     let retry_after = (!found.job.status().is_terminal()).then(|| jobs::retry_after(engine, &found));
+    body.shrink_to_fit();
     Ok(Some(View { found: Arc::new(found), body: body.into(), retry_after }))
 }
 

@@ -24,6 +24,7 @@ use outlast_store::jobs::Found;
 use outlast_store::kept::Kept;
 use outlast_store::keys::KeyRecord;
 use outlast_store::operations::Operation;
+use outlast_store::page::PageSize;
 use outlast_store::queues::Counts;
 use outlast_store::step::PAYLOAD_KEY_MARK;
 use serde_json::value::RawValue;
@@ -381,9 +382,35 @@ pub(crate) fn key(record: &KeyRecord) -> Value {
     })
 }
 
-/// A page of a list.
-pub(crate) fn page(items: Vec<Value>, next: Option<String>) -> Value {
-    json!({"items": items, "nextCursor": next})
+/// A page of a list, entry by entry: the entries are never all there as values too.
+pub(crate) fn list_page(items: impl Iterator<Item = String>, next: Option<String>) -> String {
+    list(items, "nextCursor", &json!(next))
+}
+
+/// The same, which is continued by another name.
+pub(crate) fn list(items: impl Iterator<Item = String>, name: &str, next: &Value) -> String {
+    let mut out = String::from("{\"items\":[");
+    for (place, item) in items.enumerate() {
+        if place > 0 {
+            out.push(',');
+        }
+        out.push_str(&item);
+    }
+    let _ = write!(out, "],\"{name}\":{next}}}");
+    out
+}
+
+/// The first entries that fill a page, at least one, and whether any are left out.
+pub(crate) fn fill(items: impl Iterator<Item = String>) -> (Vec<String>, bool) {
+    let (mut page, mut size) = (Vec::new(), PageSize::default());
+    for item in items {
+        if size.is_full() {
+            return (page, true);
+        }
+        size.add(item.len());
+        page.push(item);
+    }
+    (page, false)
 }
 
 /// JSON text as it came, for keeping.

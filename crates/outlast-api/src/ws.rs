@@ -3,6 +3,8 @@
 
 mod session;
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::response::Response;
 use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
@@ -36,7 +38,8 @@ pub(crate) async fn job(mut call: Call) -> Result<Response, Problem> {
     // After the look at the job: to one who may not see it, it is not there, however he asks.
     let accept = handshake(&call)?;
     let (engine, token, ends_at) = (call.engine.clone(), call.token.clone(), life(&call));
-    let session = Session { engine, caller, token, id, ends_at, _seat: seat };
+    let (answers, holder) = (Arc::clone(&call.answers), call.holder());
+    let session = Session { engine, caller, token, id, ends_at, answers, holder, _seat: seat };
     Ok(switch(accept, Takeover::new(move |upgraded| session.run(follower, upgraded))))
 }
 

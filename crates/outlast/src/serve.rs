@@ -162,6 +162,7 @@ fn api_limits(config: &Config) -> Limits {
         waiting_requests: config.limits.waiting_requests,
         waiting_requests_per_key: config.limits.waiting_requests_per_key,
         waiting_requests_per_token: config.limits.waiting_requests_per_token,
+        answer_bytes: config.limits.answer_bytes,
         url_bytes: config.limits.url_bytes,
         streams: config.limits.streams,
         streams_per_key: config.limits.streams_per_key,
@@ -182,6 +183,7 @@ fn listen_settings(config: &Config) -> listen::Settings {
         head: config.timeouts.head,
         keep_alive: config.timeouts.keep_alive,
         write_idle: config.timeouts.write_idle,
+        write_bytes_per_second: config.limits.answer_bytes_per_second,
         drain: config.timeouts.drain,
     }
 }

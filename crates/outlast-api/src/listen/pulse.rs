@@ -21,8 +21,10 @@ pub(super) enum Doing {
     Answering,
     /// An answer without end is being written: as long as it takes, if only its reader takes it.
     Streaming,
-    /// The same of a large answer whose length is known.
+    /// The same of a large answer whose length is known; its reader keeps a least rate.
     Sending,
+    /// The same of bytes that come from an object store.
+    Downloading,
 }
 
 pub(super) struct Pulse {
@@ -33,6 +35,8 @@ pub(super) struct Pulse {
     blocked_millis: AtomicU64,
     /// What is wrong with the head of the present request, as `Faults::bits`.
     faults: AtomicU8,
+    /// Bytes written since the present state began.
+    written_bytes: AtomicU64,
 }
 
 const NEVER: u64 = u64::MAX;
@@ -45,11 +49,13 @@ impl Pulse {
             since_millis: AtomicU64::new(0),
             blocked_millis: AtomicU64::new(NEVER),
             faults: AtomicU8::new(0),
+            written_bytes: AtomicU64::new(0),
         }
     }
 
     pub(super) fn set(&self, doing: Doing) {
         self.since_millis.store(self.elapsed_millis(), Ordering::Relaxed);
+        self.written_bytes.store(0, Ordering::Relaxed);
         self.doing.store(doing as u8, Ordering::Relaxed);
     }
 
@@ -59,8 +65,13 @@ impl Pulse {
         }
     }
 
-    /// A write was tried, and took something or nothing.
-    pub(super) fn bytes_written(&self, took: bool) {
+    /// A write was tried, and took so much, or nothing.
+    pub(super) fn bytes_written(&self, taken: Option<usize>) {
+        let took = taken.is_some();
+        if matches!(self.doing(), Doing::Sending | Doing::Downloading) {
+            let taken = u64::try_from(taken.unwrap_or(0)).unwrap_or(0);
+            self.written_bytes.fetch_add(taken, Ordering::Relaxed);
+        }
         let is_blocked = self.blocked_millis.load(Ordering::Relaxed) != NEVER;
         if took && is_blocked {
             self.blocked_millis.store(NEVER, Ordering::Relaxed);
@@ -83,30 +94,36 @@ impl Pulse {
         Faults::from_bits(self.faults.swap(0, Ordering::Relaxed))
     }
 
-    pub(super) fn is_streaming(&self) -> bool {
-        self.doing() == Doing::Streaming
-    }
-
     fn elapsed_millis(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(NEVER)
     }
 
-    fn doing(&self) -> Doing {
+    pub(super) fn doing(&self) -> Doing {
         let code = self.doing.load(Ordering::Relaxed);
-        let others = [Doing::Idle, Doing::Head, Doing::Streaming, Doing::Sending];
+        let others = [Doing::Idle, Doing::Head, Doing::Streaming, Doing::Sending, Doing::Downloading];
         others.into_iter().find(|doing| *doing as u8 == code).unwrap_or(Doing::Answering)
     }
 
     /// When the present state will have lasted too long.
     fn deadline(&self, settings: &Settings) -> Option<Instant> {
-        let since = self.since_millis.load(Ordering::Relaxed);
-        let (since, allowed) = match self.doing() {
-            Doing::Head => (since, settings.head),
-            Doing::Idle => (since, settings.keep_alive),
-            Doing::Streaming | Doing::Sending => (self.blocked_millis.load(Ordering::Relaxed), settings.write_idle),
-            Doing::Answering => return None,
-        };
-        (since != NEVER).then(|| self.started + Duration::from_millis(since) + allowed)
+        let since = Some(self.since_millis.load(Ordering::Relaxed));
+        let blocked = Some(self.blocked_millis.load(Ordering::Relaxed)).filter(|blocked| *blocked != NEVER);
+        let after = |millis: u64, allowed: Duration| self.started + Duration::from_millis(millis) + allowed;
+        let unread = blocked.map(|blocked| after(blocked, settings.write_idle));
+        match self.doing() {
+            Doing::Head => since.map(|since| after(since, settings.head)),
+            // Also while the end of an answer is not read.
+            Doing::Idle => since.map(|since| after(since, settings.keep_alive)).into_iter().chain(unread).min(),
+            Doing::Streaming => unread,
+            // Each byte that was read buys time; only a reader that makes the server wait can be too slow.
+            Doing::Sending | Doing::Downloading => unread.map(|unread| {
+                let written = self.written_bytes.load(Ordering::Relaxed);
+                let rate = u64::try_from(settings.write_bytes_per_second.max(1)).unwrap_or(u64::MAX);
+                let bought = Duration::from_millis(written.saturating_mul(1000) / rate);
+                unread.min(after(self.since_millis.load(Ordering::Relaxed), settings.write_idle + bought))
+            }),
+            Doing::Answering => None,
+        }
     }
 }
 

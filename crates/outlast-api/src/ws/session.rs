@@ -2,14 +2,16 @@
 //! with the run, with its key, after its life, when the server stops, and when the other side is gone, silent or too slow.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use outlast_core::state::CancelReason;
 use outlast_core::{Command, JobId, Progress};
 use outlast_engine::Engine;
 use outlast_engine::scope::{Principal, Word};
-use outlast_engine::stream::{Follower, Frame};
+use outlast_engine::stream::{Events, Follower, Frame};
 use outlast_engine::token::{Can, Token};
 use outlast_store::jobs::Order;
 use serde_json::{Value, json};
@@ -18,9 +20,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
-use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 
+use crate::answers::Answers;
 use crate::auth::authorize;
+use crate::budget::Holder;
 use crate::error::{Code, Problem};
 use crate::listen::takeover::Upgraded;
 use crate::stream::seats::Seat;
@@ -44,6 +48,9 @@ pub(super) struct Session {
     pub(super) token: Option<Token>,
     pub(super) id: JobId,
     pub(super) ends_at: Instant,
+    pub(super) answers: Arc<Answers>,
+    /// Whose share the unsent frames are counted against.
+    pub(super) holder: Holder,
     pub(super) _seat: Seat,
 }
 
@@ -57,6 +64,7 @@ enum End {
 const OVER: End = End::Close(CloseCode::Normal, "the job has ended");
 const STOPPING: End = End::Close(CloseCode::Away, "the server is shutting down");
 const LIVED: End = End::Close(CloseCode::Away, "come back and go on after the last event");
+const CROWDED: End = End::Close(CloseCode::Again, "too much is unsent; come back and go on after the last event");
 const KEYLESS: End = End::Close(CloseCode::Policy, "the key has ended");
 const UNREADABLE: End = End::Close(CloseCode::Error, "the log can be followed no further");
 const TOO_LONG: End = End::Close(CloseCode::Size, "a message has more than 4096 bytes");
@@ -93,7 +101,7 @@ impl Session {
                 () = &mut line.key_ended => return KEYLESS,
                 () = sleep_until(self.ends_at) => return LIVED,
                 frame = follower.next() => match frame {
-                    Some(Frame::Events(events)) => line.send_all(events.iter().map(wire::event_json)).await,
+                    Some(Frame::Events(events)) => self.send_events(events, line).await,
                     Some(Frame::Progress(progress)) => line.send(Message::text(progress_frame(&progress))).await,
                     None if follower.has_ended() => return OVER,
                     None if self.engine.is_draining() => return STOPPING,
@@ -112,6 +120,22 @@ impl Session {
                 return end;
             }
         }
+    }
+
+    /// The page of the log is let go before the first event is sent: a slow reader holds only what is written for it.
+    async fn send_events(&self, events: Events, line: &mut Line) -> Result<(), End> {
+        let mut texts = Vec::with_capacity(events.len());
+        for event in events.iter() {
+            let text = Bytes::from(wire::event_json(event).to_string());
+            texts.push(self.answers.frame(self.holder, text).map_err(|_| CROWDED)?);
+        }
+        drop(events);
+        for text in texts {
+            // It is JSON, so it is UTF-8.
+            let text = Utf8Bytes::try_from(text).map_err(|_| UNREADABLE)?;
+            line.send(Message::Text(text)).await?;
+        }
+        Ok(())
     }
 
     async fn hear(&self, message: Option<Result<Message, Error>>, line: &mut Line) -> Result<(), End> {
