@@ -72,13 +72,15 @@ impl Arena {
         let siege = if is_soak() { SIEGE_IN_SOAK } else { SIEGE };
         let stopwatch = Stopwatch::start();
         let mut under_attack = Report::default();
-        let (mut memory_kib, mut waiting) = (self.memory_kib(), 0);
+        let (mut memory_kib, mut waiting, mut unsent) = (self.memory_kib(), 0, 0);
         while !stopwatch.has_passed(siege) {
             under_attack.add(victim.watch(Duration::from_millis(500)).await);
             memory_kib = memory_kib.max(self.memory_kib());
             waiting = waiting.max(self.metric("outlast_waiting_requests").await);
+            unsent = unsent.max(self.metric("outlast_answer_bytes").await);
         }
-        let siege = Siege { name: attack.name, held: attack.most_held(), waiting, at_rest, under_attack, memory_kib };
+        let siege =
+            Siege { name: attack.name, held: attack.most_held(), waiting, unsent, at_rest, under_attack, memory_kib };
         println!(
             "{}: {} held and {} waiting at most; victim made {} calls, {} refused, p99 {:?} at rest and {:?} under attack; {before} KiB \
              before, {} KiB at most",
@@ -115,6 +117,8 @@ pub(crate) struct Siege {
     pub(crate) held: usize,
     /// The most requests that waited at once, those of the victim included.
     pub(crate) waiting: usize,
+    /// The most bytes of large answers that were not sent yet.
+    pub(crate) unsent: usize,
     at_rest: Report,
     pub(crate) under_attack: Report,
     memory_kib: u64,

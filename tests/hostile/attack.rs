@@ -21,6 +21,9 @@ const PAUSE: Duration = Duration::from_secs(2);
 const STEP: usize = 50;
 const STEP_PAUSE: Duration = Duration::from_millis(100);
 
+/// What a silent reader's kernel takes of an answer.
+const SILENT_BUFFER: u32 = 4096;
+
 /// What one attacking connection sends.
 #[derive(Clone)]
 pub(crate) struct Behaviour {
@@ -29,6 +32,8 @@ pub(crate) struct Behaviour {
     /// Again and again.
     pub(crate) then: Arc<[u8]>,
     pub(crate) every: Duration,
+    /// Leaves the answer where it is, and has little room for it; after `every` it comes again.
+    pub(crate) is_silent: bool,
 }
 
 pub(crate) struct Attack {
@@ -44,6 +49,14 @@ pub(crate) struct Attack {
 struct Held {
     now: AtomicUsize,
     most: AtomicUsize,
+}
+
+impl Held {
+    fn count(&self) -> GiveBack<'_> {
+        let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        GiveBack(&self.now)
+    }
 }
 
 impl Attack {
@@ -86,15 +99,21 @@ impl Attack {
 async fn strike(server: SocketAddr, from: IpAddr, behaviour: &Behaviour, held: &Held) -> std::io::Result<()> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::new(from, 0))?;
+    if behaviour.is_silent {
+        socket.set_recv_buffer_size(SILENT_BUFFER)?;
+    }
     let mut stream = socket.connect(server).await?;
     stream.write_all(&behaviour.first).await?;
+    if behaviour.is_silent {
+        let _given_back = held.count();
+        sleep(behaviour.every).await;
+        return Ok(());
+    }
     // A refusal comes soon.
     if has_news(&mut stream, Duration::from_millis(500)).await {
         return Ok(());
     }
-    let now = held.now.fetch_add(1, Ordering::SeqCst) + 1;
-    held.most.fetch_max(now, Ordering::SeqCst);
-    let _given_back = GiveBack(&held.now);
+    let _given_back = held.count();
     while !has_news(&mut stream, behaviour.every).await {
         stream.write_all(&behaviour.then).await?;
     }

@@ -8,7 +8,7 @@ use crate::attack::{Attack, Behaviour};
 /// One that keeps just above the least rate, so that no deadline helps but that of the whole body.
 fn drip(head: String, at_once: usize) -> Behaviour {
     let first = [head.as_bytes(), &vec![b' '; at_once]].concat();
-    Behaviour { first: first.into(), then: vec![b' '; 1100].into(), every: Duration::from_secs(1) }
+    Behaviour { first: first.into(), then: vec![b' '; 1100].into(), every: Duration::from_secs(1), is_silent: false }
 }
 
 fn webhook() -> Behaviour {

@@ -17,6 +17,7 @@ async fn connections_of_a_dozen_addresses_leave_room_for_another() {
         first: b"GET /healthz HTTP/1.1\r\nhost: x\r\n".to_vec().into(),
         then: Arc::from(&b"x: y\r\n"[..]),
         every: Duration::from_secs(1),
+        is_silent: false,
     };
     let attack = Attack::plan("endless heads", &addresses(12), 1500, behaviour);
 

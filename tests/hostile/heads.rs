@@ -49,6 +49,7 @@ async fn ambiguous_heads_are_refused_and_end_their_connection() {
         first: b"POST /v1/queues/work/receive HTTP/1.1\r\nhost: x\r\nContent-Le".to_vec().into(),
         then: Arc::from(&b"n"[..]),
         every: Duration::from_secs(1),
+        is_silent: false,
     };
     let attack = Attack::plan("slow ambiguous heads", &addresses(12), 200, behaviour);
 

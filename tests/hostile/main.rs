@@ -1,4 +1,5 @@
-//! The server under attack, on real sockets: slow bodies, slow batches, floods of polls, ambiguous heads. Beside each attack
+//! The server under attack, on real sockets: slow bodies, slow batches, floods of polls, ambiguous heads,
+//! readers that do not read. Beside each attack
 //! a tenant on an address of its own works all the time, and must not be refused or slowed down. `OUTLAST_SOAK=1` runs the
 //! attacks at ten times the number of connections that once sufficed.
 
@@ -10,3 +11,4 @@ mod bodies;
 mod connections;
 mod heads;
 mod polls;
+mod readers;

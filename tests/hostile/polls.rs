@@ -10,7 +10,12 @@ use crate::attack::{Attack, Behaviour};
 
 /// Sends one request and waits for the answer.
 fn wait(request: String) -> Behaviour {
-    Behaviour { first: request.into_bytes().into(), then: Arc::new([]), every: Duration::from_secs(600) }
+    Behaviour {
+        first: request.into_bytes().into(),
+        then: Arc::new([]),
+        every: Duration::from_secs(600),
+        is_silent: false,
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
