@@ -408,6 +408,8 @@ fn parse_time(text: &str) -> Option<Timestamp> {
     (0..=Timestamp::MAX.as_millis()).contains(&millis).then(|| Timestamp::from_millis(millis))
 }
 
+const WHOLE: &str = "0000-00-00T00:00:00";
+
 /// `2026-11-15T20:37:00.5+01:00`, by its form; whether there is such a day is for the parser.
 fn is_rfc3339(text: &str) -> bool {
     let has_form = |text: &str, form: &str| {
@@ -418,7 +420,6 @@ fn is_rfc3339(text: &str) -> bool {
                 wanted => byte == wanted,
             })
     };
-    const WHOLE: &str = "0000-00-00T00:00:00";
     let Some((whole, rest)) = text.split_at_checked(WHOLE.len()) else {
         return false;
     };
