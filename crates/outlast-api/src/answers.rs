@@ -29,8 +29,8 @@ const SMALL_MAX: usize = 32 << 10;
 const SMALL_FRAME_MAX: usize = 16 << 10;
 /// What a larger answer is written in.
 const PIECE_BYTES: usize = 64 << 10;
-/// What a download holds: the piece that is being sent, and the next one.
-const DOWNLOAD_BYTES: u64 = 256 << 10;
+/// What a download holds: the chunk whose checksum was checked, and pieces of the next one.
+const DOWNLOAD_BYTES: u64 = (1 << 20) + (256 << 10);
 /// What every caller may have, as long as the whole has it: one page and the entry that filled it.
 const LEAST: usize = 2 * PAGE_BYTES_MAX;
 
