@@ -10,6 +10,7 @@ mod cases;
 
 mod diff;
 mod damage;
+mod damaged_bytes;
 mod many_arrivals;
 mod live;
 mod blobs;

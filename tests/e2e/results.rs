@@ -271,7 +271,7 @@ impl Rig {
     /// What is doomed waits for an hour, for those that still write. Here the hour is over at once: the rows are moved in time
     /// while the server is down, and the next start finds them due.
     pub(crate) async fn let_the_grace_pass(&mut self) {
-        self.change_objects("doomed_at = 1 WHERE doomed_at IS NOT NULL").await;
+        self.change_objects("doomed_at = 1, checksum = NULL WHERE doomed_at IS NOT NULL").await;
     }
 
     /// Changes rows of the table of objects while the server is down.

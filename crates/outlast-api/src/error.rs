@@ -64,11 +64,12 @@ pub enum Code {
     SecretsSealed,
     DiskFull,
     UnsupportedTransferEncoding,
+    DataDamaged,
     Internal,
 }
 
 impl Code {
-    pub const ALL: [Code; 49] = [
+    pub const ALL: [Code; 50] = [
         Code::InvalidRequest,
         Code::LeaseRequired,
         Code::Unauthorized,
@@ -117,6 +118,7 @@ impl Code {
         Code::SecretsSealed,
         Code::DiskFull,
         Code::UnsupportedTransferEncoding,
+        Code::DataDamaged,
         Code::Internal,
     ];
 
@@ -173,6 +175,7 @@ impl Code {
             Code::UnsupportedTransferEncoding => {
                 ("unsupported_transfer_encoding", 501, "This transfer encoding is not understood")
             }
+            Code::DataDamaged => ("data_damaged", 500, "Stored data is damaged"),
             Code::Internal => ("internal", 500, "Something broke"),
         }
     }
@@ -351,7 +354,12 @@ impl From<Error> for Problem {
             }
             Error::Stopped => Problem::new(Code::Unavailable, "the store has stopped; nothing was stored"),
             Error::Indeterminate => Problem::indeterminate(),
-            Error::Corrupt(what) | Error::Unreadable(what) => {
+            Error::Corrupt(_) => Problem::new(
+                Code::DataDamaged,
+                "the stored data is damaged and is not served; nothing was stored; the operator can restore it from a \
+                 backup",
+            ),
+            Error::Unreadable(what) => {
                 tracing::error!(what, "the store could not be read");
                 Problem::new(Code::Internal, "stored data could not be read; the server's log says more")
             }

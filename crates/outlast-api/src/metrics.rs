@@ -88,9 +88,11 @@ pub(crate) async fn render(
 
 fn register_process(registry: &mut Registry, engine: &Engine, of_process: &OfProcess<'_>) {
     let OfProcess { requests, gauges } = of_process;
+    let damaged = usize::try_from(engine.store().damage().count()).unwrap_or(usize::MAX);
     let own = [
         ("deliveries_in_flight", "Deliveries under way on this node", engine.deliveries()),
         ("circuits_open", "Endpoints this node sends nothing to after failures", engine.open_circuits()),
+        ("damaged_rows", "Rows that this node found damaged and set aside", damaged),
     ];
     for (name, help, value) in own.into_iter().chain(gauges.iter().copied()) {
         let gauge: Gauge = Gauge::default();

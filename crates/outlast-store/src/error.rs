@@ -28,3 +28,13 @@ pub enum Error {
     #[error("the store could not be read: {0}")]
     Unreadable(String),
 }
+
+impl Error {
+    /// What is damaged, without the word for it.
+    pub(crate) fn what(&self) -> String {
+        match self {
+            Error::Corrupt(what) => what.clone(),
+            other => other.to_string(),
+        }
+    }
+}

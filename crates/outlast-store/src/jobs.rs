@@ -13,6 +13,7 @@ use outlast_core::{
 };
 
 use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
+use crate::damage::Damage;
 use crate::error::Error;
 use crate::handout::{HandoutPool, HandoutShare};
 use crate::kept::{Doomed, Inline, Inspection, Kept, Stored};
@@ -345,6 +346,11 @@ pub trait JobStore: Send + Sync {
     async fn advance_operation(&self, id: OperationId, limit: usize) -> Result<Option<Operation>, Error>;
     /// How many jobs an operation would touch, counting at most `limit`.
     async fn count_operation(&self, operation: &NewOperation, limit: usize) -> Result<u64, Error>;
+
+    /// What this process has found damaged in the store since it started.
+    fn damage(&self) -> Damage {
+        Damage::default()
+    }
 
     /// Does a write come back? Cheap; for readiness.
     async fn ping(&self) -> Result<(), Error>;

@@ -9,6 +9,8 @@ pub mod queues;
 pub mod keys;
 pub mod operations;
 pub mod error;
+pub mod damage;
+mod checksum;
 pub mod step;
 pub mod callback;
 pub mod history;

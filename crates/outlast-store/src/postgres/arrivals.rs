@@ -8,11 +8,12 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::publish::Part;
-use super::rows::{get, text};
-use super::session::Sql;
+use super::rows::{Cell, get, row_sum, text, text_sum, verify};
+use super::session::{Parameter, Sql};
 use super::shared::Shared;
 use super::transact::{Fault, Opening, Tx};
 use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival, created};
+use crate::checksum::Table;
 use crate::error::Error;
 use crate::ids::Ids;
 use crate::jobs::{NewJob, Published};
@@ -21,9 +22,10 @@ use crate::rows::{from_json, to_json};
 /// Takes the ids that nobody has sent before. Who races with the same id waits here for the other.
 static INSERT: Sql = Sql {
     text: "
-        INSERT INTO arrival (seq, namespace, at, source, kind, key, headers, body, jobs)
-        SELECT seq, namespace, $9, source, kind, key, headers, body, 0
-        FROM unnest($1, $2, $3, $4, $5, $6, $7, $8) AS new (place, seq, namespace, source, kind, key, headers, body)
+        INSERT INTO arrival (seq, namespace, at, source, kind, key, headers, body, checksum, body_checksum, jobs)
+        SELECT seq, namespace, $11, source, kind, key, headers, body, checksum, body_checksum, 0
+        FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+            AS new (place, seq, namespace, source, kind, key, headers, body, checksum, body_checksum)
         ORDER BY namespace, source, key
         ON CONFLICT (namespace, source, key) WHERE key IS NOT NULL DO NOTHING
         RETURNING seq",
@@ -36,6 +38,8 @@ static INSERT: Sql = Sql {
         Type::BYTEA_ARRAY,
         Type::TEXT_ARRAY,
         Type::TEXT_ARRAY,
+        Type::INT4_ARRAY,
+        Type::INT4_ARRAY,
         Type::INT8,
     ],
 };
@@ -53,7 +57,7 @@ static COUNT_JOBS: Sql = Sql {
 };
 macro_rules! columns {
     () => {
-        "seq, namespace, at, source, kind, key, headers, body, jobs"
+        "seq, namespace, at, source, kind, key, headers, body, jobs, checksum, body_checksum"
     };
 }
 static ONE: Sql = Sql {
@@ -63,7 +67,7 @@ static ONE: Sql = Sql {
 /// Without the body.
 static NEWEST: Sql = Sql {
     text: "
-        SELECT seq, namespace, at, source, kind, key, headers, '', jobs
+        SELECT seq, namespace, at, source, kind, key, headers, NULL::text, jobs, checksum, NULL::integer
         FROM arrival
         WHERE seq < $1 AND namespace = $2
         ORDER BY seq DESC
@@ -135,10 +139,23 @@ async fn take_ids(arrivals: &[NewArrival], numbers: &[i64], tx: &mut Tx<'_>) -> 
     }
     let bodies: Vec<&str> = arrivals.iter().map(|new| &*new.body).collect();
     let (seqs, now) = (numbers.to_vec(), tx.now.as_millis());
-    let rows = tx
-        .session
-        .query(&INSERT, &[&places, &seqs, &namespaces, &sources, &kinds, &keys, &headers, &bodies, &now])
-        .await?;
+    let mut checksums: Vec<i32> = Vec::with_capacity(arrivals.len());
+    for ((new, seq), headers) in arrivals.iter().zip(&seqs).zip(&headers) {
+        checksums.push(checksum(&[
+            Cell::Number(*seq),
+            Cell::Number(new.namespace.0.into()),
+            Cell::Number(now),
+            Cell::Text(&new.source),
+            Cell::Bytes(new.kind.as_bytes()),
+            Cell::bytes(new.key.as_ref().map(|key| key.as_bytes())),
+            Cell::text(headers.as_deref()),
+        ]));
+    }
+    let body_checksums: Vec<i32> =
+        bodies.iter().zip(&seqs).map(|(body, seq)| text_sum(Table::Body, *seq, body)).collect();
+    let columns: [Parameter<'_>; 11] =
+        [&places, &seqs, &namespaces, &sources, &kinds, &keys, &headers, &bodies, &checksums, &body_checksums, &now];
+    let rows = tx.session.query(&INSERT, &columns).await?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
@@ -164,9 +181,17 @@ pub(super) async fn list(shared: &Arc<Shared>, list: &ListArrivals) -> Result<Ar
     loop {
         let rows = shared.read(&NEWEST, &[&before, &list.namespace.0.cast_signed(), &ROWS_AT_ONCE]).await?;
         for row in &rows {
-            let (seq, arrival) = arrival(row, shared.ids)?;
-            before = seq;
-            if listing.look((seq, arrival)) {
+            before = get(row, 0)?;
+            let listed = match arrival(row, shared.ids) {
+                Ok(listed) => listed,
+                // A list leaves out what is damaged, rather than show nothing at all.
+                Err(Error::Corrupt(what)) => {
+                    shared.damage.note(&what);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            if listing.look(listed) {
                 return Ok(listing.page());
             }
         }
@@ -185,8 +210,28 @@ pub(super) async fn prune(before: Timestamp, limit: usize, tx: &mut Tx<'_>) -> R
     Ok(tx.session.query(&PRUNE, &[&before.as_millis(), &limit]).await?.len())
 }
 
+/// Not how many jobs came of it, which is known only after they were made.
+fn checksum(cells: &[Cell<'_>]) -> i32 {
+    row_sum(Table::Arrival, cells)
+}
+
 fn arrival(row: &Row, ids: Ids) -> Result<(i64, Arrival), Error> {
-    let (seq, at) = (get(row, 0)?, Timestamp::from_millis(get(row, 2)?));
+    let sum = checksum(&[
+        Cell::Number(get(row, 0)?),
+        Cell::Number(get::<i32>(row, 1)?.into()),
+        Cell::Number(get(row, 2)?),
+        Cell::Text(get(row, 3)?),
+        Cell::Bytes(get(row, 4)?),
+        Cell::bytes(get(row, 5)?),
+        Cell::text(get(row, 6)?),
+    ]);
+    let (seq, at) = (get::<i64>(row, 0)?, Timestamp::from_millis(get(row, 2)?));
+    let name = seq.to_string();
+    verify(Table::Arrival, &name, get(row, 9)?, sum)?;
+    let body: Option<&str> = get(row, 7)?;
+    if let Some(body) = body {
+        verify(Table::Body, &name, get(row, 10)?, text_sum(Table::Body, seq, body))?;
+    }
     let arrival = Arrival {
         id: ArrivalId(ids.id(seq, at)),
         at,
@@ -194,7 +239,7 @@ fn arrival(row: &Row, ids: Ids) -> Result<(i64, Arrival), Error> {
         kind: text(row, 4)?.unwrap_or_default().into(),
         key: text(row, 5)?,
         headers: get::<Option<&str>>(row, 6)?.map(from_json).transpose()?.unwrap_or_default(),
-        body: get::<&str>(row, 7)?.into(),
+        body: body.unwrap_or_default().into(),
         jobs: get::<i32>(row, 8)?.cast_unsigned(),
     };
     Ok((seq, arrival))

@@ -12,9 +12,10 @@ use tokio_postgres::types::Type;
 use super::kept::KeptColumns;
 use super::marks::Rank;
 use super::packed::pack;
-use super::rows::{Record, spec_json};
+use super::rows::{Cell, Record, row_sum, spec_json, text_sum};
 use super::session::{Parameter, Session, Sql};
 use super::write::{Entry, Fate, Place, Writes};
+use crate::checksum::Table;
 use crate::history::code;
 
 /// Everything that is to be sent, borrowed from the writes.
@@ -28,11 +29,11 @@ pub(super) struct Batch<'w> {
     turns_gone: Turns,
     dead: Turns,
     dead_gone: Turns,
-    born_payloads: Vec<&'w str>,
-    payloads: (Vec<i64>, Vec<&'w str>),
-    results: (Vec<i64>, Vec<&'w str>),
+    born_payloads: (Vec<&'w str>, Vec<i32>),
+    payloads: (Vec<i64>, Vec<&'w str>, Vec<i32>),
+    results: (Vec<i64>, Vec<&'w str>, Vec<i32>),
     results_gone: Vec<i64>,
-    history: (Vec<i64>, Vec<i64>, Vec<&'w [u8]>),
+    history: Runs<'w>,
     kept: KeptColumns<'w>,
     labels: Pairs,
     labels_gone: Pairs,
@@ -56,6 +57,9 @@ struct Holds {
 }
 
 type Pairs = (Vec<i64>, Vec<i64>);
+
+/// Runs of events: job, first event, events and checksum.
+type Runs<'w> = (Vec<i64>, Vec<i64>, Vec<&'w [u8]>, Vec<i32>);
 
 /// Rows of `turn`, and of `dead`, which has only the first and the last column.
 #[derive(Default)]
@@ -138,12 +142,14 @@ impl<'w> Batch<'w> {
         for (seq, body) in &writes.payloads {
             batch.payloads.0.push(*seq);
             batch.payloads.1.push(body);
+            batch.payloads.2.push(text_sum(Table::Payload, *seq, body));
         }
         for (seq, body) in &writes.results {
             match body {
                 Some(body) => {
                     batch.results.0.push(*seq);
                     batch.results.1.push(body);
+                    batch.results.2.push(text_sum(Table::Result, *seq, body));
                 }
                 None => batch.results_gone.push(*seq),
             }
@@ -152,6 +158,8 @@ impl<'w> Batch<'w> {
             batch.history.0.push(*seq);
             batch.history.1.push(*first);
             batch.history.2.push(events);
+            let cells = [Cell::Number(*seq), Cell::Number(*first), Cell::Bytes(events)];
+            batch.history.3.push(row_sum(Table::History, &cells));
         }
         writes.labels.iter().for_each(|pair| push(&mut batch.labels, *pair));
         writes.labels_gone.iter().for_each(|pair| push(&mut batch.labels_gone, *pair));
@@ -180,7 +188,8 @@ impl<'w> Batch<'w> {
             Fate::Changed if entry.before.is_none() => {
                 self.born.push(record);
                 self.specs.push(spec_json(&record.job.spec));
-                self.born_payloads.push(&record.job.spec.payload);
+                self.born_payloads.0.push(&record.job.spec.payload);
+                self.born_payloads.1.push(text_sum(Table::Payload, seq, &record.job.spec.payload));
             }
             Fate::Changed | Fate::Rearmed => self.changed.push(record),
             Fate::Deleted => self.deleted.push(seq),
@@ -263,11 +272,12 @@ impl<'w> Batch<'w> {
             }
         };
         let (born, changed) = (&self.born, &self.changed);
+        let (payloads, checksums) = &self.born_payloads;
         let insert: Vec<Parameter<'b>> =
-            vec![&born.seq, &born.created_at, &born.queue, &born.status, &born.state, &self.specs, &self.born_payloads];
+            vec![&born.seq, &born.created_at, &born.queue, &born.status, &born.state, &self.specs, payloads, checksums];
         add(&INSERT_JOB, born.seq.len(), insert);
         add(&UPDATE_JOB, changed.seq.len(), vec![&changed.seq, &changed.status, &changed.state]);
-        add(&UPDATE_PAYLOAD, self.payloads.0.len(), vec![&self.payloads.0, &self.payloads.1]);
+        add(&UPDATE_PAYLOAD, self.payloads.0.len(), vec![&self.payloads.0, &self.payloads.1, &self.payloads.2]);
         add(&DELETE_JOBS, self.deleted.len(), vec![&self.deleted, &LATE_MILLIS]);
         let gone = &self.turns_gone;
         add(&DELETE_TURNS, gone.seq.len(), vec![&gone.queue, &gone.place, &gone.at, &gone.seq]);
@@ -275,12 +285,13 @@ impl<'w> Batch<'w> {
         add(&INSERT_TURNS, turns.seq.len(), vec![&turns.queue, &turns.place, &turns.at, &turns.seq]);
         add(&DELETE_DEAD, self.dead_gone.seq.len(), vec![&self.dead_gone.queue, &self.dead_gone.seq]);
         add(&INSERT_DEAD, self.dead.seq.len(), vec![&self.dead.queue, &self.dead.seq]);
-        add(&KEEP_RESULTS, self.results.0.len(), vec![&self.results.0, &self.results.1]);
+        add(&KEEP_RESULTS, self.results.0.len(), vec![&self.results.0, &self.results.1, &self.results.2]);
         add(&DELETE_RESULTS, self.results_gone.len(), vec![&self.results_gone]);
         for (sql, rows, parameters) in self.kept.statements() {
             add(sql, rows, parameters);
         }
-        add(&INSERT_HISTORY, self.history.0.len(), vec![&self.history.0, &self.history.1, &self.history.2]);
+        let history = &self.history;
+        add(&INSERT_HISTORY, history.0.len(), vec![&history.0, &history.1, &history.2, &history.3]);
         add(&INSERT_LABELS, self.labels.0.len(), vec![&self.labels.0, &self.labels.1]);
         add(&DELETE_LABELS, self.labels_gone.0.len(), vec![&self.labels_gone.0, &self.labels_gone.1]);
         add(&TAKE_KEYS, self.keys.0.len(), vec![&self.keys.0, &self.keys.1]);
@@ -307,9 +318,9 @@ const TEXT: Type = Type::TEXT_ARRAY;
 
 pub(super) static INSERT_JOB: Sql = Sql {
     text: "
-        INSERT INTO job (seq, created_at, queue, status, state, spec, payload)
-        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7)",
-    types: &[I8, I8, I4, I2, BYTES, TEXT, TEXT],
+        INSERT INTO job (seq, created_at, queue, status, state, spec, payload, payload_checksum)
+        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8)",
+    types: &[I8, I8, I4, I2, BYTES, TEXT, TEXT, I4],
 };
 pub(super) static UPDATE_JOB: Sql = Sql {
     text: "
@@ -320,8 +331,12 @@ pub(super) static UPDATE_JOB: Sql = Sql {
     types: &[I8, I2, BYTES],
 };
 static UPDATE_PAYLOAD: Sql = Sql {
-    text: "UPDATE job SET payload = new.payload FROM unnest($1, $2) AS new (seq, payload) WHERE job.seq = new.seq",
-    types: &[I8, TEXT],
+    text: "
+        UPDATE job
+        SET payload = new.payload, payload_checksum = new.checksum
+        FROM unnest($1, $2, $3) AS new (seq, payload, checksum)
+        WHERE job.seq = new.seq",
+    types: &[I8, TEXT, I4],
 };
 /// Who still writes an object of a job that goes can do so for a while.
 static LATE_MILLIS: i64 = DOOMED_FOR.as_secs().cast_signed() * 1_000;
@@ -359,14 +374,16 @@ static DELETE_DEAD: Sql = Sql {
 static INSERT_DEAD: Sql = Sql { text: "INSERT INTO dead (queue, seq) SELECT * FROM unnest($1, $2)", types: &[I4, I8] };
 static KEEP_RESULTS: Sql = Sql {
     text: "
-        INSERT INTO result (seq, body)
-        SELECT * FROM unnest($1, $2)
-        ON CONFLICT (seq) DO UPDATE SET body = excluded.body",
-    types: &[I8, TEXT],
+        INSERT INTO result (seq, body, checksum)
+        SELECT * FROM unnest($1, $2, $3)
+        ON CONFLICT (seq) DO UPDATE SET body = excluded.body, checksum = excluded.checksum",
+    types: &[I8, TEXT, I4],
 };
 static DELETE_RESULTS: Sql = Sql { text: "DELETE FROM result WHERE seq = ANY ($1)", types: &[I8] };
-static INSERT_HISTORY: Sql =
-    Sql { text: "INSERT INTO history (job, first, events) SELECT * FROM unnest($1, $2, $3)", types: &[I8, I8, BYTES] };
+static INSERT_HISTORY: Sql = Sql {
+    text: "INSERT INTO history (job, first, events, checksum) SELECT * FROM unnest($1, $2, $3, $4)",
+    types: &[I8, I8, BYTES, I4],
+};
 static INSERT_LABELS: Sql = Sql {
     text: "INSERT INTO label (label, seq) SELECT * FROM unnest($1, $2) ON CONFLICT DO NOTHING",
     types: &[I8, I8],

@@ -6,16 +6,17 @@ use std::sync::Arc;
 
 use outlast_core::change::Doom;
 use outlast_core::checkpoint::{Checkpoint, Data, Section};
-use outlast_core::{JobId, Object, ObjectKey, Role, Timestamp};
+use outlast_core::{JobId, Object, ObjectKey, Role, State, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::read::{self, AFTER_QUEUE};
 use super::registry::queue_columns;
-use super::rows::{get, job_columns};
+use super::rows::{Cell, get, job_columns, row_sum, text_sum, verify};
 use super::session::{Parameter, Sql};
 use super::shared::Shared;
 use super::transact::{Fault, Tx};
+use crate::checksum::Table;
 use crate::error::Error;
 use crate::history::code;
 use crate::jobs::Reach;
@@ -80,10 +81,13 @@ impl KeptWrites {
 pub(super) struct KeptColumns<'w> {
     dropped: Vec<i64>,
     checkpoints: Checkpoints<'w>,
-    sections: (Vec<i64>, Vec<&'w str>, Vec<i64>, Vec<&'w str>),
+    sections: Sections<'w>,
     dooms: (Vec<i64>, Vec<bool>, Vec<Option<i16>>, Vec<i64>),
     objects: Objects<'w>,
 }
+
+/// Job, name, time, body and checksum.
+type Sections<'w> = (Vec<i64>, Vec<&'w str>, Vec<i64>, Vec<&'w str>, Vec<i32>);
 
 #[derive(Default)]
 struct Checkpoints<'w> {
@@ -94,6 +98,7 @@ struct Checkpoints<'w> {
     attempt: Vec<i32>,
     data: Vec<Option<&'w str>>,
     object: Vec<Option<String>>,
+    checksum: Vec<i32>,
 }
 
 #[derive(Default)]
@@ -111,6 +116,7 @@ struct Objects<'w> {
     parts: Vec<i32>,
     copied_from: Vec<Option<i64>>,
     checksums: Vec<Option<&'w [u8]>>,
+    checksum: Vec<i32>,
 }
 
 impl<'w> KeptColumns<'w> {
@@ -124,6 +130,7 @@ impl<'w> KeptColumns<'w> {
             columns.sections.1.push(name);
             columns.sections.2.push(section.at.as_millis());
             columns.sections.3.push(&section.body);
+            columns.sections.4.push(section_sum(*seq, name, section.at.as_millis(), &section.body));
         }
         for (seq, doom) in &writes.dooms {
             columns.dooms.0.push(*seq);
@@ -149,6 +156,7 @@ impl<'w> KeptColumns<'w> {
             &checkpoints.attempt,
             &checkpoints.data,
             &checkpoints.object,
+            &checkpoints.checksum,
         ];
         let object: Vec<Parameter<'b>> = vec![
             &objects.key,
@@ -164,11 +172,12 @@ impl<'w> KeptColumns<'w> {
             &objects.parts,
             &objects.copied_from,
             &objects.checksums,
+            &objects.checksum,
         ];
         vec![
             (&DROP_CHECKPOINTS, self.dropped.len(), vec![&self.dropped]),
             (&KEEP_CHECKPOINTS, checkpoints.seq.len(), checkpoint),
-            (&KEEP_SECTIONS, sections.0.len(), vec![&sections.0, &sections.1, &sections.2, &sections.3]),
+            (&KEEP_SECTIONS, sections.0.len(), vec![&sections.0, &sections.1, &sections.2, &sections.3, &sections.4]),
             (&DOOM, dooms.0.len(), vec![&dooms.0, &dooms.1, &dooms.2, &dooms.3]),
             (&PUT_OBJECTS, objects.key.len(), object),
         ]
@@ -186,6 +195,13 @@ impl<'w> Checkpoints<'w> {
         self.at.push(checkpoint.at.as_millis());
         self.run.push(checkpoint.run.cast_signed());
         self.attempt.push(checkpoint.attempt.cast_signed());
+        self.checksum.push(checkpoint_sum(
+            seq,
+            checkpoint.schema_version.into(),
+            [checkpoint.at.as_millis(), checkpoint.run.into(), checkpoint.attempt.into()],
+            data,
+            object.as_deref(),
+        ));
         self.data.push(data);
         self.object.push(object);
     }
@@ -207,6 +223,7 @@ impl<'w> Objects<'w> {
         self.parts.push(object.parts.into());
         self.copied_from.push(object.copied_from.map(u64::cast_signed));
         self.checksums.push(object.checksums.as_deref());
+        self.checksum.push(object_sum(object));
     }
 }
 
@@ -225,19 +242,19 @@ static DROP_CHECKPOINTS: Sql = Sql {
 };
 static KEEP_CHECKPOINTS: Sql = Sql {
     text: "
-        INSERT INTO checkpoint (seq, schema_version, at, run, attempt, data, object)
-        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7)
+        INSERT INTO checkpoint (seq, schema_version, at, run, attempt, data, object, checksum)
+        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8)
         ON CONFLICT (seq) DO UPDATE
         SET schema_version = excluded.schema_version, at = excluded.at, run = excluded.run,
-            attempt = excluded.attempt, data = excluded.data, object = excluded.object",
-    types: &[I8, I8, I8, I4, I4, TEXT, TEXT],
+            attempt = excluded.attempt, data = excluded.data, object = excluded.object, checksum = excluded.checksum",
+    types: &[I8, I8, I8, I4, I4, TEXT, TEXT, I4],
 };
 static KEEP_SECTIONS: Sql = Sql {
     text: "
-        INSERT INTO section (job, name, at, body)
-        SELECT * FROM unnest($1, $2, $3, $4)
-        ON CONFLICT (job, name) DO UPDATE SET at = excluded.at, body = excluded.body",
-    types: &[I8, TEXT, I8, TEXT],
+        INSERT INTO section (job, name, at, body, checksum)
+        SELECT * FROM unnest($1, $2, $3, $4, $5)
+        ON CONFLICT (job, name) DO UPDATE SET at = excluded.at, body = excluded.body, checksum = excluded.checksum",
+    types: &[I8, TEXT, I8, TEXT, I4],
 };
 /// Several for one job: the earliest counts.
 static DOOM: Sql = Sql {
@@ -256,21 +273,21 @@ static DOOM: Sql = Sql {
 static PUT_OBJECTS: Sql = Sql {
     text: "
         INSERT INTO object (key, job, role, kept, doomed_at, length, sha256, content_type, filename, upload, parts,
-                            copied_from, checksums)
-        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+                            copied_from, checksums, checksum)
+        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
         ON CONFLICT (key) DO UPDATE
         SET kept = excluded.kept, doomed_at = excluded.doomed_at, length = excluded.length, sha256 = excluded.sha256,
             content_type = excluded.content_type, filename = excluded.filename, upload = excluded.upload,
             parts = excluded.parts, copied_from = excluded.copied_from, checksums = excluded.checksums,
-            damaged_at = NULL",
-    types: &[TEXT, I8, I2, BOOL, I8, I8, BYTES, TEXT, TEXT, TEXT, I4, I8, BYTES],
+            damaged_at = NULL, checksum = excluded.checksum",
+    types: &[TEXT, I8, I2, BOOL, I8, I8, BYTES, TEXT, TEXT, TEXT, I4, I8, BYTES, I4],
 };
 
 macro_rules! object_columns {
     () => {
         "object.key, object.role, object.kept, object.doomed_at, object.length, object.sha256, object.content_type,
          object.filename, object.upload, object.downloads, object.parts, object.copied_from, object.checksums,
-         object.damaged_at"
+         object.damaged_at, object.checksum"
     };
 }
 
@@ -282,7 +299,7 @@ static KEPT: Sql = Sql {
         queue_columns!(),
         ", ARRAY(SELECT name FROM section WHERE section.job = job.seq ORDER BY name LIMIT 10000),
           checkpoint.schema_version, checkpoint.at, checkpoint.run, checkpoint.attempt, checkpoint.data,
-          checkpoint.object, ",
+          checkpoint.object, checkpoint.checksum, ",
         object_columns!(),
         " FROM job
           CROSS JOIN LATERAL (SELECT * FROM queue WHERE queue.id = job.queue OFFSET 0) AS queue
@@ -295,9 +312,10 @@ static KEPT: Sql = Sql {
 /// The lengths are found without reading the bodies.
 static SECTIONS: Sql = Sql {
     text: "
-        SELECT name, at, body
+        SELECT job, name, at, body, checksum
         FROM (
-            SELECT name, at, body, sum(octet_length(body)) OVER (ORDER BY name) - octet_length(body) AS bytes_before
+            SELECT job, name, at, body, checksum,
+                sum(octet_length(body)) OVER (ORDER BY name) - octet_length(body) AS bytes_before
             FROM section
             WHERE job = $1 AND name > $2
             ORDER BY name
@@ -307,8 +325,10 @@ static SECTIONS: Sql = Sql {
         ORDER BY name",
     types: &[Type::INT8, Type::TEXT, Type::INT8, Type::INT8],
 };
-static SECTION: Sql =
-    Sql { text: "SELECT name, at, body FROM section WHERE job = $1 AND name = $2", types: &[Type::INT8, Type::TEXT] };
+static SECTION: Sql = Sql {
+    text: "SELECT job, name, at, body, checksum FROM section WHERE job = $1 AND name = $2",
+    types: &[Type::INT8, Type::TEXT],
+};
 static OBJECTS: Sql = Sql {
     text: concat!(
         "SELECT ",
@@ -317,7 +337,7 @@ static OBJECTS: Sql = Sql {
     ),
     types: &[Type::INT8, Type::INT8],
 };
-static RESULT: Sql = Sql { text: "SELECT body, downloads FROM result WHERE seq = $1", types: &[Type::INT8] };
+static RESULT: Sql = Sql { text: "SELECT body, downloads, checksum FROM result WHERE seq = $1", types: &[Type::INT8] };
 static DOOMED: Sql = Sql {
     text: "SELECT key, upload, doomed_at FROM object WHERE doomed_at IS NOT NULL ORDER BY doomed_at LIMIT $1",
     types: &[Type::INT8],
@@ -339,20 +359,29 @@ static COUNT_OBJECT: Sql = Sql {
 
 /// First column of a checkpoint in [`KEPT`], and of its object.
 const CHECKPOINT: usize = AFTER_QUEUE + 1;
-const CHECKPOINT_OBJECT: usize = CHECKPOINT + 6;
+const CHECKPOINT_OBJECT: usize = CHECKPOINT + 7;
 
 pub(super) async fn kept(shared: &Arc<Shared>, reach: &Reach, id: JobId) -> Result<Option<Kept>, Error> {
-    let Some((row, _, _)) = read::find(shared, &KEPT, reach, id, &[]).await? else {
+    let Some((row, record, _)) = read::find(shared, &KEPT, reach, id, &[]).await? else {
         return Ok(None);
     };
-    let sections = get::<Vec<&str>>(&row, AFTER_QUEUE)?.into_iter().map(Into::into).collect();
-    Ok(Some(Kept { checkpoint: checkpoint(&row)?, sections }))
+    let sections: Vec<Box<str>> = get::<Vec<&str>>(&row, AFTER_QUEUE)?.into_iter().map(Into::into).collect();
+    let checkpoint = checkpoint(&row, record.seq)?;
+    let headway = record.job.headway;
+    if headway.has_checkpoint && checkpoint.is_none() || headway.has_sections && sections.is_empty() {
+        return Err(Error::Corrupt(format!("job row {}: what was saved for it is lost", record.seq)));
+    }
+    Ok(Some(Kept { checkpoint, sections }))
 }
 
-fn checkpoint(row: &Row) -> Result<Option<Checkpoint>, Error> {
+fn checkpoint(row: &Row, seq: i64) -> Result<Option<Checkpoint>, Error> {
     let Some(schema_version) = get::<Option<i64>>(row, CHECKPOINT)? else {
         return Ok(None);
     };
+    let numbers =
+        [get(row, CHECKPOINT + 1)?, get::<i32>(row, CHECKPOINT + 2)?.into(), get::<i32>(row, CHECKPOINT + 3)?.into()];
+    let sum = checkpoint_sum(seq, schema_version, numbers, get(row, CHECKPOINT + 4)?, get(row, CHECKPOINT + 5)?);
+    verify(Table::Checkpoint, &seq.to_string(), get(row, CHECKPOINT + 6)?, sum)?;
     let data = match get::<Option<&str>>(row, CHECKPOINT + 4)? {
         Some(text) => Data::Inline(text.into()),
         None => Data::Object(Arc::new(stored(row, CHECKPOINT_OBJECT)?.object)),
@@ -404,11 +433,10 @@ pub(super) async fn section(
 }
 
 fn a_section(row: &Row) -> Result<Section, Error> {
-    Ok(Section {
-        name: get::<&str>(row, 0)?.into(),
-        at: Timestamp::from_millis(get(row, 1)?),
-        body: get::<&str>(row, 2)?.into(),
-    })
+    let (job, name): (i64, &str) = (get(row, 0)?, get(row, 1)?);
+    let (at, body): (i64, &str) = (get(row, 2)?, get(row, 3)?);
+    verify(Table::Section, &job.to_string(), get(row, 4)?, section_sum(job, name, at, body))?;
+    Ok(Section { name: name.into(), at: Timestamp::from_millis(at), body: body.into() })
 }
 
 pub(super) async fn objects(shared: &Arc<Shared>, reach: &Reach, id: JobId) -> Result<Option<Vec<Stored>>, Error> {
@@ -436,6 +464,7 @@ fn stored(row: &Row, from: usize) -> Result<Stored, Error> {
         copied_from: get::<Option<i64>>(row, from + 11)?.map(i64::cast_unsigned),
         checksums: get::<Option<&[u8]>>(row, from + 12)?.map(Into::into),
     };
+    verify(Table::Object, &object.key.to_string(), get(row, from + 14)?, object_sum(&object))?;
     Ok(Stored {
         object,
         kept: get(row, from + 2)?,
@@ -446,14 +475,58 @@ fn stored(row: &Row, from: usize) -> Result<Stored, Error> {
 }
 
 pub(super) async fn result(shared: &Arc<Shared>, reach: &Reach, id: JobId) -> Result<Option<Inline>, Error> {
-    let Some(seq) = read::seq(shared, reach, id).await? else {
+    let Some((_, record, _)) = read::reached(shared, reach, id).await? else {
         return Ok(None);
     };
+    let seq = record.seq;
     let rows = shared.read(&RESULT, &[&seq]).await?;
     let inline = |row: &Row| -> Result<Inline, Error> {
-        Ok(Inline { body: get::<&str>(row, 0)?.into(), downloads: get::<i64>(row, 1)?.cast_unsigned() })
+        let body: &str = get(row, 0)?;
+        verify(Table::Result, &seq.to_string(), get(row, 2)?, text_sum(Table::Result, seq, body))?;
+        Ok(Inline { body: body.into(), downloads: get::<i64>(row, 1)?.cast_unsigned() })
     };
-    rows.first().map(inline).transpose()
+    let found = rows.first().map(inline).transpose()?;
+    if let State::Succeeded { result: Some(meta), .. } = &record.job.state
+        && meta.inline
+        && found.is_none()
+    {
+        return Err(Error::Corrupt(format!("job row {seq}: its result is lost")));
+    }
+    Ok(found)
+}
+
+fn section_sum(job: i64, name: &str, at: i64, body: &str) -> i32 {
+    row_sum(Table::Section, &[Cell::Number(job), Cell::Text(name), Cell::Number(at), Cell::Text(body)])
+}
+
+fn checkpoint_sum(
+    seq: i64,
+    schema_version: i64,
+    [at, run, attempt]: [i64; 3],
+    data: Option<&str>,
+    object: Option<&str>,
+) -> i32 {
+    let numbers = [seq, schema_version, at, run, attempt].map(Cell::Number);
+    let mut cells = Vec::from(numbers);
+    cells.extend([Cell::text(data), Cell::text(object)]);
+    row_sum(Table::Checkpoint, &cells)
+}
+
+/// Not what changes: whether it is kept, when it is deleted, and how often it was read.
+fn object_sum(object: &Object) -> i32 {
+    let key = object.key.to_string();
+    row_sum(
+        Table::Object,
+        &[
+            Cell::Text(&key),
+            Cell::Number(code(&Role::ALL, object.role).into()),
+            Cell::Number(object.length.cast_signed()),
+            Cell::Bytes(&object.sha256),
+            Cell::text(object.content_type.as_deref()),
+            Cell::text(object.filename.as_deref()),
+            Cell::text(object.upload.as_deref()),
+        ],
+    )
 }
 
 pub(super) async fn count_download(seq: i64, tx: &mut Tx<'_>) -> Result<(), Fault> {

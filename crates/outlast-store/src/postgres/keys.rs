@@ -6,10 +6,11 @@ use outlast_core::{NamespaceId, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::rows::{get, text};
+use super::rows::{Cell, get, row_sum, text, verify};
 use super::session::Sql;
 use super::shared::Shared;
 use super::transact::{Fault, Tx};
+use crate::checksum::Table;
 use crate::error::Error;
 use crate::keys::{KeyId, KeyRecord, NewKey};
 use crate::rows::from_json;
@@ -39,10 +40,10 @@ pub(super) async fn sealing_key(key: i64, replaces: &[i64], tx: &mut Tx<'_>) -> 
 /// Two nodes that bring the same key along at the same time add it once.
 static INSERT_KEY: Sql = Sql {
     text: "
-        INSERT INTO api_key (namespace, name, prefix, hash, scopes, created_at, expires_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7)
+        INSERT INTO api_key (namespace, name, prefix, hash, scopes, created_at, expires_at, checksum)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
         ON CONFLICT (prefix) DO NOTHING",
-    types: &[Type::INT4, Type::BYTEA, Type::TEXT, Type::BYTEA, Type::TEXT, Type::INT8, Type::INT8],
+    types: &[Type::INT4, Type::BYTEA, Type::TEXT, Type::BYTEA, Type::TEXT, Type::INT8, Type::INT8, Type::INT4],
 };
 
 /// One row for the whole database: whoever inserts it makes the first key, and others wait for how that ends.
@@ -56,7 +57,7 @@ macro_rules! select_keys {
     ($rest:literal) => {
         concat!(
             "SELECT api_key.id, api_key.namespace, namespace.name, api_key.name, api_key.prefix, api_key.hash,
-                    api_key.scopes, api_key.created_at, api_key.expires_at, api_key.revoked_at
+                    api_key.scopes, api_key.created_at, api_key.expires_at, api_key.revoked_at, api_key.checksum
              FROM api_key
              JOIN namespace ON namespace.id = api_key.namespace ",
             $rest
@@ -88,9 +89,18 @@ pub(super) async fn add(key: &NewKey, tx: &mut Tx<'_>) -> Result<KeyRecord, Faul
     tx.begin_write().await?;
     let (now, expires_at) = (tx.now.as_millis(), key.expires_at.map(Timestamp::as_millis));
     let (namespace, hash) = (key.namespace.0.cast_signed(), key.hash.to_vec());
-    tx.session
-        .execute(&INSERT_KEY, &[&namespace, &key.name.as_bytes(), &key.prefix, &hash, &scopes, &now, &expires_at])
-        .await?;
+    let cells = [
+        Cell::Number(namespace.into()),
+        Cell::Bytes(key.name.as_bytes()),
+        Cell::Text(&key.prefix),
+        Cell::Bytes(&hash),
+        Cell::Text(&scopes),
+        Cell::Number(now),
+        Cell::number(expires_at),
+    ];
+    let sum = row_sum(Table::ApiKey, &cells);
+    let name = key.name.as_bytes();
+    tx.session.execute(&INSERT_KEY, &[&namespace, &name, &key.prefix, &hash, &scopes, &now, &expires_at, &sum]).await?;
     let rows = tx.session.query(&KEY_BY_PREFIX, &[&key.prefix]).await?;
     let added = rows.first().map(read_key).transpose()?.filter(|record| record.hash == key.hash);
     added.ok_or_else(|| Fault::Refused(Error::Corrupt("another key has the same prefix".to_owned())))
@@ -130,7 +140,22 @@ pub(super) async fn all(shared: &Arc<Shared>) -> Result<Vec<KeyRecord>, Error> {
     shared.read(&ALL_KEYS, &[]).await?.iter().map(read_key).collect()
 }
 
+/// Not whether it is revoked, which comes later.
+fn check_key(row: &Row) -> Result<(), Error> {
+    let cells = [
+        Cell::Number(get::<i32>(row, 1)?.into()),
+        Cell::Bytes(get(row, 3)?),
+        Cell::Text(get(row, 4)?),
+        Cell::Bytes(get(row, 5)?),
+        Cell::Text(get(row, 6)?),
+        Cell::Number(get(row, 7)?),
+        Cell::number(get(row, 8)?),
+    ];
+    verify(Table::ApiKey, &get::<i32>(row, 0)?.to_string(), get(row, 10)?, row_sum(Table::ApiKey, &cells))
+}
+
 fn read_key(row: &Row) -> Result<KeyRecord, Error> {
+    check_key(row)?;
     let hash = <[u8; 32]>::try_from(get::<&[u8]>(row, 5)?);
     let time = |at: usize| get::<Option<i64>>(row, at).map(|at| at.map(Timestamp::from_millis));
     Ok(KeyRecord {

@@ -15,6 +15,7 @@ pub const MIGRATIONS: &[(u32, &str, &str)] = &[
     (5, "origin", include_str!("migrations/0005_origin.sql")),
     (6, "skipped", include_str!("migrations/0006_skipped.sql")),
     (7, "object_checksums", include_str!("migrations/0007_object_checksums.sql")),
+    (8, "checksum", include_str!("migrations/0008_checksum.sql")),
 ];
 
 /// The sum of all migrations, for readers; a test keeps it equal.

@@ -4,13 +4,16 @@
 use outlast_core::Timestamp;
 
 use super::rows::Record;
+use crate::checksum::{Digest, RowSum, Table};
 use crate::error::Error;
 use crate::history::{Reader, put_number, put_text};
 use crate::progress::work_column;
 use crate::rows::{HotRow, opened_at_column, queued_at_column, state_columns};
 
-/// Raised when the form changes; older rows are then still read.
-const FORM: u8 = 1;
+/// Raised when the form changes; older rows are then still read. The second one has a checksum behind it.
+const FORM: u8 = 2;
+const FORM_WITHOUT_CHECKSUM: u8 = 1;
+const CHECKSUM_BYTES: usize = size_of::<i32>();
 const LEASE: u64 = 1 << 11;
 const WORK: u64 = 1 << 12;
 
@@ -47,6 +50,7 @@ pub(super) fn pack(record: &Record) -> Vec<u8> {
     }
     let mut bytes = Vec::with_capacity(64 + record.history.len());
     bytes.push(FORM);
+    bytes.extend_from_slice(&[0; CHECKSUM_BYTES]);
     put_number(&mut bytes, present);
     put_number(&mut bytes, zigzag(columns.detail));
     put_number(&mut bytes, zigzag(i64::from(job.spec.priority)));
@@ -64,20 +68,46 @@ pub(super) fn pack(record: &Record) -> Vec<u8> {
         bytes.extend(work);
     }
     bytes.extend_from_slice(&record.history);
+    let sum = checksum(
+        [record.seq, created_at, i64::from(job.queue.0), columns.status],
+        record.spec_digest,
+        bytes.get(1 + CHECKSUM_BYTES..).unwrap_or_default(),
+    );
+    if let Some(place) = bytes.get_mut(1..=CHECKSUM_BYTES) {
+        place.copy_from_slice(&sum.to_le_bytes());
+    }
     bytes
 }
 
+/// Covers the columns beside the state that no later statement can tell from wrong ones, and the spec.
+fn checksum(columns: [i64; 4], spec: Option<Digest>, state: &[u8]) -> i32 {
+    let mut sum = RowSum::of(Table::Job);
+    columns.into_iter().for_each(|column| sum.integer(column));
+    match spec {
+        Some(spec) => sum.digest(spec),
+        None => sum.null(),
+    }
+    sum.blob(state);
+    sum.finish()
+}
+
 /// Fills in what the packed state says. `row` has the columns already.
-pub(super) fn unpack(bytes: &[u8], row: &mut HotRow) -> Result<Unpacked, Error> {
+pub(super) fn unpack(bytes: &[u8], spec: Option<Digest>, row: &mut HotRow) -> Result<Unpacked, Error> {
     let seq = row.seq;
-    read(bytes, row).ok_or_else(|| Error::Corrupt(format!("column state of job row {seq}")))
+    let body = match bytes.split_first() {
+        Some((&FORM_WITHOUT_CHECKSUM, body)) => Some(body),
+        Some((&FORM, rest)) => rest.split_first_chunk::<CHECKSUM_BYTES>().and_then(|(stored, body)| {
+            let columns = [seq, row.created_at, i64::from(row.queue), row.status];
+            (checksum(columns, spec, body).to_le_bytes() == *stored).then_some(body)
+        }),
+        _ => None,
+    };
+    let body = body.ok_or_else(|| Error::Corrupt(format!("job row {seq} fails its checksum")))?;
+    read(body, row).ok_or_else(|| Error::Corrupt(format!("column state of job row {seq}")))
 }
 
 fn read(bytes: &[u8], row: &mut HotRow) -> Option<Unpacked> {
     let mut reader = Reader { bytes };
-    if reader.byte()? != FORM {
-        return None;
-    }
     let present = reader.number()?;
     row.detail = unzigzag(reader.number()?);
     let priority = i8::try_from(unzigzag(reader.number()?)).ok()?;
@@ -156,14 +186,14 @@ mod tests {
 
     #[test]
     fn damaged_bytes_are_reported_and_never_panic() {
-        let sound = [FORM, 0, 0, 0, 1, 1, 1, 0, 0, 1, 0, 0];
-        assert!(unpack(&sound, &mut HotRow::default()).is_ok());
+        let sound = [FORM_WITHOUT_CHECKSUM, 0, 0, 0, 1, 1, 1, 0, 0, 1, 0, 0];
+        assert!(unpack(&sound, None, &mut HotRow::default()).is_ok());
 
         for cut in 0..sound.len() {
-            assert!(unpack(&sound[..cut], &mut HotRow::default()).is_err(), "{cut}");
+            assert!(unpack(&sound[..cut], None, &mut HotRow::default()).is_err(), "{cut}");
             let mut flipped = sound;
             flipped[cut] ^= 0xff;
-            let _ = unpack(&flipped, &mut HotRow::default());
+            let _ = unpack(&flipped, None, &mut HotRow::default());
         }
     }
 }

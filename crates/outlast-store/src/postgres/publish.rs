@@ -8,9 +8,10 @@ use outlast_core::dedupe::holds_key;
 use outlast_core::{Job, NamespaceId, Queue, Spec};
 use tokio_postgres::types::Type;
 
-use super::rows::{Record, job_columns, record};
+use super::rows::{Record, job_columns, record, spec_json};
 use super::session::Sql;
 use super::transact::{Fault, Queues, Tx};
+use crate::checksum::Digest;
 use crate::history;
 use crate::jobs::{NewJob, Published};
 use crate::step::{birth, dedupe_key, same_json};
@@ -270,7 +271,8 @@ pub(super) fn create(
     let mut bytes = Vec::with_capacity(16);
     history::append(&mut bytes, job.created_at, &event);
     let wake_at = alarm(&job, queue);
-    let record = Record { seq, job: job.clone(), history: bytes, wake_at };
+    let spec_digest = spec_json(&job.spec).map(|json| Digest::of_text(json.as_bytes()));
+    let record = Record { seq, job: job.clone(), history: bytes, wake_at, spec_digest };
     tx.writes.insert(record, queue, ids);
     (job, wake_at)
 }

@@ -6,7 +6,7 @@ use outlast_core::{NamespaceId, Queue, Status};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::registry::{QUEUE_COLUMNS, queue_columns, settings_json};
+use super::registry::{QUEUE_COLUMNS, queue_columns, queue_sum, settings_json};
 use super::session::Sql;
 use super::shared::Shared;
 use super::transact::{Fault, Tx};
@@ -24,23 +24,23 @@ static LOCK: Sql = Sql {
 };
 static INSERT: Sql = Sql {
     text: concat!(
-        "INSERT INTO queue (namespace, name, settings, paused, version, created_at, updated_at, secrets)
-         VALUES ($1, $2, $3, false, 1, $4, $4, $5)
+        "INSERT INTO queue (namespace, name, settings, paused, version, created_at, updated_at, secrets, checksum)
+         VALUES ($1, $2, $3, false, 1, $4, $4, $5, $6)
          ON CONFLICT (namespace, name) DO NOTHING
          RETURNING ",
         queue_columns!()
     ),
-    types: &[Type::INT4, Type::TEXT, Type::TEXT, Type::INT8, Type::BYTEA],
+    types: &[Type::INT4, Type::TEXT, Type::TEXT, Type::INT8, Type::BYTEA, Type::INT4],
 };
 static UPDATE: Sql = Sql {
     text: concat!(
         "UPDATE queue
-         SET settings = $2, paused = $3, version = version + 1, updated_at = $4, secrets = $5
+         SET settings = $2, paused = $3, version = version + 1, updated_at = $4, secrets = $5, checksum = $6
          WHERE id = $1
          RETURNING ",
         queue_columns!()
     ),
-    types: &[Type::INT4, Type::TEXT, Type::BOOL, Type::INT8, Type::BYTEA],
+    types: &[Type::INT4, Type::TEXT, Type::BOOL, Type::INT8, Type::BYTEA, Type::INT4],
 };
 static HAS_JOBS: Sql = Sql { text: "SELECT EXISTS (SELECT FROM job WHERE queue = $1)", types: &[Type::INT4] };
 static DELETE: Sql = Sql {
@@ -122,7 +122,9 @@ pub(super) async fn insert(
 ) -> Result<Option<Arc<Queue>>, Fault> {
     let (json, now) = (settings_json(&draft.settings)?, tx.now.as_millis());
     let secrets = draft.secrets.as_deref();
-    let made = tx.session.query(&INSERT, &[&namespace.0.cast_signed(), &name, &json, &now, &secrets]).await?;
+    let number = namespace.0.cast_signed();
+    let sum = queue_sum(number, name, &json, false, secrets);
+    let made = tx.session.query(&INSERT, &[&number, &name, &json, &now, &secrets, &sum]).await?;
     Ok(made.first().map(|row| tx.shared.registry.queue(row, 0)).transpose()?)
 }
 
@@ -176,7 +178,9 @@ pub(super) async fn lock_whole(queue: &Queue, tx: &mut Tx<'_>) -> Result<bool, F
 async fn update(queue: &Queue, tx: &mut Tx<'_>) -> Result<Arc<Queue>, Fault> {
     let (json, now) = (settings_json(&queue.settings)?, tx.now.as_millis());
     let secrets = queue.secrets.as_deref();
-    let rows = tx.session.query(&UPDATE, &[&queue.id.0.cast_signed(), &json, &queue.paused, &now, &secrets]).await?;
+    let sum = queue_sum(queue.namespace.0.cast_signed(), &queue.name, &json, queue.paused, secrets);
+    let id = queue.id.0.cast_signed();
+    let rows = tx.session.query(&UPDATE, &[&id, &json, &queue.paused, &now, &secrets, &sum]).await?;
     let row = rows.first().ok_or_else(|| Error::Corrupt(format!("queue {} is gone under its lock", queue.id.0)))?;
     Ok(tx.shared.registry.queue(row, 0)?)
 }

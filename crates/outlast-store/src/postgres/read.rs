@@ -7,13 +7,15 @@ use std::time::Duration;
 use outlast_core::{Event, JobId, NamespaceId, Queue, QueueId, Status};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use super::connect::causes;
 use super::registry::{QUEUE_COLUMNS, queue_columns};
-use super::rows::{COLUMNS, Record, get, job_columns, record};
+use super::rows::{COLUMNS, Cell, Record, get, job_columns, record, row_sum, verify};
 use super::session::{Parameter, Sql};
 use super::shared::Shared;
+use crate::checksum::Table;
 use crate::error::Error;
 use crate::history::{Log, RUN_BYTES_MAX, Span};
 use crate::jobs::{Found, JobPage, ListJobs, Reach};
@@ -61,13 +63,14 @@ pub(super) static EVENTS: Sql = Sql {
         job_columns!(),
         ", NULL::text, ",
         queue_columns!(),
-        ", runs.firsts, runs.events
+        ", runs.firsts, runs.events, runs.checksums
           FROM job
           CROSS JOIN LATERAL (SELECT * FROM queue WHERE queue.id = job.queue OFFSET 0) AS queue
           CROSS JOIN LATERAL (
-              SELECT array_agg(run.first ORDER BY run.first) AS firsts, array_agg(run.events ORDER BY run.first) AS events
+              SELECT array_agg(run.first ORDER BY run.first) AS firsts, array_agg(run.events ORDER BY run.first) AS events,
+                     array_agg(run.checksum ORDER BY run.first) AS checksums
               FROM (
-                  SELECT history.first, history.events,
+                  SELECT history.first, history.events, history.checksum,
                       sum(octet_length(history.events)) OVER (ORDER BY history.first) - octet_length(history.events)
                           AS bytes_before
                   FROM history
@@ -151,6 +154,7 @@ impl Shared {
             let why = match timeout(READ_MAX, self.read_once(sql, parameters)).await {
                 Ok(Ok(rows)) => return Ok(rows),
                 Ok(Err(ReadFault::Refused(why))) => return Err(Error::Unreadable(why)),
+                Ok(Err(ReadFault::Damaged(why))) => return Err(Error::Corrupt(why)),
                 Ok(Err(ReadFault::Again(why))) => why,
                 Err(_) => "no answer came in time".to_owned(),
             };
@@ -170,6 +174,10 @@ impl Shared {
                 session.ended();
                 Ok(rows)
             }
+            Err(error) if error.code().is_some_and(is_damage) => {
+                session.ended();
+                Err(ReadFault::Damaged(causes(&error)))
+            }
             Err(error) if error.code().is_some_and(|code| !super::transact::may_pass(code)) => {
                 session.ended();
                 Err(ReadFault::Refused(causes(&error)))
@@ -179,7 +187,13 @@ impl Shared {
     }
 }
 
+/// The server itself found that a page or an index makes no sense.
+pub(super) fn is_damage(code: &SqlState) -> bool {
+    *code == SqlState::DATA_CORRUPTED || *code == SqlState::INDEX_CORRUPTED
+}
+
 enum ReadFault {
+    Damaged(String),
     Refused(String),
     Again(String),
 }
@@ -223,14 +237,28 @@ pub(super) async fn events(
     };
     let firsts = get::<Option<Vec<i64>>>(&row, AFTER_QUEUE)?.unwrap_or_default();
     let events = get::<Option<Vec<Vec<u8>>>>(&row, AFTER_QUEUE + 1)?.unwrap_or_default();
+    let checksums = get::<Option<Vec<Option<i32>>>>(&row, AFTER_QUEUE + 2)?.unwrap_or_default();
     let runs: Vec<(i64, Vec<u8>)> = firsts.into_iter().zip(events).collect();
+    for ((first, events), stored) in runs.iter().zip(checksums) {
+        let cells = [Cell::Number(record.seq), Cell::Number(*first), Cell::Bytes(events)];
+        verify(Table::History, &record.seq.to_string(), stored, row_sum(Table::History, &cells))?;
+    }
     let log = Log { created_at: record.job.created_at, count: record.job.events, inline: &record.history };
     log.page(&runs, after, limit).map(Some)
 }
 
+/// A job within reach, without its payload.
+pub(super) async fn reached(
+    shared: &Arc<Shared>,
+    reach: &Reach,
+    id: JobId,
+) -> Result<Option<(Row, Record, Arc<Queue>)>, Error> {
+    find(shared, &REACHED, reach, id, &[]).await
+}
+
 /// The row of a job within reach.
 pub(super) async fn seq(shared: &Arc<Shared>, reach: &Reach, id: JobId) -> Result<Option<i64>, Error> {
-    Ok(find(shared, &REACHED, reach, id, &[]).await?.map(|(_, record, _)| record.seq))
+    Ok(reached(shared, reach, id).await?.map(|(_, record, _)| record.seq))
 }
 
 pub(super) async fn jobs(shared: &Arc<Shared>, list: &ListJobs) -> Result<JobPage, Error> {
@@ -241,7 +269,15 @@ pub(super) async fn jobs(shared: &Arc<Shared>, list: &ListJobs) -> Result<JobPag
     let (mut jobs, mut size) = (Vec::with_capacity(seqs.len()), PageSize::default());
     for some in seqs.chunks(JOBS_AT_ONCE) {
         for row in &shared.read(&JOBS, &[&some]).await? {
-            let record = record(row, shared.ids)?;
+            let record = match record(row, shared.ids) {
+                Ok(record) => record,
+                // A list leaves out what is damaged, rather than show nothing at all.
+                Err(Error::Corrupt(what)) => {
+                    shared.damage.note(&what);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             let queue = shared.registry.queue(row, COLUMNS)?;
             // The job may have moved on between the two statements.
             let status_fits = list.status.is_none_or(|status| record.job.status() == status);

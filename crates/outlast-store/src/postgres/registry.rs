@@ -9,7 +9,8 @@ use outlast_core::pace::Pace;
 use outlast_core::{JobId, NamespaceId, Queue, QueueId, QueueSettings, Timestamp};
 use tokio_postgres::Row;
 
-use super::rows::get;
+use super::rows::{Cell, get, row_sum, verify};
+use crate::checksum::Table;
 use crate::error::Error;
 
 /// Columns of a queue, in the order [`Registry::queue`] reads them.
@@ -17,13 +18,13 @@ macro_rules! queue_columns {
     () => {
         "queue.id, queue.namespace, queue.name, queue.settings, queue.paused, queue.hold_until, queue.hold_probe,
          queue.version, queue.created_at, queue.updated_at, queue.hold_cause, queue.hold_round, queue.pace,
-         queue.secrets"
+         queue.secrets, queue.checksum"
     };
 }
 pub(super) use queue_columns;
 
 /// How many they are: what a statement selects besides stands behind them.
-pub(super) const QUEUE_COLUMNS: usize = 14;
+pub(super) const QUEUE_COLUMNS: usize = 15;
 
 /// A queue and the text of its settings.
 type Seen = (Arc<Queue>, Arc<str>);
@@ -64,6 +65,9 @@ impl Registry {
         {
             return Ok(Arc::clone(known));
         }
+        let namespace = get::<i32>(row, at + 1)?;
+        let sum = queue_sum(namespace, get(row, at + 2)?, text, paused, secrets);
+        verify(Table::Queue, &id.0.to_string(), get(row, at + 14)?, sum)?;
         let settings = match known {
             Some((known, _)) => known.settings.clone(),
             None => settings(text)?,
@@ -114,6 +118,20 @@ fn hold(row: &Row, at: usize) -> Result<Option<Hold>, Error> {
     let cause = *cause.ok_or_else(|| Error::Corrupt("column hold_cause of a queue".to_owned()))?;
     let round = get::<i32>(row, at + 11)?.cast_unsigned();
     Ok(Some(Hold { until: Timestamp::from_millis(until), probe, cause, round }))
+}
+
+/// What is set, by the queue's name. Hold, rate and version move without it.
+pub(super) fn queue_sum(namespace: i32, name: &str, settings: &str, paused: bool, secrets: Option<&[u8]>) -> i32 {
+    row_sum(
+        Table::Queue,
+        &[
+            Cell::Number(namespace.into()),
+            Cell::Text(name),
+            Cell::Text(settings),
+            Cell::Number(paused.into()),
+            Cell::bytes(secrets),
+        ],
+    )
 }
 
 fn settings(json: &str) -> Result<QueueSettings, Error> {

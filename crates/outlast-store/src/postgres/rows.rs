@@ -9,6 +9,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
 
 use super::packed::unpack;
+use crate::checksum::{Digest, RowSum, Table};
 use crate::error::Error;
 use crate::ids::Ids;
 use crate::rows::{HotRow, StoredOverrides, from_json};
@@ -21,18 +22,20 @@ pub(super) struct Record {
     /// The latest events, in bytes; older ones may have moved to the history table.
     pub(super) history: Vec<u8>,
     pub(super) wake_at: Option<Timestamp>,
+    /// Of the column `spec`.
+    pub(super) spec_digest: Option<Digest>,
 }
 
 /// Columns of the hot row, in the order [`record`] reads them. The payload, or NULL where it is not needed, follows.
 macro_rules! job_columns {
     () => {
-        "job.seq, job.queue, job.status, job.created_at, job.state, job.spec"
+        "job.seq, job.queue, job.status, job.created_at, job.state, job.spec, job.payload_checksum"
     };
 }
 pub(super) use job_columns;
 
 /// How many columns [`record`] reads, the payload included.
-pub(super) const COLUMNS: usize = 7;
+pub(super) const COLUMNS: usize = 8;
 
 /// Reads a row of `job_columns!` followed by the payload. Without a payload the job has an empty one, which must not be
 /// shown to anybody.
@@ -44,14 +47,20 @@ pub(super) fn record(row: &Row, ids: Ids) -> Result<Record, Error> {
         created_at: get(row, 3)?,
         ..HotRow::default()
     };
-    let unpacked = unpack(get(row, 4)?, &mut hot)?;
+    let seq = hot.seq;
+    let spec_digest = get::<Option<&str>>(row, 5)?.map(|json| Digest::of_text(json.as_bytes()));
+    let unpacked = unpack(get(row, 4)?, spec_digest, &mut hot)?;
+    if let Some(payload) = get::<Option<&str>>(row, 7)? {
+        verify(Table::Payload, &seq.to_string(), get(row, 6)?, text_sum(Table::Payload, seq, payload))?;
+    }
     let spec = Arc::new(spec(row, unpacked.priority)?);
-    Ok(Record { seq: hot.seq, job: hot.job(ids, spec)?, history: unpacked.history, wake_at: unpacked.wake_at })
+    let (history, wake_at) = (unpacked.history, unpacked.wake_at);
+    Ok(Record { seq, job: hot.job(ids, spec)?, history, wake_at, spec_digest })
 }
 
 fn spec(row: &Row, priority: i8) -> Result<Spec, Error> {
     let stored: StoredSpec = get::<Option<&str>>(row, 5)?.map(from_json::<StoredSpec>).transpose()?.unwrap_or_default();
-    let payload = get::<Option<&str>>(row, 6)?.unwrap_or_default();
+    let payload = get::<Option<&str>>(row, 7)?.unwrap_or_default();
     Ok(Spec {
         payload: payload.into(),
         priority,
@@ -114,6 +123,57 @@ pub(super) fn spec_json(spec: &Spec) -> Option<String> {
         origin: spec.origin.clone(),
     };
     Some(serde_json::to_string(&stored).unwrap_or_default())
+}
+
+/// The checksum of a row that is one text.
+pub(super) fn text_sum(table: Table, row: i64, text: &str) -> i32 {
+    let mut sum = RowSum::of(table);
+    sum.integer(row);
+    sum.text(text.as_bytes());
+    sum.finish()
+}
+
+/// A row without a checksum is older than they are and passes.
+pub(super) fn verify(table: Table, row: &str, stored: Option<i32>, found: i32) -> Result<(), Error> {
+    match stored.is_none_or(|stored| stored == found) {
+        true => Ok(()),
+        false => Err(Error::Corrupt(format!("{} row {row} fails its checksum", table.name()))),
+    }
+}
+
+/// Columns of a row in the order in which its checksum covers them.
+pub(super) enum Cell<'a> {
+    Number(i64),
+    Text(&'a str),
+    Bytes(&'a [u8]),
+    Null,
+}
+
+impl<'a> Cell<'a> {
+    pub(super) fn number(number: Option<i64>) -> Cell<'a> {
+        number.map_or(Cell::Null, Cell::Number)
+    }
+
+    pub(super) fn text(text: Option<&'a str>) -> Cell<'a> {
+        text.map_or(Cell::Null, Cell::Text)
+    }
+
+    pub(super) fn bytes(bytes: Option<&'a [u8]>) -> Cell<'a> {
+        bytes.map_or(Cell::Null, Cell::Bytes)
+    }
+}
+
+pub(super) fn row_sum(table: Table, cells: &[Cell<'_>]) -> i32 {
+    let mut sum = RowSum::of(table);
+    for cell in cells {
+        match cell {
+            Cell::Number(number) => sum.integer(*number),
+            Cell::Text(text) => sum.text(text.as_bytes()),
+            Cell::Bytes(bytes) => sum.blob(bytes),
+            Cell::Null => sum.null(),
+        }
+    }
+    sum.finish()
 }
 
 pub(super) fn get<'a, T: FromSql<'a>>(row: &'a Row, at: usize) -> Result<T, Error> {

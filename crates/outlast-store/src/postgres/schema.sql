@@ -1,3 +1,5 @@
+-- checksum is the CRC-32C of a row, NULL where a row was written before there were any. checksum.rs says what it covers.
+
 -- What the store knows about itself. Integers only, one row per name.
 CREATE TABLE meta (
     name  text PRIMARY KEY,
@@ -32,6 +34,7 @@ CREATE TABLE queue (
     hold_round integer NOT NULL DEFAULT 0,
     pace       bigint NOT NULL DEFAULT 0,
     secrets    bytea,
+    checksum integer,
     UNIQUE (namespace, name)
 ) WITH (fillfactor = 50);
 
@@ -50,7 +53,8 @@ CREATE TABLE job (
     status     smallint NOT NULL CHECK (status BETWEEN 0 AND 6),
     state      bytea NOT NULL,
     spec       text,
-    payload    text NOT NULL
+    payload    text NOT NULL,
+    payload_checksum integer
 ) WITH (
     fillfactor = 60, toast_tuple_target = 1024, autovacuum_vacuum_scale_factor = 0.05,
     autovacuum_analyze_scale_factor = 0.05
@@ -96,6 +100,7 @@ CREATE TABLE history (
     job    bigint NOT NULL,
     first  bigint NOT NULL,
     events bytea NOT NULL,
+    checksum integer,
     PRIMARY KEY (job, first)
 );
 
@@ -103,7 +108,8 @@ CREATE TABLE history (
 CREATE TABLE result (
     seq       bigint PRIMARY KEY,
     body      text NOT NULL,
-    downloads bigint NOT NULL DEFAULT 0
+    downloads bigint NOT NULL DEFAULT 0,
+    checksum integer
 );
 
 -- Where the next attempt goes on from: as JSON, or the key of an object.
@@ -114,7 +120,8 @@ CREATE TABLE checkpoint (
     run            integer NOT NULL,
     attempt        integer NOT NULL,
     data           text,
-    object         text
+    object         text,
+    checksum integer
 );
 
 -- Finished parts of a job's work.
@@ -123,6 +130,7 @@ CREATE TABLE section (
     name text COLLATE "C" NOT NULL,
     at   bigint NOT NULL,
     body text NOT NULL,
+    checksum integer,
     PRIMARY KEY (job, name)
 );
 
@@ -143,7 +151,8 @@ CREATE TABLE object (
     parts        integer NOT NULL DEFAULT 0,
     copied_from  bigint,
     checksums    bytea,
-    damaged_at   bigint
+    damaged_at   bigint,
+    checksum integer
 );
 CREATE INDEX object_job ON object (job);
 CREATE INDEX object_doomed ON object (doomed_at) WHERE doomed_at IS NOT NULL;
@@ -173,7 +182,9 @@ CREATE TABLE arrival (
     key       bytea,
     headers   text,
     body      text NOT NULL,
-    jobs      integer NOT NULL
+    jobs      integer NOT NULL,
+    checksum integer,
+    body_checksum integer
 );
 CREATE UNIQUE INDEX arrival_key ON arrival (namespace, source, key) WHERE key IS NOT NULL;
 
@@ -186,7 +197,8 @@ CREATE TABLE api_key (
     scopes     text NOT NULL,
     created_at bigint NOT NULL,
     expires_at bigint,
-    revoked_at bigint
+    revoked_at bigint,
+    checksum integer
 );
 
 CREATE TABLE operation (

@@ -12,6 +12,8 @@ use super::marks::Marks;
 use super::quota::Quota;
 use super::registry::Registry;
 use super::session::Session;
+use crate::damage::Damage;
+use crate::error::Error;
 use crate::handout::HandoutPool;
 use crate::ids::Ids;
 
@@ -25,6 +27,7 @@ pub(super) struct Shared {
     pub(super) quota: Quota,
     pub(super) marks: Marks,
     pub(super) handouts: HandoutPool,
+    pub(super) damage: Damage,
     pub(super) clock: Arc<DatabaseClock>,
     pub(super) test_clock: Option<Arc<dyn Clock>>,
     entropy: Mutex<Box<dyn Entropy + Send>>,
@@ -59,6 +62,7 @@ impl Shared {
             quota: Quota::new(setup.namespace_waiting_max),
             marks: Marks::default(),
             handouts: HandoutPool::default(),
+            damage: Damage::default(),
             clock: setup.clock,
             test_clock: setup.test_clock,
             entropy: Mutex::new(setup.entropy),
@@ -76,6 +80,14 @@ impl Shared {
             Ok(client) => Ok(Session::new(client, self.named)),
             Err(error) => Err(causes(&error)),
         }
+    }
+
+    /// Lists what a read found damaged.
+    pub(super) fn noted<T>(&self, answer: Result<T, Error>) -> Result<T, Error> {
+        if let Err(Error::Corrupt(what)) = &answer {
+            self.damage.note(what);
+        }
+        answer
     }
 
     pub(super) fn begin(&self) -> &str {

@@ -27,6 +27,7 @@ use super::transact::{Once, Running, Tx, begin_text, startup_options};
 use super::writer::{Answer, Ask, Writer};
 use super::{arrivals, kept, keys, migrate, operations, queues, read, verify};
 use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
+use crate::damage::Damage;
 use crate::error::Error;
 use crate::ids::Ids;
 use crate::jobs::{
@@ -184,11 +185,11 @@ impl JobStore for PostgresStore {
     }
 
     async fn arrival(&self, namespace: NamespaceId, id: ArrivalId) -> Result<Option<Arrival>, Error> {
-        arrivals::one(&self.shared, namespace, id).await
+        self.shared.noted(arrivals::one(&self.shared, namespace, id).await)
     }
 
     async fn arrivals(&self, list: ListArrivals) -> Result<ArrivalPage, Error> {
-        arrivals::list(&self.shared, &list).await
+        self.shared.noted(arrivals::list(&self.shared, &list).await)
     }
 
     async fn prune_arrivals(&self, before: Timestamp, limit: usize) -> Result<usize, Error> {
@@ -219,23 +220,23 @@ impl JobStore for PostgresStore {
     }
 
     async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<Found>, Error> {
-        read::job(&self.shared, reach, id).await
+        self.shared.noted(read::job(&self.shared, reach, id).await)
     }
 
     async fn jobs(&self, list: ListJobs) -> Result<JobPage, Error> {
-        read::jobs(&self.shared, &list).await
+        self.shared.noted(read::jobs(&self.shared, &list).await)
     }
 
     async fn events(&self, reach: &Reach, id: JobId, after: u64, limit: usize) -> Result<Option<Vec<Event>>, Error> {
-        read::events(&self.shared, reach, id, after, limit).await
+        self.shared.noted(read::events(&self.shared, reach, id, after, limit).await)
     }
 
     async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Inline>, Error> {
-        kept::result(&self.shared, reach, id).await
+        self.shared.noted(kept::result(&self.shared, reach, id).await)
     }
 
     async fn kept(&self, reach: &Reach, id: JobId) -> Result<Option<Kept>, Error> {
-        kept::kept(&self.shared, reach, id).await
+        self.shared.noted(kept::kept(&self.shared, reach, id).await)
     }
 
     async fn sections(
@@ -245,15 +246,15 @@ impl JobStore for PostgresStore {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Option<Vec<Section>>, Error> {
-        kept::sections(&self.shared, reach, id, after, limit).await
+        self.shared.noted(kept::sections(&self.shared, reach, id, after, limit).await)
     }
 
     async fn section(&self, reach: &Reach, id: JobId, name: &str) -> Result<Option<Section>, Error> {
-        kept::section(&self.shared, reach, id, name).await
+        self.shared.noted(kept::section(&self.shared, reach, id, name).await)
     }
 
     async fn objects(&self, reach: &Reach, id: JobId) -> Result<Option<Vec<Stored>>, Error> {
-        kept::objects(&self.shared, reach, id).await
+        self.shared.noted(kept::objects(&self.shared, reach, id).await)
     }
 
     async fn count_download(&self, id: JobId) -> Result<(), Error> {
@@ -418,6 +419,10 @@ impl JobStore for PostgresStore {
 
     async fn count_operation(&self, operation: &NewOperation, limit: usize) -> Result<u64, Error> {
         operations::count(&self.shared, operation, limit).await
+    }
+
+    fn damage(&self) -> Damage {
+        self.shared.damage.clone()
     }
 
     async fn ping(&self) -> Result<(), Error> {

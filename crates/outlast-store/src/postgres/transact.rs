@@ -211,7 +211,7 @@ impl Tx<'_> {
             }
             Err(error) => {
                 let seq: i64 = row.get(0);
-                tracing::error!(row = seq, %error, "a job cannot be read; it is set aside");
+                self.shared.damage.note(&format!("job row {seq}: {error}"));
                 self.writes.set_aside.push(seq);
                 None
             }
@@ -396,6 +396,11 @@ impl Shared {
             Fault::Silent => Try::Again("the database gave no answer".to_owned()),
             Fault::Postgres(error) => match error.code() {
                 Some(code) if *code == SqlState::DISK_FULL => Try::Refused(Error::DiskFull),
+                Some(code) if super::read::is_damage(code) => {
+                    let why = super::connect::causes(&error);
+                    self.damage.note(&why);
+                    Try::Refused(Error::Corrupt(why))
+                }
                 Some(code) if !may_pass(code) => {
                     let why = super::connect::causes(&error);
                     tracing::error!(why, "the database refused a statement");

@@ -2,8 +2,9 @@
 
 use outlast_core::{JobId, Status};
 
+use super::faults::Fault;
 use super::write::Transition;
-use super::writer::{Core, Fault};
+use super::writer::Core;
 use crate::jobs::{Applied, Declined, Due, Order};
 
 impl Core<'_> {
@@ -64,8 +65,15 @@ impl Core<'_> {
                     due.jobs.push(record.job.id);
                     self.keep(record);
                 }
-                Ok(None) => self.set_aside(seq, "the row is gone"),
-                Err(Fault::Unsound(error)) => self.set_aside(seq, &error.to_string()),
+                Ok(None) => {
+                    self.damage.note(&format!("job row {seq}: it is indexed but gone"));
+                    self.index.silence(seq);
+                }
+                // One damaged row must not stop the alarms of all others.
+                Err(Fault::Unsound(error)) => {
+                    self.note_damage(&error);
+                    self.index.silence(seq);
+                }
                 Err(fault) => return Err(fault),
             }
         }
@@ -80,17 +88,11 @@ impl Core<'_> {
                     jobs.extend(record.as_ref().map(|record| record.job.id));
                     record.into_iter().for_each(|record| self.keep(record));
                 }
-                // Its alarm will tell.
-                Err(Fault::Unsound(error)) => tracing::error!(row = seq, %error, "a job cannot be read"),
+                // Listed already; its alarm is silenced when it rings.
+                Err(Fault::Unsound(_)) => {}
                 Err(fault) => return Err(fault),
             }
         }
         Ok(jobs)
-    }
-
-    /// One damaged row must not stop the alarms of all others.
-    fn set_aside(&mut self, seq: i64, why: &str) {
-        tracing::error!(row = seq, why, "a job cannot be read; its alarm is silenced until the next start");
-        self.index.silence(seq);
     }
 }

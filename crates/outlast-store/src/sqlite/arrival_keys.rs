@@ -9,8 +9,10 @@ use outlast_core::{NamespaceId, Timestamp};
 use rusqlite::{OptionalExtension, params};
 
 use super::arrivals::Ready;
+use super::faults::{Fault, is_damage};
+use super::scan::step_over;
 use super::write::unreadable;
-use super::writer::{Core, Fault};
+use super::writer::Core;
 use crate::error::Error;
 
 /// So many are held in memory. The more, the more of them share a page when they are written, and the longer that takes.
@@ -24,7 +26,7 @@ const INSERT: &str = "INSERT INTO arrival_key (hash, seq) VALUES (?1, ?2)";
 const DELETE: &str = "DELETE FROM arrival_key WHERE hash = ?1 AND seq = ?2";
 /// The name of the newest row whose key is on disk.
 const WRITTEN: &str = "arrival_keys";
-const YOUNG: &str = "SELECT seq, namespace, source, key FROM arrival WHERE seq > ?1 AND key IS NOT NULL";
+const YOUNG: &str = "SELECT seq, namespace, source, key FROM arrival WHERE seq >= ?1 AND key IS NOT NULL ORDER BY seq";
 
 impl Core<'_> {
     /// The arrival that came before with the same id of the provider. A hash is only a hint; the stored key decides.
@@ -86,18 +88,35 @@ impl Core<'_> {
         Ok(())
     }
 
-    /// What the rows say about those that are in memory.
+    /// What the rows say about those that are in memory. The id of a damaged one is not known any more.
     pub(super) fn scan_young_keys(&self) -> Result<BTreeSet<(i64, i64)>, Error> {
-        let written = self.noted(WRITTEN)?;
-        let mut statement = self.connection.prepare(YOUNG).map_err(unreadable)?;
-        let mut rows = statement.query([written.unwrap_or(0)]).map_err(unreadable)?;
         let mut young = BTreeSet::new();
-        while let Some(row) = rows.next().map_err(unreadable)? {
-            let seq = row.get(0).map_err(unreadable)?;
-            let namespace = NamespaceId(row.get(1).map_err(unreadable)?);
-            let (source, key): (String, String) = (row.get(2).map_err(unreadable)?, row.get(3).map_err(unreadable)?);
-            young.insert((self.ids.arrival_hash(namespace, &source, &key), seq));
+        let mut from = self.noted(WRITTEN)?.unwrap_or(0) + 1;
+        loop {
+            match self.scan_keys(&mut from, &mut young) {
+                Ok(()) => return Ok(young),
+                Err(error) if is_damage(&error) => {
+                    from = step_over(self.connection, "arrival", "seq", from, &self.damage)?;
+                }
+                Err(error) => return Err(unreadable(error)),
+            }
         }
-        Ok(young)
+    }
+
+    fn scan_keys(&self, from: &mut i64, young: &mut BTreeSet<(i64, i64)>) -> rusqlite::Result<()> {
+        let mut statement = self.connection.prepare_cached(YOUNG)?;
+        let mut rows = statement.query([*from])?;
+        while let Some(row) = rows.next()? {
+            let seq: i64 = row.get(0)?;
+            *from = seq + 1;
+            let text = |at: usize| row.get::<_, String>(at).map_err(unreadable);
+            match (row.get(1).map(NamespaceId).map_err(unreadable), text(2), text(3)) {
+                (Ok(namespace), Ok(source), Ok(key)) => {
+                    young.insert((self.ids.arrival_hash(namespace, &source, &key), seq));
+                }
+                _ => self.damage.note(&format!("arrival row {seq}: a column makes no sense")),
+            }
+        }
+        Ok(())
     }
 }

@@ -5,43 +5,52 @@ use std::sync::Arc;
 
 use outlast_core::arrival::{Arrival, ArrivalId, Origin};
 use outlast_core::{NamespaceId, Timestamp};
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::types::Value;
+use rusqlite::{OptionalExtension, Row, ToSql, params, params_from_iter};
 
+use super::faults::Fault;
 use super::long_text::{Packed, Unpacked};
 use super::publish::Form;
 use super::read::Reader;
 use super::rows::{Record, headers};
+use super::sealed::{self, verify};
 use super::write::{pages, unreadable};
-use super::writer::{Core, Fault};
+use super::writer::Core;
 use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival, created};
+use crate::checksum::Table;
 use crate::error::Error;
 use crate::ids::Ids;
 use crate::jobs::Published;
 use crate::rows::to_json;
 
 pub(super) const INSERT: &str = "
-    INSERT INTO arrival (seq, namespace, at, source, kind, key, headers, body, body_of, jobs)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+    INSERT INTO arrival (seq, namespace, at, source, kind, key, headers, jobs, checksum, body, body_of, body_checksum)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
 const TAKE_BODY: &str = "
     UPDATE arrival
     SET body = (SELECT payload FROM spec WHERE seq = ?2), body_of = NULL
     WHERE seq = ?1 AND body_of = ?2";
 /// In the order in which [`arrival`] reads them.
 const COLUMNS: &str = "
-    seq, namespace, at, source, kind, key, headers,
-    coalesce(body, (SELECT payload FROM spec WHERE spec.seq = body_of)), jobs";
-/// The same without the body.
-const LISTED_COLUMNS: &str = "seq, namespace, at, source, kind, key, headers, '', jobs";
+    seq, namespace, at, source, kind, key, headers, jobs, checksum,
+    coalesce(body, (SELECT payload FROM spec WHERE spec.seq = body_of)), body_checksum";
+/// The same without the body, which lists do not show.
+const LISTED_COLUMNS: &str = "seq, namespace, at, source, kind, key, headers, jobs, checksum, '', NULL";
+/// The columns of an arrival but for its body.
+const HEAD: usize = 8;
 const OLDEST: &str = "
-    SELECT seq, at, namespace, source, kind, headers, key, jobs
+    SELECT seq, namespace, at, source, kind, key, headers, jobs, checksum
     FROM arrival
     ORDER BY seq
     LIMIT ?1";
 /// The numbers of an event's jobs follow its own.
-const GIVE_ORIGIN: &str = "
-    UPDATE spec
-    SET origin = ?3, arrival = NULL
+const JOBS_OF: &str = "
+    SELECT seq, payload, idempotency_key, key, tags, not_before, start_by, callback_url, notify_email, traceparent, overrides,
+           origin, arrival, checksum
+    FROM spec
     WHERE seq BETWEEN ?1 + 1 AND ?1 + ?2 AND arrival = ?1";
+const SPEC_WIDTH: usize = 13;
+const GIVE_ORIGIN: &str = "UPDATE spec SET origin = ?12, arrival = ?13, checksum = ?14 WHERE seq = ?1";
 const DELETE: &str = "DELETE FROM arrival WHERE seq <= ?1";
 
 /// An arrival with all that can be worked out before the writer's turn comes.
@@ -104,29 +113,18 @@ impl Core<'_> {
         for job in &new.jobs {
             let own = (!Arc::ptr_eq(&job.spec.payload, &new.body)).then(|| Packed::new(&job.spec.payload));
             let form = Form { payload: own.as_ref().unwrap_or(&ready.body), arrival: Some(seq) };
-            let published = self.publish_one(&new.stamped(job, id), form);
-            if let Err(Fault::Unsound(_)) = &published {
-                // What was written stays, and there will be no event.
-                self.give_origin(seq, created(&jobs), &new.origin(id))?;
-            }
-            jobs.push(published?);
+            jobs.push(self.publish_one(&new.stamped(job, id), form)?);
         }
         let body_of = self.place_of_body(new, &jobs);
         let body = body_of.is_none().then_some(&ready.body);
         self.dirty_pages += 1 + pages(body.map_or(0, Packed::len));
         self.stored_seq = self.stored_seq.max(seq + 1);
-        self.hot.insert_arrival.execute(params![
-            seq,
-            new.namespace.0,
-            self.now.as_millis(),
-            new.source,
-            new.kind,
-            new.key,
-            ready.headers,
-            body,
-            body_of,
-            created(&jobs),
-        ])?;
+        let (at, count) = (self.now.as_millis(), created(&jobs));
+        let head = params![seq, new.namespace.0, at, new.source, new.kind, new.key, ready.headers, count];
+        let checksum = sealed::sum(Table::Arrival, head)?;
+        let body_checksum = sealed::sum_with_digest(Table::Body, seq, ready.body.digest(), &[])?;
+        let rest = params![checksum, body, body_of, body_checksum];
+        self.hot.insert_arrival.execute(params_from_iter(head.iter().chain(rest)))?;
         self.note_arrival_key(ready, seq)?;
         Ok(Ingested::Created { id, jobs })
     }
@@ -153,7 +151,7 @@ impl Core<'_> {
         let mut oldest = self.connection.prepare_cached(OLDEST)?;
         let mut rows = oldest.query(params![i64::try_from(limit).unwrap_or(i64::MAX)])?;
         while let Some(row) = rows.next()?
-            && row.get::<_, i64>(1)? < before.as_millis()
+            && row.get::<_, i64>(2)? < before.as_millis()
         {
             pruned.push(Old::read(row, self.ids)?);
         }
@@ -175,9 +173,25 @@ impl Core<'_> {
 
     /// Jobs that outlive the event of this number, or are to live without it, get their origin themselves.
     fn give_origin(&mut self, seq: i64, jobs: u32, origin: &Origin) -> Result<(), Fault> {
-        if jobs > 0 {
-            let given = self.connection.prepare_cached(GIVE_ORIGIN)?.execute(params![seq, jobs, to_json(origin)?])?;
-            self.dirty_pages += given as u64;
+        if jobs == 0 {
+            return Ok(());
+        }
+        let mut found: Vec<Vec<Value>> = Vec::new();
+        let mut statement = self.connection.prepare_cached(JOBS_OF)?;
+        let mut rows = statement.query(params![seq, jobs])?;
+        while let Some(row) = rows.next()? {
+            match verify(Table::Spec, row, 0..SPEC_WIDTH, SPEC_WIDTH) {
+                Ok(()) => found.push((0..SPEC_WIDTH).map(|at| row.get(at)).collect::<Result<_, _>>()?),
+                Err(error) => self.note_damage(&error),
+            }
+        }
+        let origin = to_json(origin)?;
+        for mut spec in found {
+            spec.truncate(SPEC_WIDTH - 2);
+            spec.extend([Value::Text(origin.clone()), Value::Null]);
+            let columns: Vec<&dyn ToSql> = spec.iter().map(|value| value as &dyn ToSql).collect();
+            sealed::execute(&mut *self.connection.prepare_cached(GIVE_ORIGIN)?, Table::Spec, &columns)?;
+            self.dirty_pages += 1;
         }
         Ok(())
     }
@@ -193,16 +207,17 @@ struct Old {
 }
 
 impl Old {
-    fn read(row: &Row<'_>, ids: Ids) -> rusqlite::Result<Old> {
-        let (seq, at) = (row.get(0)?, Timestamp::from_millis(row.get(1)?));
+    fn read(row: &Row<'_>, ids: Ids) -> Result<Old, Fault> {
+        verify(Table::Arrival, row, 0..HEAD, HEAD)?;
+        let (seq, at) = (row.get(0)?, Timestamp::from_millis(row.get(2)?));
         let origin = Origin {
             event: ArrivalId(ids.id(seq, at)),
             source: row.get::<_, String>(3)?.into(),
             kind: row.get::<_, String>(4)?.into(),
             // If they make no sense they go with the event, rather than keep all others from being forgotten.
-            headers: headers(row.get(5)?).unwrap_or_default(),
+            headers: headers(row.get(6)?).unwrap_or_default(),
         };
-        Ok(Old { seq, namespace: NamespaceId(row.get(2)?), key: row.get(6)?, jobs: row.get(7)?, origin })
+        Ok(Old { seq, namespace: NamespaceId(row.get(1)?), key: row.get(5)?, jobs: row.get(7)?, origin })
     }
 }
 
@@ -212,6 +227,9 @@ impl Reader<'_> {
         let mut statement = self.connection.prepare_cached(&sql).map_err(unreadable)?;
         let row = params![self.ids.seq(id.0), namespace.0];
         let found = statement.query_row(row, |row| Ok(arrival(row, self.ids))).optional().map_err(unreadable)?;
+        if found.is_none() && self.damage.may_have_lost(self.ids.seq(id.0)) && self.ids.is_ours(id.0) {
+            return Err(Error::Corrupt(format!("arrival row {}: the row is lost", self.ids.seq(id.0))));
+        }
         Ok(found.transpose()?.map(|(_, arrival)| arrival).filter(|arrival| arrival.id == id))
     }
 
@@ -222,8 +240,15 @@ impl Reader<'_> {
         let parameters = params![before, list.namespace.0];
         let mut listing = list.begin();
         for row in statement.query_map(parameters, |row| Ok(arrival(row, self.ids))).map_err(unreadable)? {
-            if listing.look(row.map_err(unreadable)??) {
-                break;
+            match row.map_err(unreadable).and_then(|arrival| arrival) {
+                Ok(arrival) => {
+                    if listing.look(arrival) {
+                        break;
+                    }
+                }
+                // A list leaves out what is damaged, rather than show nothing at all.
+                Err(Error::Corrupt(what)) => self.damage.note(&what),
+                Err(error) => return Err(error),
             }
         }
         Ok(listing.page())
@@ -231,6 +256,8 @@ impl Reader<'_> {
 }
 
 fn arrival(row: &Row<'_>, ids: Ids) -> Result<(i64, Arrival), Error> {
+    verify(Table::Arrival, row, 0..HEAD, HEAD)?;
+    verify(Table::Body, row, [0, HEAD + 1].into_iter(), HEAD + 2)?;
     let seq: i64 = row.get(0).map_err(unreadable)?;
     let at = Timestamp::from_millis(row.get(2).map_err(unreadable)?);
     let text = |at: usize| row.get::<_, String>(at).map_err(unreadable);
@@ -241,8 +268,8 @@ fn arrival(row: &Row<'_>, ids: Ids) -> Result<(i64, Arrival), Error> {
         kind: text(4)?.into(),
         key: row.get::<_, Option<String>>(5).map_err(unreadable)?.map(Into::into),
         headers: headers(row.get(6).map_err(unreadable)?)?,
-        body: row.get::<_, Unpacked>(7).map_err(unreadable)?.0.into(),
-        jobs: row.get(8).map_err(unreadable)?,
+        body: row.get::<_, Unpacked>(HEAD + 1).map_err(unreadable)?.0.into(),
+        jobs: row.get(7).map_err(unreadable)?,
     };
     Ok((seq, arrival))
 }

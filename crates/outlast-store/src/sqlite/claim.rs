@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use outlast_core::{Command, Status};
 
+use super::faults::Fault;
 use super::rows::Record;
 use super::write::Transition;
-use super::writer::{Core, Fault};
+use super::writer::Core;
 use crate::jobs::{Claim, Claimed};
 use crate::step::{admit, lease_of};
 
@@ -33,7 +34,7 @@ impl Core<'_> {
             match self.hand_out(seq, want, &mut claimed) {
                 // One damaged row must not stop the queue.
                 Err(Fault::Unsound(error)) => {
-                    tracing::error!(row = seq, %error, "a job cannot be read; it is passed over until the next start");
+                    self.note_damage(&error);
                     self.index.skip_first(claimed.queue.id);
                 }
                 done => done?,

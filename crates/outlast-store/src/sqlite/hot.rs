@@ -33,36 +33,33 @@ impl<'c> Hot<'c> {
 }
 
 pub(super) fn select_record() -> String {
-    select(SPEC_COLUMNS)
-}
-
-/// The same without the payload, which lists do not show.
-pub(super) fn select_listed() -> String {
-    select(&SPEC_COLUMNS.replacen("spec.payload", "''", 1))
-}
-
-fn select(spec_columns: &str) -> String {
     format!(
-        "SELECT {JOB_COLUMNS}, {spec_columns}
-         FROM job JOIN spec ON spec.seq = job.seq LEFT JOIN arrival ON arrival.seq = spec.arrival
+        "SELECT {JOB_COLUMNS}, job.checksum, {SPEC_COLUMNS}
+         FROM job LEFT JOIN spec ON spec.seq = job.seq LEFT JOIN arrival ON arrival.seq = spec.arrival
          WHERE job.seq = ?1"
     )
 }
 
+/// The parameters of the statements on `job` are its columns in the order of [`JOB_COLUMNS`], then the checksum.
 const INSERT_JOB: &str = "
     INSERT INTO job (seq, queue, status, detail, priority, created_at, version, run, attempt, epoch, deferrals, events,
-                     history, state_at, wake_at, key_hash, opened_at, queued_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0, 0, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
+                     history, state_at, wake_at, key_hash, opened_at, queued_at, started_at, lease, last_how, expires_at,
+                     extension, heartbeat_at, revoke_at, result, last_error, worker, work, checksum)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24,
+            ?25, ?26, ?27, ?28, ?29, ?30)";
 
 const INSERT_SPEC: &str = "
     INSERT INTO spec (seq, payload, idempotency_key, key, tags, not_before, start_by, callback_url, notify_email,
-                      traceparent, overrides, origin, arrival)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
+                      traceparent, overrides, origin, arrival, checksum)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
 
 const UPDATE_JOB: &str = "
     UPDATE job
-    SET status = ?2, detail = ?3, version = ?4, run = ?5, attempt = ?6, epoch = ?7, deferrals = ?8, events = ?9,
-        history = ?10, state_at = ?11, wake_at = ?12, opened_at = ?13, queued_at = ?14, started_at = ?15, lease = ?16,
-        last_how = ?17, expires_at = ?18, extension = ?19, heartbeat_at = ?20, revoke_at = ?21, result = ?22,
-        last_error = ?23, worker = ?24, work = ?25
+    SET status = ?3, detail = ?4, version = ?7, run = ?8, attempt = ?9, epoch = ?10, deferrals = ?11, events = ?12,
+        history = ?13, state_at = ?14, wake_at = ?15, opened_at = ?17, queued_at = ?18, started_at = ?19, lease = ?20,
+        last_how = ?21, expires_at = ?22, extension = ?23, heartbeat_at = ?24, revoke_at = ?25, result = ?26,
+        last_error = ?27, worker = ?28, work = ?29, checksum = ?30
     WHERE seq = ?1";
+
+/// Sets the alarm and nothing else.
+pub(super) const UPDATE_ALARM: &str = "UPDATE job SET wake_at = ?15, checksum = ?30 WHERE seq = ?1";

@@ -84,6 +84,11 @@ impl Index {
         }
     }
 
+    /// A job that is only counted: it can be neither handed out nor woken.
+    pub(super) fn count(&mut self, place: &Place) {
+        self.queues.entry(place.queue).or_default().counts.add(place.status);
+    }
+
     /// The next job of a queue to hand out.
     pub(super) fn first(&self, queue: QueueId) -> Option<i64> {
         self.queues.get(&queue)?.ready.first().copied().map(seq_of_rank)

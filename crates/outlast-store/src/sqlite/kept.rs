@@ -6,12 +6,15 @@ use std::sync::Arc;
 use outlast_core::change::Doom;
 use outlast_core::checkpoint::{Checkpoint, Data, Section};
 use outlast_core::object::DOOMED_FOR;
-use outlast_core::{JobId, Object, ObjectKey, Role, Timestamp};
-use rusqlite::{OptionalExtension, Row, params};
+use outlast_core::{JobId, Object, ObjectKey, Role, State, Timestamp};
+use rusqlite::{OptionalExtension, Row, params, params_from_iter};
 
+use super::faults::Fault;
 use super::read::Reader;
+use super::sealed::{self, verify};
 use super::write::{pages, unreadable};
-use super::writer::{Core, Fault};
+use super::writer::Core;
+use crate::checksum::Table;
 use crate::error::Error;
 use crate::history::code;
 use crate::jobs::Reach;
@@ -19,29 +22,34 @@ use crate::kept::{Doomed, Inline, Inspection, Kept, OBJECTS_MAX, Stored};
 use crate::page::{PageSize, Written};
 
 const KEEP_CHECKPOINT: &str = "
-    INSERT OR REPLACE INTO checkpoint (seq, schema_version, at, run, attempt, data, object)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    INSERT OR REPLACE INTO checkpoint (seq, schema_version, at, run, attempt, data, object, checksum)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
 const KEEP_SECTION: &str = "
-    INSERT INTO section (job, name, at, body)
-    VALUES (?1, ?2, ?3, ?4)
-    ON CONFLICT (job, name) DO UPDATE SET at = excluded.at, body = excluded.body";
+    INSERT INTO section (job, name, at, body, checksum)
+    VALUES (?1, ?2, ?3, ?4, ?5)
+    ON CONFLICT (job, name) DO UPDATE SET at = excluded.at, body = excluded.body, checksum = excluded.checksum";
 const DROP_CHECKPOINT: &str = "DELETE FROM checkpoint WHERE seq = ?1";
 const DROP_SECTIONS: &str = "DELETE FROM section WHERE job = ?1";
 const PUT_OBJECT: &str = "
-    INSERT INTO object
-        (key, job, role, kept, length, sha256, content_type, filename, upload, parts, copied_from, checksums)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+    INSERT INTO object (key, job, role, kept, doomed_at, length, sha256, content_type, filename, upload, checksum, parts,
+                        copied_from, checksums)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
     ON CONFLICT (key) DO UPDATE
-    SET kept = excluded.kept, doomed_at = NULL, length = excluded.length, sha256 = excluded.sha256,
+    SET kept = excluded.kept, doomed_at = excluded.doomed_at, length = excluded.length, sha256 = excluded.sha256,
         content_type = excluded.content_type, filename = excluded.filename, upload = excluded.upload,
-        parts = excluded.parts, copied_from = excluded.copied_from, checksums = excluded.checksums, damaged_at = NULL";
-const DOOM: &str = "
-    UPDATE object
-    SET doomed_at = ?4
-    WHERE job = ?1 AND kept = ?2 AND (?3 IS NULL OR role = ?3) AND doomed_at IS NULL";
-const DOOM_ALL: &str = "UPDATE object SET doomed_at = iif(kept, ?2, ?3) WHERE job = ?1 AND doomed_at IS NULL";
+        checksum = excluded.checksum, parts = excluded.parts, copied_from = excluded.copied_from,
+        checksums = excluded.checksums, damaged_at = NULL";
+/// Its parameters are the columns under the checksum, and the checksum.
+const DOOM: &str = "UPDATE object SET doomed_at = ?5, checksum = ?11 WHERE key = ?1";
+const PRESENT: &str = "
+    SELECT key, job, role, kept, doomed_at, length, sha256, content_type, filename, upload, checksum, downloads, parts,
+           copied_from, checksums, damaged_at
+    FROM object INDEXED BY object_job
+    WHERE job = ?1 AND doomed_at IS NULL
+    LIMIT 1000000";
 const DOOMED: &str = "
-    SELECT key, upload, doomed_at
+    SELECT key, job, role, kept, doomed_at, length, sha256, content_type, filename, upload, checksum, downloads, parts,
+           copied_from, checksums, damaged_at
     FROM object INDEXED BY object_doomed
     WHERE doomed_at IS NOT NULL
     ORDER BY doomed_at
@@ -58,7 +66,7 @@ impl Core<'_> {
             Data::Inline(text) => (Some(&**text), None),
             Data::Object(object) => (None, Some(object.key.to_string())),
         };
-        self.connection.prepare_cached(KEEP_CHECKPOINT)?.execute(params![
+        let columns = params![
             seq,
             checkpoint.schema_version,
             checkpoint.at.as_millis(),
@@ -66,18 +74,15 @@ impl Core<'_> {
             checkpoint.attempt,
             data,
             object,
-        ])?;
+        ];
+        sealed::execute(&mut *self.connection.prepare_cached(KEEP_CHECKPOINT)?, Table::Checkpoint, columns)?;
         self.dirty_pages += 1 + pages(data.map_or(0, str::len));
         Ok(())
     }
 
     pub(super) fn keep_section(&mut self, seq: i64, section: &Section) -> Result<(), Fault> {
-        self.connection.prepare_cached(KEEP_SECTION)?.execute(params![
-            seq,
-            section.name,
-            section.at.as_millis(),
-            &*section.body
-        ])?;
+        let columns = params![seq, section.name, section.at.as_millis(), &*section.body];
+        sealed::execute(&mut *self.connection.prepare_cached(KEEP_SECTION)?, Table::Section, columns)?;
         self.dirty_pages += 1 + pages(section.body.len());
         Ok(())
     }
@@ -90,21 +95,31 @@ impl Core<'_> {
     }
 
     pub(super) fn put_object(&mut self, seq: i64, object: &Object, kept: bool) -> Result<(), Fault> {
-        self.connection.prepare_cached(PUT_OBJECT)?.execute(params![
+        self.dirty_pages += pages(object.checksums.as_deref().map_or(0, <[u8]>::len));
+        self.write_object(seq, object, kept, None)
+    }
+
+    fn write_object(&self, seq: i64, object: &Object, kept: bool, doomed_at: Option<Timestamp>) -> Result<(), Fault> {
+        let columns = params![
             object.key.to_string(),
             seq,
             code(&Role::ALL, object.role),
             kept,
+            doomed_at.map(Timestamp::as_millis),
             object.length.cast_signed(),
             object.sha256,
             object.content_type,
             object.filename,
             object.upload,
-            object.parts,
-            object.copied_from.map(u64::cast_signed),
-            object.checksums.as_deref(),
-        ])?;
-        self.dirty_pages += pages(object.checksums.as_deref().map_or(0, <[u8]>::len));
+        ];
+        if doomed_at.is_some() {
+            sealed::execute(&mut *self.connection.prepare_cached(DOOM)?, Table::Object, columns)?;
+            return Ok(());
+        }
+        let checksum = sealed::sum(Table::Object, columns)?;
+        let copied_from = object.copied_from.map(u64::cast_signed);
+        let rest = params![checksum, object.parts, copied_from, object.checksums.as_deref()];
+        self.connection.prepare_cached(PUT_OBJECT)?.execute(params_from_iter(columns.iter().chain(rest)))?;
         Ok(())
     }
 
@@ -124,8 +139,28 @@ impl Core<'_> {
     }
 
     pub(super) fn doom(&mut self, seq: i64, doom: &Doom) -> Result<(), Fault> {
-        let role = doom.role.map(|role| code(&Role::ALL, role));
-        self.connection.prepare_cached(DOOM)?.execute(params![seq, doom.kept, role, doom.at.as_millis()])?;
+        self.doom_where(seq, |stored| {
+            let is_meant = stored.kept == doom.kept && doom.role.is_none_or(|role| role == stored.object.role);
+            is_meant.then_some(doom.at)
+        })
+    }
+
+    /// Sets when objects of a job are deleted. One whose row is damaged stays.
+    fn doom_where(&mut self, seq: i64, when: impl Fn(&Stored) -> Option<Timestamp>) -> Result<(), Fault> {
+        let mut present = Vec::new();
+        let mut statement = self.connection.prepare_cached(PRESENT)?;
+        let mut rows = statement.query([seq])?;
+        while let Some(row) = rows.next()? {
+            match stored(row) {
+                Ok(object) => present.push(object),
+                Err(error) => self.note_damage(&error),
+            }
+        }
+        for stored in present {
+            if let Some(at) = when(&stored) {
+                self.write_object(seq, &stored.object, stored.kept, Some(at))?;
+            }
+        }
         Ok(())
     }
 
@@ -133,12 +168,8 @@ impl Core<'_> {
     /// for a while.
     pub(super) fn forget_kept(&mut self, seq: i64) -> Result<(), Fault> {
         self.drop_checkpoints(seq)?;
-        self.connection.prepare_cached(DOOM_ALL)?.execute(params![
-            seq,
-            self.now.as_millis(),
-            self.now.plus(DOOMED_FOR).as_millis()
-        ])?;
-        Ok(())
+        let (at_once, later) = (self.now, self.now.plus(DOOMED_FOR));
+        self.doom_where(seq, |stored| Some(if stored.kept { at_once } else { later }))
     }
 
     pub(super) fn doomed(&mut self, limit: usize) -> Result<Doomed, Fault> {
@@ -147,12 +178,20 @@ impl Core<'_> {
         let mut statement = self.connection.prepare_cached(DOOMED)?;
         let mut rows = statement.query([most])?;
         while let Some(row) = rows.next()? {
-            let at = Timestamp::from_millis(row.get(2)?);
+            let stored = match stored(row) {
+                Ok(stored) => stored,
+                // What its row says is not believed: an object is deleted only if that was wanted.
+                Err(error) => {
+                    self.note_damage(&error);
+                    continue;
+                }
+            };
+            let at = stored.doomed_at.unwrap_or_default();
             if at > self.now || doomed.objects.len() >= limit {
                 doomed.next = Some(at);
                 break;
             }
-            doomed.objects.push((key(&row.get::<_, String>(0)?)?, row.get(1)?));
+            doomed.objects.push((stored.object.key, stored.object.upload));
         }
         Ok(doomed)
     }
@@ -174,24 +213,27 @@ impl Core<'_> {
     }
 }
 
-const CHECKPOINT: &str = "SELECT schema_version, at, run, attempt, data, object FROM checkpoint WHERE seq = ?1";
+const CHECKPOINT: &str = "
+    SELECT seq, schema_version, at, run, attempt, data, object, checksum FROM checkpoint WHERE seq = ?1";
 const SECTION_NAMES: &str = "SELECT name FROM section WHERE job = ?1 ORDER BY name LIMIT 10000";
-const SECTIONS: &str = "SELECT name, at, body FROM section WHERE job = ?1 AND name > ?2 ORDER BY name LIMIT ?3";
-const SECTION: &str = "SELECT name, at, body FROM section WHERE job = ?1 AND name = ?2";
+const SECTIONS: &str = "
+    SELECT job, name, at, body, checksum FROM section WHERE job = ?1 AND name > ?2 ORDER BY name LIMIT ?3";
+const SECTION: &str = "SELECT job, name, at, body, checksum FROM section WHERE job = ?1 AND name = ?2";
 const OBJECTS: &str = "
-    SELECT key, role, kept, doomed_at, length, sha256, content_type, filename, upload, downloads, parts, copied_from,
-           checksums, damaged_at
+    SELECT key, job, role, kept, doomed_at, length, sha256, content_type, filename, upload, checksum, downloads, parts,
+           copied_from, checksums, damaged_at
     FROM object INDEXED BY object_job
     WHERE job = ?1
     ORDER BY doomed_at IS NOT NULL, key DESC
     LIMIT ?2";
-const RESULT: &str = "SELECT body, downloads FROM result WHERE seq = ?1";
+const RESULT: &str = "SELECT seq, body, checksum, downloads FROM result WHERE seq = ?1";
 
 impl Reader<'_> {
     pub(super) fn kept(&self, reach: &Reach, id: JobId) -> Result<Option<Kept>, Error> {
-        let Some(seq) = self.seq(reach, id)? else {
+        let Some(record) = self.row_of(reach, id)? else {
             return Ok(None);
         };
+        let seq = record.seq;
         let mut names = self.connection.prepare_cached(SECTION_NAMES).map_err(unreadable)?;
         let sections = names.query_map([seq], |row| row.get(0)).map_err(unreadable)?;
         let sections = sections.collect::<Result<Vec<Box<str>>, _>>().map_err(unreadable)?;
@@ -207,6 +249,10 @@ impl Reader<'_> {
                 Some(Checkpoint { data: Data::Object(Arc::new(object.object)), ..checkpoint })
             }
         };
+        let headway = record.job.headway;
+        if headway.has_checkpoint && checkpoint.is_none() || headway.has_sections && sections.is_empty() {
+            return Err(Error::Corrupt(format!("job row {seq}: what was saved for it is lost")));
+        }
         Ok(Some(Kept { checkpoint, sections }))
     }
 
@@ -222,15 +268,14 @@ impl Reader<'_> {
         };
         let mut statement = self.connection.prepare_cached(SECTIONS).map_err(unreadable)?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let rows = statement.query_map(params![seq, after.unwrap_or_default(), limit], section).map_err(unreadable)?;
+        let mut rows = statement.query(params![seq, after.unwrap_or_default(), limit]).map_err(unreadable)?;
         let (mut sections, mut size) = (Vec::new(), PageSize::default());
-        for section in rows {
-            let section = section.map_err(unreadable)?;
+        while !size.is_full()
+            && let Some(row) = rows.next().map_err(unreadable)?
+        {
+            let section = section(row)?;
             size.add(section.written());
             sections.push(section);
-            if size.is_full() {
-                break;
-            }
         }
         Ok(Some(sections))
     }
@@ -240,7 +285,8 @@ impl Reader<'_> {
             return Ok(None);
         };
         let mut statement = self.connection.prepare_cached(SECTION).map_err(unreadable)?;
-        statement.query_row(params![seq, name], section).optional().map_err(unreadable)
+        let found = statement.query_row(params![seq, name], |row| Ok(section(row))).optional().map_err(unreadable)?;
+        found.transpose()
     }
 
     pub(super) fn objects(&self, reach: &Reach, id: JobId) -> Result<Option<Vec<Stored>>, Error> {
@@ -259,55 +305,74 @@ impl Reader<'_> {
     }
 
     pub(super) fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Inline>, Error> {
-        let Some(seq) = self.seq(reach, id)? else {
+        let Some(record) = self.row_of(reach, id)? else {
             return Ok(None);
         };
         let mut statement = self.connection.prepare_cached(RESULT).map_err(unreadable)?;
-        let found = statement.query_row([seq], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)));
-        let found = found.optional().map_err(unreadable)?;
-        Ok(found.map(|(body, downloads)| Inline { body: body.into(), downloads: downloads.cast_unsigned() }))
+        let found = statement.query_row([record.seq], |row| Ok(inline(row))).optional().map_err(unreadable)?;
+        let found = found.transpose()?;
+        if let State::Succeeded { result: Some(meta), .. } = &record.job.state
+            && meta.inline
+            && found.is_none()
+        {
+            return Err(Error::Corrupt(format!("job row {}: its result is lost", record.seq)));
+        }
+        Ok(found)
     }
+}
+
+fn inline(row: &Row<'_>) -> Result<Inline, Error> {
+    verify(Table::Result, row, 0..2, 2)?;
+    let body: String = row.get(1).map_err(unreadable)?;
+    Ok(Inline { body: body.into(), downloads: row.get::<_, i64>(3).map_err(unreadable)?.cast_unsigned() })
 }
 
 /// A checkpoint, and the key of its object if it has one.
 fn checkpoint(row: &Row<'_>) -> Result<(Checkpoint, Option<ObjectKey>), Error> {
-    let data: Option<String> = row.get(4).map_err(unreadable)?;
-    let object: Option<String> = row.get(5).map_err(unreadable)?;
+    verify(Table::Checkpoint, row, 0..7, 7)?;
+    let data: Option<String> = row.get(5).map_err(unreadable)?;
+    let object: Option<String> = row.get(6).map_err(unreadable)?;
     let checkpoint = Checkpoint {
-        schema_version: row.get(0).map_err(unreadable)?,
-        at: Timestamp::from_millis(row.get(1).map_err(unreadable)?),
-        run: row.get(2).map_err(unreadable)?,
-        attempt: row.get(3).map_err(unreadable)?,
+        schema_version: row.get(1).map_err(unreadable)?,
+        at: Timestamp::from_millis(row.get(2).map_err(unreadable)?),
+        run: row.get(3).map_err(unreadable)?,
+        attempt: row.get(4).map_err(unreadable)?,
         data: Data::Inline(data.unwrap_or_default().into()),
     };
     Ok((checkpoint, object.as_deref().map(key).transpose()?))
 }
 
-fn section(row: &Row<'_>) -> rusqlite::Result<Section> {
-    Ok(Section { name: row.get(0)?, at: Timestamp::from_millis(row.get(1)?), body: row.get::<_, String>(2)?.into() })
+fn section(row: &Row<'_>) -> Result<Section, Error> {
+    verify(Table::Section, row, 0..4, 4)?;
+    Ok(Section {
+        name: row.get(1).map_err(unreadable)?,
+        at: Timestamp::from_millis(row.get(2).map_err(unreadable)?),
+        body: row.get::<_, String>(3).map_err(unreadable)?.into(),
+    })
 }
 
 fn stored(row: &Row<'_>) -> Result<Stored, Error> {
-    let role: usize = row.get(1).map_err(unreadable)?;
+    verify(Table::Object, row, 0..10, 10)?;
+    let role: usize = row.get(2).map_err(unreadable)?;
     let object = Object {
         key: key(&row.get::<_, String>(0).map_err(unreadable)?)?,
         role: *Role::ALL.get(role).ok_or_else(|| Error::Corrupt("role of an object".to_owned()))?,
-        length: row.get::<_, i64>(4).map_err(unreadable)?.cast_unsigned(),
-        sha256: row.get(5).map_err(unreadable)?,
-        content_type: row.get(6).map_err(unreadable)?,
-        filename: row.get(7).map_err(unreadable)?,
-        upload: row.get(8).map_err(unreadable)?,
-        parts: row.get(10).map_err(unreadable)?,
-        copied_from: row.get::<_, Option<i64>>(11).map_err(unreadable)?.map(i64::cast_unsigned),
-        checksums: row.get::<_, Option<Vec<u8>>>(12).map_err(unreadable)?.map(Into::into),
+        length: row.get::<_, i64>(5).map_err(unreadable)?.cast_unsigned(),
+        sha256: row.get(6).map_err(unreadable)?,
+        content_type: row.get(7).map_err(unreadable)?,
+        filename: row.get(8).map_err(unreadable)?,
+        upload: row.get(9).map_err(unreadable)?,
+        parts: row.get(12).map_err(unreadable)?,
+        copied_from: row.get::<_, Option<i64>>(13).map_err(unreadable)?.map(i64::cast_unsigned),
+        checksums: row.get::<_, Option<Vec<u8>>>(14).map_err(unreadable)?.map(Into::into),
     };
-    let doomed_at: Option<i64> = row.get(3).map_err(unreadable)?;
+    let doomed_at: Option<i64> = row.get(4).map_err(unreadable)?;
     Ok(Stored {
         object,
-        kept: row.get(2).map_err(unreadable)?,
+        kept: row.get(3).map_err(unreadable)?,
         doomed_at: doomed_at.map(Timestamp::from_millis),
-        downloads: row.get::<_, i64>(9).map_err(unreadable)?.cast_unsigned(),
-        damaged_at: row.get::<_, Option<i64>>(13).map_err(unreadable)?.map(Timestamp::from_millis),
+        downloads: row.get::<_, i64>(11).map_err(unreadable)?.cast_unsigned(),
+        damaged_at: row.get::<_, Option<i64>>(15).map_err(unreadable)?.map(Timestamp::from_millis),
     })
 }
 

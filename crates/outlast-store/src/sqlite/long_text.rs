@@ -8,6 +8,8 @@ use lz4_flex::block::{CompressTable, compress_into_with_table, compress_prepend_
 use rusqlite::ToSql;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef};
 
+use crate::checksum::Digest;
+
 /// Shorter texts share a page with many others as they are.
 const PACK_MIN: usize = 1024;
 
@@ -17,7 +19,13 @@ const LENGTH_BYTES: usize = size_of::<u32>();
 const PACKED_RATIO_MAX: usize = 255;
 
 /// A text on its way to the disk.
-pub(super) enum Packed {
+pub(super) struct Packed {
+    form: Form,
+    /// Of the form: worked out here, before the writer's turn.
+    digest: Digest,
+}
+
+enum Form {
     Plain(Arc<str>),
     Packed(Vec<u8>),
 }
@@ -25,30 +33,35 @@ pub(super) enum Packed {
 impl Packed {
     /// Packed only if that saves at least a quarter; for less it is not worth unpacking at every read.
     pub(super) fn new(text: &Arc<str>) -> Packed {
+        let plain = || Packed { form: Form::Plain(Arc::clone(text)), digest: Digest::of_text(text.as_bytes()) };
         if text.len() < PACK_MIN {
-            return Packed::Plain(Arc::clone(text));
+            return plain();
         }
         let packed = pack(text.as_bytes());
         match packed.len() <= text.len() / 4 * 3 {
-            true => Packed::Packed(packed),
-            false => Packed::Plain(Arc::clone(text)),
+            true => Packed { digest: Digest::of_blob(&packed), form: Form::Packed(packed) },
+            false => plain(),
         }
+    }
+
+    pub(super) fn digest(&self) -> Digest {
+        self.digest
     }
 
     /// As it will be on disk.
     pub(super) fn len(&self) -> usize {
-        match self {
-            Packed::Plain(text) => text.len(),
-            Packed::Packed(bytes) => bytes.len(),
+        match &self.form {
+            Form::Plain(text) => text.len(),
+            Form::Packed(bytes) => bytes.len(),
         }
     }
 }
 
 impl ToSql for Packed {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(ToSqlOutput::Borrowed(match self {
-            Packed::Plain(text) => ValueRef::Text(text.as_bytes()),
-            Packed::Packed(bytes) => ValueRef::Blob(bytes),
+        Ok(ToSqlOutput::Borrowed(match &self.form {
+            Form::Plain(text) => ValueRef::Text(text.as_bytes()),
+            Form::Packed(bytes) => ValueRef::Blob(bytes),
         }))
     }
 }

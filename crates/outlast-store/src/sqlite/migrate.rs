@@ -4,6 +4,7 @@
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::options::OpenError;
+use super::sealed::FOUNDATION;
 
 /// Number, name and text of each migration, in order. Never edited after a release.
 pub const MIGRATIONS: &[(u32, &str, &str)] = &[
@@ -14,7 +15,11 @@ pub const MIGRATIONS: &[(u32, &str, &str)] = &[
     (5, "origin", include_str!("migrations/0005_origin.sql")),
     (6, "skipped", include_str!("migrations/0006_skipped.sql")),
     (7, "object_checksums", include_str!("migrations/0007_object_checksums.sql")),
+    (8, "checksum", include_str!("migrations/0008_checksum.sql")),
 ];
+
+/// The migration that brought checksums. The small tables get theirs at once: some of their rows are never written again.
+const CHECKSUMS: u32 = 8;
 
 /// The sum of all migrations, for readers; a test keeps it equal.
 pub const SCHEMA: &str = include_str!("schema.sql");
@@ -31,6 +36,13 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), OpenError> {
         transaction.pragma_update(None, "user_version", number)?;
         transaction.commit()?;
         tracing::info!(number, name, "schema migrated");
+    }
+    if found < CHECKSUMS {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Exclusive)?;
+        for layout in &FOUNDATION {
+            layout.seal(&transaction)?;
+        }
+        transaction.commit()?;
     }
     Ok(())
 }

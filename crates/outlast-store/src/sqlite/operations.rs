@@ -7,9 +7,12 @@ use rusqlite::{OptionalExtension, Row, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::faults::Fault;
 use super::rows::Record;
+use super::sealed::{self, verify};
 use super::write::{Transition, unreadable};
-use super::writer::{Core, Fault};
+use super::writer::Core;
+use crate::checksum::Table;
 use crate::error::Error;
 use crate::operations::{NewOperation, Operation, OperationId, OperationKind, OperationStatus, Processed, Step, step};
 use crate::rows::to_json;
@@ -19,16 +22,21 @@ const LOOK_MAX: usize = 2000;
 
 const COLUMNS: &str = "
     SELECT id, namespace, queue, queue_name, kind, filter, take, rate_per_second, status, position, processed, created_at,
-           finished_at, skipped
+           finished_at, skipped, checksum
     FROM operation";
+const CHECKSUM: usize = 14;
 
 const INSERT: &str = "
     INSERT INTO operation (namespace, queue, queue_name, kind, filter, take, rate_per_second, status, position, processed,
                            created_at)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'running', 0, 0, ?8)";
 
-const UPDATE: &str =
-    "UPDATE operation SET status = ?2, position = ?3, processed = ?4, finished_at = ?5, skipped = ?6 WHERE id = ?1";
+/// Its parameters are all columns, and the checksum.
+const UPDATE: &str = "
+    UPDATE operation
+    SET kind = ?5, filter = ?6, status = ?9, position = ?10, processed = ?11, finished_at = ?13, skipped = ?14,
+        checksum = ?15
+    WHERE id = ?1";
 
 const NEXT_DEAD: &str =
     "SELECT seq FROM job INDEXED BY job_dead WHERE queue = ?1 AND status = 4 AND seq > ?2 ORDER BY seq LIMIT ?3";
@@ -53,7 +61,11 @@ impl Core<'_> {
         ])?;
         let id = u32::try_from(self.connection.last_insert_rowid())
             .map_err(|_| Error::Corrupt("too many operations were made".to_owned()))?;
-        Ok(self.operation(OperationId(id))?)
+        let started = self.operation(OperationId(id))?;
+        if let Some(operation) = &started {
+            self.save_operation(operation)?;
+        }
+        Ok(started)
     }
 
     pub(super) fn operation(&self, id: OperationId) -> Result<Option<Operation>, Error> {
@@ -171,10 +183,8 @@ impl Core<'_> {
                     done += usize::from(operation.count(processed));
                 }
                 Ok(None) => {}
-                // One damaged row must not stop the rest.
-                Err(Fault::Unsound(error)) => {
-                    tracing::error!(row = seq, %error, "a job cannot be read; an operation passes it over");
-                }
+                // One damaged row must not stop the rest; it is listed already.
+                Err(Fault::Unsound(_)) => {}
                 Err(fault) => return Err(fault),
             }
             operation.position = seq.cast_unsigned();
@@ -224,14 +234,23 @@ impl Core<'_> {
     }
 
     fn save_operation(&mut self, operation: &Operation) -> Result<(), Fault> {
-        self.connection.prepare_cached(UPDATE)?.execute(params![
+        let columns = params![
             operation.id.0,
+            operation.namespace.0,
+            operation.queue.0,
+            operation.queue_name,
+            word(&operation.kind)?,
+            to_json(&operation.filter)?,
+            operation.limit.map(u64::cast_signed),
+            operation.rate_per_second,
             word(&operation.status)?,
             operation.position.cast_signed(),
             operation.processed.cast_signed(),
+            operation.created_at.as_millis(),
             operation.finished_at.map(Timestamp::as_millis),
             operation.skipped.cast_signed(),
-        ])?;
+        ];
+        sealed::execute(&mut *self.connection.prepare_cached(UPDATE)?, Table::Operation, columns)?;
         Ok(())
     }
 
@@ -241,13 +260,19 @@ impl Core<'_> {
         let mut rows = statement.query(params![argument, limit]).map_err(unreadable)?;
         let mut operations = Vec::new();
         while let Some(row) = rows.next().optional().map_err(unreadable)?.flatten() {
-            operations.push(operation(row)?);
+            match operation(row) {
+                Ok(operation) => operations.push(operation),
+                // A damaged operation is not carried on, and does not keep the others from being.
+                Err(error @ Error::Corrupt(_)) => self.note_damage(&error),
+                Err(error) => return Err(error),
+            }
         }
         Ok(operations)
     }
 }
 
 fn operation(row: &Row<'_>) -> Result<Operation, Error> {
+    verify(Table::Operation, row, 0..CHECKSUM, CHECKSUM)?;
     let corrupt = |error: rusqlite::Error| Error::Corrupt(format!("operation: {error}"));
     let time = |at: usize| row.get::<_, Option<i64>>(at).map(|at| at.map(Timestamp::from_millis)).map_err(corrupt);
     let text = |at: usize| row.get::<_, String>(at).map_err(corrupt);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use outlast_core::{Clock, Entropy};
 
+use super::faults::is_damage;
 use super::survey::Loss;
 
 /// When an answer is given. Everything but `Full` exists so that the crash rigs can prove they notice the difference; no
@@ -87,7 +88,18 @@ pub enum OpenError {
     )]
     Busy,
     #[error("the store cannot be opened")]
-    Sqlite(#[from] rusqlite::Error),
-    #[error("the store is damaged: {0}")]
+    Sqlite(#[source] rusqlite::Error),
+    #[error(
+        "the store is damaged: {0}; nothing was changed. Run `outlast doctor` to see what is damaged, then restore a backup"
+    )]
     Corrupt(String),
+}
+
+impl From<rusqlite::Error> for OpenError {
+    fn from(error: rusqlite::Error) -> OpenError {
+        match is_damage(&error) {
+            true => OpenError::Corrupt(error.to_string()),
+            false => OpenError::Sqlite(error),
+        }
+    }
 }

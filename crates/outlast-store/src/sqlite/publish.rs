@@ -7,9 +7,10 @@ use outlast_core::dedupe::{blocks_replay, holds_key};
 use outlast_core::queue::CALLBACKS;
 use outlast_core::{Job, JobId, NamespaceId, Queue, QueueSettings, Spec};
 
+use super::faults::Fault;
 use super::long_text::Packed;
 use super::rows::Record;
-use super::writer::{Core, Fault};
+use super::writer::Core;
 use crate::history;
 use crate::jobs::{NewJob, Published};
 use crate::step::{birth, dedupe_key, same_json};

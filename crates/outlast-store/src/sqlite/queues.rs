@@ -6,7 +6,10 @@ use outlast_core::pace::Pace;
 use outlast_core::{NamespaceId, Queue, QueueId, QueueSettings, Timestamp};
 use rusqlite::params;
 
-use super::writer::{Core, Fault};
+use super::faults::Fault;
+use super::sealed;
+use super::writer::Core;
+use crate::checksum::Table;
 use crate::error::Error;
 use crate::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
 
@@ -14,9 +17,10 @@ const INSERT_QUEUE: &str = "
     INSERT INTO queue (namespace, name, settings, paused, version, created_at, updated_at, secrets)
     VALUES (?1, ?2, ?3, 0, 1, ?4, ?4, ?5)";
 
+/// Its parameters are the columns under the checksum, and the checksum.
 const UPDATE_QUEUE: &str = "
     UPDATE queue
-    SET settings = ?2, paused = ?3, version = ?4, updated_at = ?5, secrets = ?6
+    SET settings = ?4, paused = ?5, version = ?6, updated_at = ?8, secrets = ?9, checksum = ?10
     WHERE id = ?1";
 
 const DELETE_QUEUE: &str = "DELETE FROM queue WHERE id = ?1";
@@ -137,21 +141,32 @@ impl Core<'_> {
             created_at: now,
             updated_at: now,
         };
+        self.write_queue(&queue)?;
+        self.write_gate(&queue)?;
         Ok(self.registry.put(queue))
     }
 
     fn update_queue(&mut self, mut queue: Queue) -> Result<Arc<Queue>, Fault> {
         queue.version += 1;
         queue.updated_at = self.now;
-        self.connection.prepare_cached(UPDATE_QUEUE)?.execute(params![
+        self.write_queue(&queue)?;
+        Ok(self.registry.put(queue))
+    }
+
+    fn write_queue(&self, queue: &Queue) -> Result<(), Fault> {
+        let columns = params![
             queue.id.0,
+            queue.namespace.0,
+            queue.name,
             settings_json(&queue.settings)?,
             queue.paused,
             queue.version.cast_signed(),
+            Timestamp::as_millis(queue.created_at),
             Timestamp::as_millis(queue.updated_at),
             queue.secrets.as_deref(),
-        ])?;
-        Ok(self.registry.put(queue))
+        ];
+        sealed::execute(&mut *self.connection.prepare_cached(UPDATE_QUEUE)?, Table::Queue, columns)?;
+        Ok(())
     }
 }
 

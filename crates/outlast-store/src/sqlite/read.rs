@@ -9,12 +9,16 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use tokio::sync::Semaphore;
 
 use super::directory::database_path;
-use super::hot::{select_listed, select_record};
+use super::hot::select_record;
 use super::options::OpenError;
 use super::registry::Shared;
 use super::rows::{Record, record};
+use super::scan::first_reachable;
+use super::sealed::verify;
 use super::store::keep_plans;
-use super::write::unreadable;
+use super::write::{is_lost, unreadable};
+use crate::checksum::Table;
+use crate::damage::Damage;
 use crate::error::Error;
 use crate::history::{Log, RUN_BYTES_MAX, Span};
 use crate::ids::Ids;
@@ -37,16 +41,18 @@ pub(super) struct Readers {
     path: std::path::PathBuf,
     ids: Ids,
     queues: Shared,
+    damage: Damage,
 }
 
 impl Readers {
-    pub(super) fn new(directory: &Path, ids: Ids, queues: Shared) -> Readers {
+    pub(super) fn new(directory: &Path, ids: Ids, queues: Shared, damage: Damage) -> Readers {
         Readers {
             idle: Mutex::new(Vec::new()),
             seats: Arc::new(Semaphore::new(READERS_MAX)),
             path: database_path(directory),
             ids,
             queues,
+            damage,
         }
     }
 
@@ -61,7 +67,15 @@ impl Readers {
             let connection = readers.connection().map_err(|error| Error::Unreadable(error.to_string()))?;
             // One snapshot for all statements: the writer may move rows between two of them.
             connection.prepare_cached("BEGIN").and_then(|mut begin| begin.execute([])).map_err(unreadable)?;
-            let answer = work(&Reader { connection: &connection, ids: readers.ids, queues: &readers.queues });
+            let answer = work(&Reader {
+                connection: &connection,
+                ids: readers.ids,
+                queues: &readers.queues,
+                damage: &readers.damage,
+            });
+            if let Err(Error::Corrupt(what)) = &answer {
+                readers.damage.note(what);
+            }
             connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])).map_err(unreadable)?;
             readers.give_back(connection);
             answer.map(|answer| (answer, seat))
@@ -96,11 +110,12 @@ pub(super) struct Reader<'a> {
     pub(super) connection: &'a Connection,
     pub(super) ids: Ids,
     queues: &'a Shared,
+    pub(super) damage: &'a Damage,
 }
 
 /// The runs of a [`Span`], and no other.
 const RUNS: &str = "
-    SELECT first, events
+    SELECT job, first, events, checksum
     FROM history
     WHERE job = ?1
         AND first >= COALESCE((SELECT max(first) FROM history WHERE job = ?1 AND first <= ?2), ?2)
@@ -108,16 +123,17 @@ const RUNS: &str = "
     ORDER BY first
     LIMIT ?4";
 
-fn runs(connection: &Connection, job: i64, span: &Span) -> rusqlite::Result<Vec<(i64, Vec<u8>)>> {
-    let mut statement = connection.prepare_cached(RUNS)?;
-    let mut rows = statement.query([job, span.from, span.to, span.runs_max])?;
+fn runs(connection: &Connection, job: i64, span: &Span) -> Result<Vec<(i64, Vec<u8>)>, Error> {
+    let mut statement = connection.prepare_cached(RUNS).map_err(unreadable)?;
+    let mut rows = statement.query([job, span.from, span.to, span.runs_max]).map_err(unreadable)?;
     let (mut runs, mut bytes) = (Vec::new(), 0);
     while bytes < RUN_BYTES_MAX
-        && let Some(row) = rows.next()?
+        && let Some(row) = rows.next().map_err(unreadable)?
     {
-        let run: Vec<u8> = row.get(1)?;
+        verify(Table::History, row, 0..3, 3)?;
+        let run: Vec<u8> = row.get(2).map_err(unreadable)?;
         bytes += run.len();
-        runs.push((row.get(0)?, run));
+        runs.push((row.get(1).map_err(unreadable)?, run));
     }
     Ok(runs)
 }
@@ -149,9 +165,16 @@ impl Reader<'_> {
     }
 
     fn record(&self, reach: &Reach, id: JobId) -> Result<Option<(Record, Found)>, Error> {
-        let Some(record) = self.row(self.ids.seq(id))?.filter(|record| record.job.id == id) else {
-            return Ok(None);
+        let seq = self.ids.seq(id);
+        let Some(record) = self.row(seq)? else {
+            return match is_lost(self.connection, self.damage, self.ids, id)? {
+                true => Err(Error::Corrupt(format!("job row {seq}: the row is lost"))),
+                false => Ok(None),
+            };
         };
+        if record.job.id != id {
+            return Ok(None);
+        }
         let queue = self.queues.get(record.job.queue).filter(|queue| reach.covers(queue));
         Ok(queue.map(|queue| {
             let job = record.job.clone();
@@ -160,13 +183,13 @@ impl Reader<'_> {
     }
 
     fn row(&self, seq: i64) -> Result<Option<Record>, Error> {
-        self.select(&select_record(), seq)
-    }
-
-    fn select(&self, sql: &str, seq: i64) -> Result<Option<Record>, Error> {
-        let mut statement = self.connection.prepare_cached(sql).map_err(unreadable)?;
+        let mut statement = self.connection.prepare_cached(&select_record()).map_err(unreadable)?;
         let ids = self.ids;
-        statement.query_row([seq], |row| Ok(record(row, ids))).optional().map_err(unreadable)?.transpose()
+        let found = statement.query_row([seq], |row| Ok(record(row, ids))).optional().map_err(unreadable);
+        found.and_then(Option::transpose).map_err(|error| match error {
+            Error::Corrupt(what) => Error::Corrupt(format!("job row {seq}: {what}")),
+            other => other,
+        })
     }
 
     pub(super) fn events(
@@ -179,9 +202,13 @@ impl Reader<'_> {
         let Some((record, _)) = self.record(reach, id)? else {
             return Ok(None);
         };
-        let runs = runs(self.connection, record.seq, &Span::of_page(after, limit)).map_err(unreadable)?;
+        let runs = runs(self.connection, record.seq, &Span::of_page(after, limit))?;
         let log = Log { created_at: record.job.created_at, count: record.job.events, inline: &record.history };
         log.page(&runs, after, limit).map(Some)
+    }
+
+    pub(super) fn row_of(&self, reach: &Reach, id: JobId) -> Result<Option<Record>, Error> {
+        Ok(self.record(reach, id)?.map(|(record, _)| record))
     }
 
     /// The row of a job within reach.
@@ -191,17 +218,25 @@ impl Reader<'_> {
 
     pub(super) fn jobs(&self, list: &ListJobs) -> Result<JobPage, Error> {
         let (rows, next) = self.matching_rows(list)?;
-        let sql = select_listed();
         let (mut jobs, mut size) = (Vec::with_capacity(rows.len()), PageSize::default());
         for seq in rows {
-            let Some(record) = self.select(&sql, seq)? else {
-                continue;
+            let mut record = match self.row(seq) {
+                Ok(Some(record)) => record,
+                Ok(None) => continue,
+                // A list leaves out what is damaged, rather than show nothing at all.
+                Err(Error::Corrupt(what)) => {
+                    self.damage.note(&what);
+                    continue;
+                }
+                Err(error) => return Err(error),
             };
             let Some(queue) = self.queues.get(record.job.queue) else {
                 continue;
             };
             if list.fits_labels(&record.job.spec) {
                 size.add(record.job.written());
+                // Lists do not show the payload; it was read because the row's checksum covers it.
+                Arc::make_mut(&mut record.job.spec).payload = "".into();
                 jobs.push(Found { job: record.job, queue });
             }
             if size.is_full() {
@@ -213,11 +248,41 @@ impl Reader<'_> {
 
     /// Rows that match by queue and status, newest first, and where to go on.
     fn matching_rows(&self, list: &ListJobs) -> Result<(Vec<i64>, Option<u64>), Error> {
-        let nothing = (Vec::new(), None);
         let Some(source) = self.source(list) else {
-            return Ok(nothing);
+            return Ok((Vec::new(), None));
         };
-        let before = list.before.map_or(i64::MAX, u64::cast_signed);
+        let mut page = Page::from(list);
+        match self.walk(list, &source, &mut page) {
+            Err(Error::Corrupt(what)) => {
+                self.damage.note(&what);
+                self.walk_over_damage(list)
+            }
+            walked => walked.map(|()| page.end()),
+        }
+    }
+
+    /// Without an index, and around pages of the table that cannot be read.
+    fn walk_over_damage(&self, list: &ListJobs) -> Result<(Vec<i64>, Option<u64>), Error> {
+        let source = Source { statement: NEWEST, argument: Argument::None };
+        let mut page = Page::from(list);
+        loop {
+            match self.walk(list, &source, &mut page) {
+                Err(Error::Corrupt(what)) => self.damage.note(&what),
+                walked => return walked.map(|()| page.end()),
+            }
+            let can_reach = |distance: i64| {
+                let row = params![page.last.saturating_sub(distance), 1];
+                self.connection.query_row(NEWEST, row, |_| Ok(())).optional().is_ok()
+            };
+            match first_reachable(can_reach) {
+                Some(distance) => page.last = page.last.saturating_sub(distance),
+                None => return Ok((page.found, None)),
+            }
+        }
+    }
+
+    fn walk(&self, list: &ListJobs, source: &Source, page: &mut Page) -> Result<(), Error> {
+        let before = page.last;
         let mut statement = self.connection.prepare_cached(source.statement).map_err(unreadable)?;
         let mut rows = match &source.argument {
             Argument::None => statement.query(params![before, LOOK_MAX]),
@@ -225,24 +290,23 @@ impl Reader<'_> {
             Argument::Label(label) => statement.query(params![before, LOOK_MAX, label]),
         }
         .map_err(unreadable)?;
-        let (mut found, mut looked, mut last) = (Vec::new(), 0, 0);
-        while let Some(row) = rows.next().map_err(unreadable)? {
-            last = row.get(0).map_err(unreadable)?;
-            looked += 1;
-            let queue = QueueId(row.get(1).map_err(unreadable)?);
-            let status: usize = row.get(2).map_err(unreadable)?;
-            let status_fits = list.status.is_none_or(|wanted| Status::ALL.get(status) == Some(&wanted));
-            let queue_fits = self.queues.get(queue).is_some_and(|queue| {
+        while !page.is_full()
+            && let Some(row) = rows.next().map_err(unreadable)?
+        {
+            page.last = row.get(0).map_err(unreadable)?;
+            page.looked += 1;
+            // A row that makes no sense here makes none below either, where it is listed.
+            let queue = row.get(1).map(QueueId).ok().and_then(|queue| self.queues.get(queue));
+            let status = row.get::<_, usize>(2).ok().and_then(|status| Status::ALL.get(status));
+            let status_fits = list.status.is_none_or(|wanted| status == Some(&wanted));
+            let queue_fits = queue.is_some_and(|queue| {
                 list.reach.covers(&queue) && list.queue.as_ref().is_none_or(|name| *name == queue.name)
             });
             if status_fits && queue_fits {
-                found.push(last);
-            }
-            if found.len() >= list.limit {
-                return Ok((found, Some(last.cast_unsigned())));
+                page.found.push(page.last);
             }
         }
-        Ok((found, (looked >= LOOK_MAX).then_some(last.cast_unsigned())))
+        Ok(())
     }
 
     /// The narrowest index for a list; `None` when nothing can match.
@@ -264,6 +328,31 @@ impl Reader<'_> {
             }
         }
         Some(Source { statement: NEWEST, argument: Argument::None })
+    }
+}
+
+/// A page of a list in the making.
+struct Page {
+    found: Vec<i64>,
+    limit: usize,
+    looked: i64,
+    last: i64,
+}
+
+impl Page {
+    fn from(list: &ListJobs) -> Page {
+        let last = list.before.map_or(i64::MAX, u64::cast_signed);
+        Page { found: Vec::new(), limit: list.limit, looked: 0, last }
+    }
+
+    fn is_full(&self) -> bool {
+        self.found.len() >= self.limit
+    }
+
+    /// The rows, and where to go on.
+    fn end(self) -> (Vec<i64>, Option<u64>) {
+        let has_more = self.is_full() || self.looked >= LOOK_MAX;
+        (self.found, has_more.then_some(self.last.cast_unsigned()))
     }
 }
 

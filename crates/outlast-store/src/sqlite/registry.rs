@@ -6,8 +6,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 use outlast_core::gate::{Cause, Hold};
 use outlast_core::pace::Pace;
 use outlast_core::{NamespaceId, Queue, QueueId, QueueSettings, Timestamp};
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, OptionalExtension, Row};
 
+use super::sealed::verify;
+use super::write::unreadable;
+use crate::checksum::Table;
+use crate::damage::Damage;
 use crate::error::Error;
 use crate::ids::Ids;
 
@@ -34,22 +38,31 @@ pub(super) struct Registry {
     changed: bool,
 }
 
+/// The columns of both checksums, each followed by it.
 const ALL_QUEUES: &str = "
-    SELECT queue.id, queue.namespace, queue.name, queue.settings, queue.paused, queue.hold_until, queue.hold_probe,
-           queue.version, queue.created_at, queue.updated_at, job.created_at, queue.hold_cause, queue.hold_round,
-           queue.pace, queue.secrets
+    SELECT id, namespace, name, settings, paused, version, created_at, updated_at, secrets, checksum, id, hold_until,
+           hold_probe, hold_cause, hold_round, pace, gate_checksum
     FROM queue
-    LEFT JOIN job ON job.seq = queue.hold_probe
     LIMIT 1000000";
+const CHECKSUM: usize = 9;
+const GATE: usize = 10;
+const GATE_CHECKSUM: usize = 16;
+const CREATED_AT: &str = "SELECT created_at FROM job WHERE seq = ?1";
 
 impl Registry {
-    pub(super) fn load(connection: &Connection, ids: Ids, shared: Shared) -> Result<Registry, Error> {
+    /// A queue whose settings are damaged is an error: nothing can be decided about its jobs. A damaged hold or rate is
+    /// listed and left out.
+    pub(super) fn load(connection: &Connection, ids: Ids, shared: Shared, damage: &Damage) -> Result<Registry, Error> {
         let mut registry = Registry { queues: HashMap::new(), names: HashMap::new(), shared, changed: true };
-        let unreadable = |error: rusqlite::Error| Error::Unreadable(error.to_string());
         let mut statement = connection.prepare(ALL_QUEUES).map_err(unreadable)?;
         let mut rows = statement.query([]).map_err(unreadable)?;
         while let Some(row) = rows.next().map_err(unreadable)? {
-            registry.put(queue(row, ids)?);
+            let mut queue = queue(row)?;
+            match gate(row, connection, ids) {
+                Ok((hold, pace)) => (queue.hold, queue.pace) = (hold, pace),
+                Err(error) => damage.note(&format!("queue row {}: hold and rate: {}", queue.id.0, error.what())),
+            }
+            registry.put(queue);
         }
         registry.publish();
         Ok(registry)
@@ -106,28 +119,42 @@ impl Registry {
     }
 }
 
-fn queue(row: &Row<'_>, ids: Ids) -> Result<Queue, Error> {
+fn queue(row: &Row<'_>) -> Result<Queue, Error> {
+    verify(Table::Queue, row, 0..CHECKSUM, CHECKSUM)?;
     let corrupt = |error: rusqlite::Error| Error::Corrupt(format!("queue: {error}"));
     let settings: String = row.get(3).map_err(corrupt)?;
     let settings: QueueSettings =
         serde_json::from_str(&settings).map_err(|error| Error::Corrupt(format!("queue settings: {error}")))?;
-    let time = |at: usize| row.get::<_, Option<i64>>(at).map(|at| at.map(Timestamp::from_millis)).map_err(corrupt);
-    let probe_seq: Option<i64> = row.get(6).map_err(corrupt)?;
-    let probe = probe_seq.zip(time(10)?).map(|(seq, created_at)| ids.id(seq, created_at));
-    let cause: usize = row.get(11).map_err(corrupt)?;
-    let cause = *Cause::ALL.get(cause).ok_or_else(|| Error::Corrupt("queue: hold_cause".to_owned()))?;
-    let round: u32 = row.get(12).map_err(corrupt)?;
+    let time = |at: usize| row.get::<_, i64>(at).map(Timestamp::from_millis).map_err(corrupt);
     Ok(Queue {
         id: QueueId(row.get(0).map_err(corrupt)?),
         namespace: NamespaceId(row.get(1).map_err(corrupt)?),
         name: row.get(2).map_err(corrupt)?,
         settings,
         paused: row.get(4).map_err(corrupt)?,
-        hold: time(5)?.map(|until| Hold { until, probe, cause, round }),
-        pace: Pace(row.get(13).map_err(corrupt)?),
-        secrets: row.get::<_, Option<Vec<u8>>>(14).map_err(corrupt)?.map(Arc::from),
-        version: row.get(7).map_err(corrupt)?,
-        created_at: time(8)?.unwrap_or_default(),
-        updated_at: time(9)?.unwrap_or_default(),
+        hold: None,
+        pace: Pace::default(),
+        secrets: row.get::<_, Option<Vec<u8>>>(8).map_err(corrupt)?.map(Arc::from),
+        version: row.get(5).map_err(corrupt)?,
+        created_at: time(6)?,
+        updated_at: time(7)?,
     })
+}
+
+fn gate(row: &Row<'_>, connection: &Connection, ids: Ids) -> Result<(Option<Hold>, Pace), Error> {
+    verify(Table::Gate, row, GATE..GATE_CHECKSUM, GATE_CHECKSUM)?;
+    let until: Option<i64> = row.get(GATE + 1).map_err(unreadable)?;
+    let probe: Option<i64> = row.get(GATE + 2).map_err(unreadable)?;
+    let cause: usize = row.get(GATE + 3).map_err(unreadable)?;
+    let cause = *Cause::ALL.get(cause).ok_or_else(|| Error::Corrupt("hold_cause".to_owned()))?;
+    let round: u32 = row.get(GATE + 4).map_err(unreadable)?;
+    let pace = Pace(row.get(GATE + 5).map_err(unreadable)?);
+    let probe = match probe {
+        None => None,
+        Some(seq) => {
+            let created_at = connection.query_row(CREATED_AT, [seq], |row| row.get::<_, i64>(0)).optional();
+            created_at.map_err(unreadable)?.map(|at| ids.id(seq, Timestamp::from_millis(at)))
+        }
+    };
+    Ok((until.map(|until| Hold { until: Timestamp::from_millis(until), probe, cause, round }), pace))
 }

@@ -7,6 +7,8 @@ use outlast_core::{Job, Overrides, Spec, Timestamp};
 use rusqlite::Row;
 
 use super::long_text::Unpacked;
+use super::sealed::verify;
+use crate::checksum::Table;
 use crate::error::Error;
 use crate::ids::Ids;
 use crate::rows::{HotRow, StoredOverrides, from_json};
@@ -28,17 +30,25 @@ pub(super) const JOB_COLUMNS: &str = "
     job.deferrals, job.events, job.history, job.state_at, job.wake_at, job.key_hash, job.opened_at, job.queued_at,
     job.started_at, job.lease, job.last_how, job.expires_at, job.extension, job.heartbeat_at, job.revoke_at, job.result,
     job.last_error, job.worker, job.work";
+pub(super) const JOB_WIDTH: usize = 29;
 
-/// Columns of the spec, read right after the hot ones; the last ones are of the event it came of.
+/// Columns of the spec, read right after the hot ones; the last ones are of the event it came of. Each part ends with its
+/// checksum.
 pub(super) const SPEC_COLUMNS: &str = "
     spec.payload, spec.idempotency_key, spec.key, spec.tags, spec.not_before, spec.start_by, spec.callback_url,
-    spec.notify_email, spec.traceparent, spec.overrides, spec.origin, spec.arrival, arrival.at, arrival.source,
-    arrival.kind, arrival.headers";
+    spec.notify_email, spec.traceparent, spec.overrides, spec.origin, spec.arrival, spec.checksum, arrival.seq,
+    arrival.namespace, arrival.at, arrival.source, arrival.kind, arrival.key, arrival.headers, arrival.jobs,
+    arrival.checksum";
 
-const FIRST_SPEC_COLUMN: usize = 29;
+const FIRST_SPEC_COLUMN: usize = JOB_WIDTH + 1;
+const SPEC_CHECKSUM: usize = FIRST_SPEC_COLUMN + 12;
+const FIRST_EVENT_COLUMN: usize = SPEC_CHECKSUM + 1;
+const EVENT_CHECKSUM: usize = FIRST_EVENT_COLUMN + 8;
 
-/// Reads a row of [`JOB_COLUMNS`] followed by [`SPEC_COLUMNS`].
+/// Reads a row of [`JOB_COLUMNS`] and its checksum followed by [`SPEC_COLUMNS`].
 pub(super) fn record(row: &Row<'_>, ids: Ids) -> Result<Record, Error> {
+    verify(Table::Job, row, 0..JOB_WIDTH, JOB_WIDTH)?;
+    verify(Table::Spec, row, std::iter::once(0).chain(FIRST_SPEC_COLUMN..SPEC_CHECKSUM), SPEC_CHECKSUM)?;
     let hot = HotRow {
         seq: get(row, 0)?,
         queue: get(row, 1)?,
@@ -100,7 +110,7 @@ fn spec(row: &Row<'_>, priority: i8, ids: Ids) -> Result<Spec, Error> {
     })
 }
 
-/// A job's own, or that of the event it came of: six columns from `first` on.
+/// A job's own, in column `first`, or that of the event it came of.
 fn origin(row: &Row<'_>, first: usize, ids: Ids) -> Result<Option<Origin>, Error> {
     if let Some(json) = get::<Option<String>>(row, first)? {
         return from_json(&json).map(Some);
@@ -108,13 +118,14 @@ fn origin(row: &Row<'_>, first: usize, ids: Ids) -> Result<Option<Origin>, Error
     let Some(seq) = get(row, first + 1)? else {
         return Ok(None);
     };
-    // If the event is gone, the other columns are empty, which is an error.
-    let came_at = Timestamp::from_millis(get(row, first + 2)?);
+    verify(Table::Arrival, row, FIRST_EVENT_COLUMN..EVENT_CHECKSUM, EVENT_CHECKSUM)?;
+    // If the event is gone, its columns are empty, which is an error.
+    let came_at = Timestamp::from_millis(get(row, FIRST_EVENT_COLUMN + 2)?);
     Ok(Some(Origin {
         event: ArrivalId(ids.id(seq, came_at)),
-        source: get::<String>(row, first + 3)?.into(),
-        kind: get::<String>(row, first + 4)?.into(),
-        headers: headers(get(row, first + 5)?)?,
+        source: get::<String>(row, FIRST_EVENT_COLUMN + 3)?.into(),
+        kind: get::<String>(row, FIRST_EVENT_COLUMN + 4)?.into(),
+        headers: headers(get(row, FIRST_EVENT_COLUMN + 6)?)?,
     }))
 }
 

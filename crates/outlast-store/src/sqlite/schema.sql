@@ -1,12 +1,16 @@
+-- checksum is the CRC-32C of a row, NULL where a row was written before there were any. checksum.rs says what it covers.
+
 -- What the store knows about itself. Integers only, one row per name.
 CREATE TABLE meta (
     name  TEXT PRIMARY KEY,
-    value INTEGER NOT NULL
+    value INTEGER NOT NULL,
+    checksum INTEGER
 );
 
 CREATE TABLE namespace (
     id   INTEGER PRIMARY KEY,
-    name TEXT NOT NULL UNIQUE
+    name TEXT NOT NULL UNIQUE,
+    checksum INTEGER
 );
 
 -- settings is the JSON of every setting, as the API shows it. pace is when the rate limit is unused again, in
@@ -26,6 +30,8 @@ CREATE TABLE queue (
     hold_round INTEGER NOT NULL DEFAULT 0,
     pace INTEGER NOT NULL DEFAULT 0,
     secrets BLOB,
+    checksum INTEGER,
+    gate_checksum INTEGER,
     UNIQUE (namespace, name)
 );
 
@@ -60,7 +66,8 @@ CREATE TABLE job (
     result       INTEGER,
     last_error   TEXT,
     worker       TEXT,
-    work BLOB
+    work BLOB,
+    checksum INTEGER
 );
 
 -- Lists of one queue, and walks over it.
@@ -83,7 +90,8 @@ CREATE TABLE spec (
     traceparent     TEXT,
     overrides       TEXT,
     origin          TEXT,
-    arrival         INTEGER
+    arrival         INTEGER,
+    checksum INTEGER
 );
 
 -- Only for jobs that have tags or a key; label is namespace, name and value in one.
@@ -97,7 +105,8 @@ CREATE UNIQUE INDEX label_seq ON label (label, seq);
 CREATE TABLE history (
     job    INTEGER NOT NULL,
     first  INTEGER NOT NULL,
-    events BLOB NOT NULL
+    events BLOB NOT NULL,
+    checksum INTEGER
 );
 CREATE UNIQUE INDEX history_job ON history (job, first);
 
@@ -105,7 +114,8 @@ CREATE UNIQUE INDEX history_job ON history (job, first);
 CREATE TABLE result (
     seq  INTEGER PRIMARY KEY,
     body TEXT NOT NULL,
-    downloads INTEGER NOT NULL DEFAULT 0
+    downloads INTEGER NOT NULL DEFAULT 0,
+    checksum INTEGER
 );
 
 -- Where the next attempt goes on from: as JSON, or the key of an object.
@@ -116,7 +126,8 @@ CREATE TABLE checkpoint (
     run            INTEGER NOT NULL,
     attempt        INTEGER NOT NULL,
     data           TEXT,
-    object         TEXT
+    object         TEXT,
+    checksum INTEGER
 );
 
 -- Finished parts of a job's work.
@@ -124,7 +135,8 @@ CREATE TABLE section (
     job  INTEGER NOT NULL,
     name TEXT NOT NULL,
     at   INTEGER NOT NULL,
-    body TEXT NOT NULL
+    body TEXT NOT NULL,
+    checksum INTEGER
 );
 CREATE UNIQUE INDEX section_name ON section (job, name);
 
@@ -145,7 +157,8 @@ CREATE TABLE object (
     parts        INTEGER NOT NULL DEFAULT 0,
     copied_from  INTEGER,
     checksums    BLOB,
-    damaged_at   INTEGER
+    damaged_at   INTEGER,
+    checksum INTEGER
 );
 CREATE INDEX object_job ON object (job);
 CREATE INDEX object_doomed ON object (doomed_at) WHERE doomed_at IS NOT NULL;
@@ -162,7 +175,9 @@ CREATE TABLE arrival (
     -- Where a job has the same text as its payload, it stands there.
     body      TEXT,
     body_of   INTEGER,
-    jobs      INTEGER NOT NULL
+    jobs      INTEGER NOT NULL,
+    checksum INTEGER,
+    body_checksum INTEGER
 );
 -- Ids of providers by hash. The newest are not in here yet: they come in no order, so they are written many at a time.
 CREATE TABLE arrival_key (
@@ -180,7 +195,8 @@ CREATE TABLE api_key (
     scopes     TEXT NOT NULL,
     created_at INTEGER NOT NULL,
     expires_at INTEGER,
-    revoked_at INTEGER
+    revoked_at INTEGER,
+    checksum INTEGER
 );
 
 CREATE TABLE operation (
@@ -197,6 +213,7 @@ CREATE TABLE operation (
     processed       INTEGER NOT NULL,
     created_at      INTEGER NOT NULL,
     finished_at     INTEGER,
-    skipped         INTEGER NOT NULL DEFAULT 0
+    skipped         INTEGER NOT NULL DEFAULT 0,
+    checksum INTEGER
 );
 CREATE INDEX operation_open ON operation (id) WHERE status = 'running';

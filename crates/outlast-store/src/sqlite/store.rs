@@ -17,7 +17,9 @@ use tokio::sync::{oneshot, watch};
 use super::arrivals::Ready;
 use super::clock::StoreClock;
 use super::directory::{database_path, last_written, lock};
+use super::faults::Fault;
 use super::file_watch::FileWatch;
+use super::inspect::check_at_start;
 use super::long_text::Packed;
 use super::migrate::migrate;
 use super::opening::{Inspected, check_integrity, inspect, settle};
@@ -25,10 +27,13 @@ use super::options::{Durability, OpenError, Options};
 use super::read::Readers;
 use super::registry::Shared;
 use super::reserve::Reserve;
+use super::sealed;
 use super::wal_index::WalIndex;
 use super::wal_tracker::WalTracker;
-use super::writer::{Call, Core, Fault, Kind, Outside, Setup, Task, Writer};
+use super::writer::{Call, Core, Kind, Outside, Setup, Task, Writer};
 use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
+use crate::checksum::Table;
+use crate::damage::Damage;
 use crate::error::Error;
 use crate::ids::Ids;
 use crate::jobs::{
@@ -49,6 +54,7 @@ pub struct SqliteStore {
     failed: watch::Receiver<Option<String>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     ids: Ids,
+    damage: Damage,
     /// Before this start.
     away: Option<Outage>,
     clock: Arc<StoreClock>,
@@ -69,6 +75,8 @@ impl SqliteStore {
             check_integrity(&connection)?;
         }
         migrate(&mut connection)?;
+        let damage = Damage::default();
+        check_at_start(&connection, &damage)?;
         let failed = |source| OpenError::Directory { directory: options.directory.clone(), source };
         let index = Arc::new(WalIndex::open(&options.directory).map_err(failed)?);
         let mut tracker = WalTracker::new(Arc::clone(&index), state, options.durability != Durability::Normal);
@@ -90,6 +98,7 @@ impl SqliteStore {
             namespace_waiting_max: options.namespace_waiting_max,
             expected_seq: (options.durability == Durability::Full).then(|| tracker.record().next_seq),
             accepts_loss: options.accepts_loss,
+            damage: damage.clone(),
         };
         let outside = Outside {
             clock: Arc::clone(&clock) as _,
@@ -108,10 +117,11 @@ impl SqliteStore {
         ready.recv().unwrap_or_else(|_| Err(OpenError::Corrupt("the writer ended while it started".to_owned())))?;
         Ok(SqliteStore {
             calls: Mutex::new(Some(sender)),
-            readers: Arc::new(Readers::new(&options.directory, ids, shared)),
+            readers: Arc::new(Readers::new(&options.directory, ids, shared, damage.clone())),
             failed,
             thread: Mutex::new(Some(thread)),
             ids,
+            damage,
             away: last_commit.or(last_written).filter(|from| *from < now).map(|from| Outage { from, to: now }),
             clock,
             files,
@@ -247,7 +257,7 @@ pub(super) fn keep_plans(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 const READ_SECRET: &str = "SELECT value FROM meta WHERE name = 'secret'";
-const WRITE_SECRET: &str = "INSERT INTO meta (name, value) VALUES ('secret', ?1)";
+const WRITE_SECRET: &str = "INSERT INTO meta (name, value, checksum) VALUES (?1, ?2, ?3)";
 
 /// The number that permutes this store's ids; made once.
 fn secret(connection: &Connection, entropy: &mut dyn Entropy) -> Result<i64, OpenError> {
@@ -255,7 +265,7 @@ fn secret(connection: &Connection, entropy: &mut dyn Entropy) -> Result<i64, Ope
         return Ok(secret);
     }
     let secret = entropy.next_u64().cast_signed();
-    connection.execute(WRITE_SECRET, params![secret])?;
+    sealed::execute(&mut connection.prepare(WRITE_SECRET)?, Table::Meta, params!["secret", secret])?;
     Ok(secret)
 }
 
@@ -471,6 +481,10 @@ impl JobStore for SqliteStore {
     async fn count_operation(&self, operation: &NewOperation, limit: usize) -> Result<u64, Error> {
         let operation = operation.clone();
         self.call(Kind::Read, move |core| core.count_operation(&operation, limit)).await
+    }
+
+    fn damage(&self) -> Damage {
+        self.damage.clone()
     }
 
     async fn ping(&self) -> Result<(), Error> {

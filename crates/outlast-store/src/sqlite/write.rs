@@ -3,19 +3,25 @@
 use outlast_core::gate::{Cause, Hold, hold_without};
 use outlast_core::pace::Pace;
 use outlast_core::state::Phase;
-use outlast_core::{Command, Effect, Event, JobId, Outcome, Queue, QueueId, Refusal, State, Status, Timestamp, Update};
-use rusqlite::{OptionalExtension, params};
+use outlast_core::{Command, Effect, Event, JobId, Outcome, Queue, QueueId, Refusal, Spec, State, Timestamp, Update};
+use rusqlite::{Connection, OptionalExtension, Statement, params};
 
-use super::index::{Index, Place, ready_at};
+use super::faults::Fault;
+use super::faults::is_damage;
+use super::hot::UPDATE_ALARM;
+use super::index::{Place, ready_at};
 use super::long_text::Packed;
 use super::publish::Form;
-use super::registry::Registry;
 use super::rows::{Record, overrides_json, record, tags_json};
-use super::writer::{Core, Fault};
+use super::sealed::{self, verify};
+use super::writer::Core;
+use crate::checksum::Table;
+use crate::damage::Damage;
 use crate::error::Error;
-use crate::history::{self, PHASES, code};
+use crate::history::{self, code};
+use crate::ids::Ids;
 use crate::progress::work_column;
-use crate::rows::{UPLOAD, opened_at_column, queued_at_column, state_columns, to_json};
+use crate::rows::{opened_at_column, queued_at_column, state_columns, to_json};
 use crate::step::{Step, labels, step};
 
 const PAGE_BYTES: usize = 4096;
@@ -40,15 +46,40 @@ impl Core<'_> {
         if let Some(record) = self.cache.take(seq) {
             return Ok(Some(record));
         }
+        if self.set_aside.contains_key(&seq) {
+            return Err(Fault::Unsound(Error::Corrupt(format!("job row {seq} is set aside"))));
+        }
         let ids = self.ids;
-        let found = self.hot.select.query_row([seq], |row| Ok(record(row, ids))).optional()?;
-        Ok(found.transpose()?)
+        let found = self.hot.select.query_row([seq], |row| Ok(record(row, ids))).optional();
+        match found.map(Option::transpose) {
+            Ok(Ok(record)) => Ok(record),
+            Ok(Err(error)) => Err(self.put_aside(seq, error)),
+            Err(error) if is_damage(&error) => Err(self.put_aside(seq, unreadable(error))),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A job whose row is damaged is not touched again before the next start.
+    fn put_aside(&mut self, seq: i64, error: Error) -> Fault {
+        let error = match error {
+            Error::Corrupt(what) => Error::Corrupt(format!("job row {seq}: {what}")),
+            other => return Fault::Unsound(other),
+        };
+        self.note_damage(&error);
+        self.set_aside.insert(seq, None);
+        Fault::Unsound(error)
     }
 
     /// The record an id names. `None` for ids that were never ours.
     pub(super) fn take_by_id(&mut self, id: JobId) -> Result<Option<Record>, Fault> {
-        let Some(record) = self.take(self.ids.seq(id))? else {
-            return Ok(None);
+        let seq = self.ids.seq(id);
+        let Some(record) = self.take(seq)? else {
+            let is_lost = is_lost(self.connection, &self.damage, self.ids, id)?;
+            return if is_lost {
+                Err(self.put_aside(seq, Error::Corrupt("the row is lost".to_owned())))
+            } else {
+                Ok(None)
+            };
         };
         if record.job.id != id {
             self.keep(record);
@@ -102,43 +133,10 @@ impl Core<'_> {
 
     pub(super) fn insert(&mut self, record: &Record, form: &Form<'_>, queue: &Queue) -> Result<(), Fault> {
         let (job, spec) = (&record.job, &record.job.spec);
-        let columns = state_columns(job);
         self.stored_seq = self.stored_seq.max(record.seq + 1);
-        self.hot.insert_job.execute(params![
-            record.seq,
-            job.queue.0,
-            columns.status,
-            columns.detail,
-            spec.priority,
-            job.created_at.as_millis(),
-            job.version.cast_signed(),
-            job.run,
-            job.attempt,
-            job.events.cast_signed(),
-            record.history,
-            columns.state_at,
-            record.wake_at.map(Timestamp::as_millis),
-            record.key_hash,
-            opened_at_column(job),
-            queued_at_column(job),
-        ])?;
-        let origin = spec.origin.as_ref().filter(|_| form.arrival.is_none()).map(to_json).transpose()?;
+        write_job(&mut self.hot.insert_job, record)?;
         self.dirty_pages += 1 + pages(form.payload.len());
-        self.hot.insert_spec.execute(params![
-            record.seq,
-            form.payload,
-            spec.idempotency_key.as_deref(),
-            spec.key.as_deref(),
-            tags_json(spec),
-            spec.not_before.map(Timestamp::as_millis),
-            spec.start_by.map(Timestamp::as_millis),
-            spec.callback_url.as_deref(),
-            spec.notify_email.as_deref(),
-            spec.traceparent.as_deref(),
-            overrides_json(spec),
-            origin,
-            form.arrival,
-        ])?;
+        write_spec(&mut self.hot.insert_spec, record.seq, spec, form)?;
         for label in labels(job, queue.namespace) {
             self.connection.prepare_cached(INSERT_LABEL)?.execute(params![label, record.seq])?;
         }
@@ -166,9 +164,7 @@ impl Core<'_> {
         record.wake_at = wake_at;
         self.update_row(&record)?;
         if payload_changed {
-            self.connection
-                .prepare_cached(UPDATE_PAYLOAD)?
-                .execute(params![record.seq, Packed::new(&record.job.spec.payload)])?;
+            self.update_payload(&record)?;
         }
         for effect in update.effects {
             self.carry_out(&record, queue, effect)?;
@@ -186,44 +182,23 @@ impl Core<'_> {
         }
         self.index.remove(&place(&record, queue));
         record.wake_at = wake_at;
-        self.connection
-            .prepare_cached(UPDATE_ALARM)?
-            .execute(params![record.seq, wake_at.map(Timestamp::as_millis)])?;
+        write_job(&mut *self.connection.prepare_cached(UPDATE_ALARM)?, &record)?;
         self.index.insert(&place(&record, queue));
         self.dirty_pages += 1;
         Ok(record)
     }
 
+    /// The rest of the spec stays as it is; whether its event still stands beside it is read again.
+    fn update_payload(&mut self, record: &Record) -> Result<(), Fault> {
+        let arrival = self.connection.prepare_cached(ARRIVAL_OF)?.query_row([record.seq], |row| row.get(0))?;
+        let payload = Packed::new(&record.job.spec.payload);
+        let mut update = self.connection.prepare_cached(UPDATE_SPEC)?;
+        write_spec(&mut update, record.seq, &record.job.spec, &Form { payload: &payload, arrival })?;
+        Ok(())
+    }
+
     fn update_row(&mut self, record: &Record) -> Result<(), Fault> {
-        let job = &record.job;
-        let columns = state_columns(job);
-        let changed = self.hot.update_job.execute(params![
-            record.seq,
-            columns.status,
-            columns.detail,
-            job.version.cast_signed(),
-            job.run,
-            job.attempt,
-            job.epoch.cast_signed(),
-            job.deferrals,
-            job.events.cast_signed(),
-            record.history,
-            columns.state_at,
-            record.wake_at.map(Timestamp::as_millis),
-            opened_at_column(job),
-            queued_at_column(job),
-            job.started_at.map(Timestamp::as_millis),
-            columns.lease,
-            columns.last_how,
-            columns.expires_at,
-            columns.extension,
-            columns.heartbeat_at,
-            columns.revoke_at,
-            columns.result,
-            job.last_error.as_deref(),
-            columns.worker,
-            work_column(job),
-        ])?;
+        let changed = write_job(&mut self.hot.update_job, record)?;
         match changed {
             1 => Ok(()),
             _ => Err(Fault::Unsound(Error::Corrupt(format!("job row {} is gone", record.seq)))),
@@ -234,7 +209,8 @@ impl Core<'_> {
     fn append_history(&mut self, record: &mut Record, events: &[Event]) -> Result<(), Fault> {
         let moved = history::extend(&mut record.history, record.job.events, record.job.created_at, events)?;
         if let Some((first, moved)) = moved {
-            self.connection.prepare_cached(INSERT_HISTORY)?.execute(params![record.seq, first, moved])?;
+            let mut insert = self.connection.prepare_cached(INSERT_HISTORY)?;
+            sealed::execute(&mut insert, Table::History, params![record.seq, first, moved])?;
         }
         Ok(())
     }
@@ -242,7 +218,8 @@ impl Core<'_> {
     fn carry_out(&mut self, record: &Record, queue: &Queue, effect: Effect) -> Result<(), Fault> {
         match effect {
             Effect::KeepResult(body) => {
-                self.connection.prepare_cached(INSERT_RESULT)?.execute(params![record.seq, &*body])?;
+                let mut insert = self.connection.prepare_cached(INSERT_RESULT)?;
+                sealed::execute(&mut insert, Table::Result, params![record.seq, &*body])?;
                 self.dirty_pages += pages(body.len());
             }
             Effect::DropResult => {
@@ -263,24 +240,35 @@ impl Core<'_> {
     }
 
     pub(super) fn set_hold(&mut self, queue: QueueId, hold: Option<Hold>) -> Result<(), Fault> {
-        let until = hold.map(|hold| hold.until.as_millis());
-        let probe = hold.and_then(|hold| hold.probe).map(|id| self.ids.seq(id));
-        let cause = hold.map_or(0, |hold| code(&Cause::ALL, hold.cause));
-        let round = hold.map_or(0, |hold| hold.round);
-        self.connection.prepare_cached(UPDATE_HOLD)?.execute(params![queue.0, until, probe, cause, round])?;
         if let Some(present) = self.registry.get(queue) {
             let held = Queue { hold, ..Queue::clone(present) };
+            self.write_gate(&held)?;
             self.registry.put(held);
         }
         Ok(())
     }
 
     pub(super) fn set_pace(&mut self, queue: QueueId, pace: Pace) -> Result<(), Fault> {
-        self.connection.prepare_cached(UPDATE_PACE)?.execute(params![queue.0, pace.0])?;
         if let Some(present) = self.registry.get(queue) {
             let paced = Queue { pace, ..Queue::clone(present) };
+            self.write_gate(&paced)?;
             self.registry.put(paced);
         }
+        Ok(())
+    }
+
+    pub(super) fn write_gate(&self, queue: &Queue) -> Result<(), Fault> {
+        let hold = queue.hold;
+        let mut update = self.connection.prepare_cached(UPDATE_GATE)?;
+        let columns = params![
+            queue.id.0,
+            hold.map(|hold| hold.until.as_millis()),
+            hold.and_then(|hold| hold.probe).map(|id| self.ids.seq(id)),
+            hold.map_or(0, |hold| code(&Cause::ALL, hold.cause)),
+            hold.map_or(0, |hold| hold.round),
+            queue.pace.0
+        ];
+        sealed::execute(&mut update, Table::Gate, columns)?;
         Ok(())
     }
 
@@ -327,12 +315,18 @@ impl Core<'_> {
     }
 
     pub(super) fn note(&self, name: &str, value: i64) -> Result<(), Fault> {
-        self.connection.prepare_cached(NOTE)?.execute(params![name, value])?;
+        sealed::execute(&mut *self.connection.prepare_cached(NOTE)?, Table::Meta, params![name, value])?;
         Ok(())
     }
 
     pub(super) fn noted(&self, name: &str) -> Result<Option<i64>, Error> {
-        self.connection.query_row(NOTED, [name], |row| row.get(0)).optional().map_err(unreadable)
+        let mut statement = self.connection.prepare_cached(NOTED).map_err(unreadable)?;
+        let mut rows = statement.query([name]).map_err(unreadable)?;
+        let Some(row) = rows.next().map_err(unreadable)? else {
+            return Ok(None);
+        };
+        verify(Table::Meta, row, 0..2, 2)?;
+        row.get(1).map(Some).map_err(unreadable)
     }
 
     /// Hand-outs whose receiver vanished before the answer: back at once, free.
@@ -355,65 +349,6 @@ impl Core<'_> {
         }
         Ok(())
     }
-
-    /// Builds all memory from the rows: at start, and after a rolled-back group. Says which rows are being delivered.
-    pub(super) fn rebuild(&mut self) -> Result<Vec<i64>, Error> {
-        self.cache.clear();
-        self.registry = Registry::load(self.connection, self.ids, self.registry.shared())?;
-        let Scan { index, delivering } = self.scan()?;
-        self.index = index;
-        self.young_keys = self.scan_young_keys()?;
-        let newest: Option<i64> = self.connection.query_row(NEWEST, [], |row| row.get(0)).map_err(unreadable)?;
-        self.noted_seq = self.noted(NEXT_SEQ)?.unwrap_or(1);
-        self.stored_seq = self.noted_seq.max(newest.unwrap_or(0) + 1);
-        self.next_seq = self.next_seq.max(self.stored_seq);
-        Ok(delivering)
-    }
-
-    /// What the rows say.
-    pub(super) fn scan(&self) -> Result<Scan, Error> {
-        let (mut index, mut delivering) = (Index::default(), Vec::new());
-        let mut statement = self.connection.prepare(SCAN).map_err(unreadable)?;
-        let mut rows = statement.query([]).map_err(unreadable)?;
-        while let Some(row) = rows.next().map_err(unreadable)? {
-            let status: usize = row.get(2).map_err(unreadable)?;
-            let status = *Status::ALL.get(status).ok_or_else(|| Error::Corrupt("status of a job row".to_owned()))?;
-            let queue = QueueId(row.get(1).map_err(unreadable)?);
-            let time =
-                |at: usize| row.get::<_, Option<i64>>(at).map(|at| at.map(Timestamp::from_millis)).map_err(unreadable);
-            let created_at = time(4)?.unwrap_or_default();
-            let namespace = self
-                .registry
-                .get(queue)
-                .ok_or_else(|| Error::Corrupt(format!("a job of queue {} which does not exist", queue.0)))?
-                .namespace;
-            let place = Place {
-                seq: row.get(0).map_err(unreadable)?,
-                queue,
-                namespace,
-                status,
-                priority: row.get(3).map_err(unreadable)?,
-                ready_at: if status == Status::Queued { time(5)?.unwrap_or(created_at) } else { Timestamp::EPOCH },
-                wake_at: time(6)?,
-            };
-            index.insert(&place);
-            let phase = row.get::<_, i64>(8).map_err(unreadable)? % UPLOAD;
-            if status == Status::Running && phase == i64::from(code(&PHASES, Phase::Delivering)) {
-                delivering.push(place.seq);
-            }
-            if let Some(hash) = row.get::<_, Option<i64>>(7).map_err(unreadable)? {
-                index.take_key(hash, place.seq);
-            }
-        }
-        Ok(Scan { index, delivering })
-    }
-}
-
-/// What is built from all rows.
-pub(super) struct Scan {
-    pub(super) index: Index,
-    /// Rows of jobs that are being delivered.
-    delivering: Vec<i64>,
 }
 
 /// What a command did to a record.
@@ -437,38 +372,112 @@ fn place(record: &Record, queue: &Queue) -> Place {
     }
 }
 
+/// Was there a job of this number, which is gone without having been deleted? A job and its spec go together.
+pub(super) fn is_lost(connection: &Connection, damage: &Damage, ids: Ids, id: JobId) -> Result<bool, Error> {
+    let seq = ids.seq(id);
+    if !ids.is_ours(id) {
+        return Ok(false);
+    }
+    let spec = connection.prepare_cached(HAS_SPEC).and_then(|mut spec| spec.exists([seq])).map_err(unreadable)?;
+    Ok(spec || damage.may_have_lost(seq))
+}
+
 pub(super) fn pages(bytes: usize) -> u64 {
     u64::try_from(bytes / PAGE_BYTES).unwrap_or(0)
 }
 
+/// A read that failed: because what it met is damaged, or for another reason.
 pub(super) fn unreadable(error: rusqlite::Error) -> Error {
-    Error::Unreadable(error.to_string())
+    match is_damage(&error) {
+        true => Error::Corrupt(error.to_string()),
+        false => Error::Unreadable(error.to_string()),
+    }
+}
+
+/// Writes the hot row by a statement with the parameters of [`super::hot`].
+fn write_job(statement: &mut Statement<'_>, record: &Record) -> rusqlite::Result<usize> {
+    let (job, columns) = (&record.job, state_columns(&record.job));
+    let row = params![
+        record.seq,
+        job.queue.0,
+        columns.status,
+        columns.detail,
+        job.spec.priority,
+        job.created_at.as_millis(),
+        job.version.cast_signed(),
+        job.run,
+        job.attempt,
+        job.epoch.cast_signed(),
+        job.deferrals,
+        job.events.cast_signed(),
+        record.history,
+        columns.state_at,
+        record.wake_at.map(Timestamp::as_millis),
+        record.key_hash,
+        opened_at_column(job),
+        queued_at_column(job),
+        job.started_at.map(Timestamp::as_millis),
+        columns.lease,
+        columns.last_how,
+        columns.expires_at,
+        columns.extension,
+        columns.heartbeat_at,
+        columns.revoke_at,
+        columns.result,
+        job.last_error.as_deref(),
+        columns.worker,
+        work_column(job),
+    ];
+    sealed::execute(statement, Table::Job, row)
+}
+
+/// Writes the spec by a statement whose parameters are its columns and its checksum.
+fn write_spec(statement: &mut Statement<'_>, seq: i64, spec: &Spec, form: &Form<'_>) -> Result<usize, Fault> {
+    let origin = spec.origin.as_ref().filter(|_| form.arrival.is_none()).map(to_json).transpose()?;
+    let row = params![
+        seq,
+        form.payload,
+        spec.idempotency_key.as_deref(),
+        spec.key.as_deref(),
+        tags_json(spec),
+        spec.not_before.map(Timestamp::as_millis),
+        spec.start_by.map(Timestamp::as_millis),
+        spec.callback_url.as_deref(),
+        spec.notify_email.as_deref(),
+        spec.traceparent.as_deref(),
+        overrides_json(spec),
+        origin,
+        form.arrival,
+    ];
+    let (_, rest) = row.split_at_checked(2).unwrap_or_default();
+    let sum = sealed::sum_with_digest(Table::Spec, seq, form.payload.digest(), rest)?;
+    Ok(sealed::execute_with(statement, row, sum)?)
 }
 
 const INSERT_LABEL: &str = "INSERT OR IGNORE INTO label (label, seq) VALUES (?1, ?2)";
 
-const UPDATE_PAYLOAD: &str = "UPDATE spec SET payload = ?2 WHERE seq = ?1";
-const UPDATE_ALARM: &str = "UPDATE job SET wake_at = ?2 WHERE seq = ?1";
-const UPDATE_HOLD: &str = "
+const HAS_SPEC: &str = "SELECT 1 FROM spec WHERE seq = ?1";
+const ARRIVAL_OF: &str = "SELECT arrival FROM spec WHERE seq = ?1";
+const UPDATE_SPEC: &str = "
+    UPDATE spec
+    SET payload = ?2, idempotency_key = ?3, key = ?4, tags = ?5, not_before = ?6, start_by = ?7, callback_url = ?8,
+        notify_email = ?9, traceparent = ?10, overrides = ?11, origin = ?12, arrival = ?13, checksum = ?14
+    WHERE seq = ?1";
+const UPDATE_GATE: &str = "
     UPDATE queue
-    SET hold_until = ?2, hold_probe = ?3, hold_cause = ?4, hold_round = ?5
+    SET hold_until = ?2, hold_probe = ?3, hold_cause = ?4, hold_round = ?5, pace = ?6, gate_checksum = ?7
     WHERE id = ?1";
-const UPDATE_PACE: &str = "UPDATE queue SET pace = ?2 WHERE id = ?1";
-const INSERT_HISTORY: &str = "INSERT INTO history (job, first, events) VALUES (?1, ?2, ?3)";
-const INSERT_RESULT: &str = "INSERT OR REPLACE INTO result (seq, body) VALUES (?1, ?2)";
+const INSERT_HISTORY: &str = "INSERT INTO history (job, first, events, checksum) VALUES (?1, ?2, ?3, ?4)";
+const INSERT_RESULT: &str = "INSERT OR REPLACE INTO result (seq, body, checksum) VALUES (?1, ?2, ?3)";
 const DELETE_RESULT: &str = "DELETE FROM result WHERE seq = ?1";
 const DELETE_JOB: &str = "DELETE FROM job WHERE seq = ?1";
 const DELETE_SPEC: &str = "DELETE FROM spec WHERE seq = ?1";
 const DELETE_HISTORY: &str = "DELETE FROM history WHERE job = ?1";
 const DELETE_LABEL: &str = "DELETE FROM label WHERE label = ?1 AND seq = ?2";
-const NEWEST: &str = "SELECT max((SELECT coalesce(max(seq), 0) FROM job), (SELECT coalesce(max(seq), 0) FROM arrival))";
 /// The name of the next number to be given out.
-const NEXT_SEQ: &str = "next_seq";
-const NOTED: &str = "SELECT value FROM meta WHERE name = ?1";
+pub(super) const NEXT_SEQ: &str = "next_seq";
+const NOTED: &str = "SELECT name, value, checksum FROM meta WHERE name = ?1";
 const NOTE: &str = "
-    INSERT INTO meta (name, value)
-    VALUES (?1, ?2)
-    ON CONFLICT (name) DO UPDATE SET value = excluded.value";
-const SCAN: &str = "
-    SELECT seq, queue, status, priority, created_at, state_at, wake_at, key_hash, detail
-    FROM job NOT INDEXED";
+    INSERT INTO meta (name, value, checksum)
+    VALUES (?1, ?2, ?3)
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value, checksum = excluded.checksum";

@@ -5,18 +5,19 @@
 //! A failed write or sync ends the thread without another answer, and the process with it: after a failed sync nobody
 //! knows what the disk holds.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use outlast_core::{Clock, Entropy, JobId, Lease, Timestamp};
+use outlast_core::{Clock, Entropy, JobId, Lease, QueueId, Timestamp};
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, ffi};
+use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{oneshot, watch};
 
 use super::cache::Cache;
 use super::directory::Lock;
+use super::faults::Fault;
 use super::hints::{Hints, READ_MAX};
 use super::hot::Hot;
 use super::index::Index;
@@ -25,6 +26,7 @@ use super::registry::{Registry, Shared};
 use super::reserve::Reserve;
 use super::survey::Loss;
 use super::wal_tracker::WalTracker;
+use crate::damage::Damage;
 use crate::error::Error;
 use crate::handout::HandoutPool;
 use crate::ids::Ids;
@@ -41,37 +43,6 @@ const LOOK_AT_WAL_PAGES: u64 = 1000;
 const COMPANY: Duration = Duration::from_millis(20);
 /// In the rig that answers first: how many groups stay uncommitted.
 const UNCOMMITTED_GROUPS: u32 = 64;
-
-/// Why an operation could not run.
-#[derive(Debug)]
-pub(super) enum Fault {
-    /// No room on the disk. Nothing of the group is stored.
-    Full,
-    /// Somebody else holds the write lock, a shell on the file say. Nothing of the group is stored.
-    Busy,
-    /// A write or sync failed: the process must stop.
-    Fatal(rusqlite::Error),
-    /// Stored bytes do not make sense; only this call fails.
-    Unsound(Error),
-}
-
-impl From<rusqlite::Error> for Fault {
-    fn from(error: rusqlite::Error) -> Fault {
-        match error.sqlite_error() {
-            // The index of the WAL could not grow, which is how a full disk shows there.
-            Some(failure) if failure.extended_code == ffi::SQLITE_IOERR_SHMSIZE => Fault::Full,
-            Some(failure) if failure.code == ErrorCode::DiskFull => Fault::Full,
-            Some(failure) if failure.code == ErrorCode::DatabaseBusy => Fault::Busy,
-            _ => Fault::Fatal(error),
-        }
-    }
-}
-
-impl From<Error> for Fault {
-    fn from(error: Error) -> Fault {
-        Fault::Unsound(error)
-    }
-}
 
 /// Everything a transaction touches.
 pub(super) struct Core<'c> {
@@ -98,6 +69,10 @@ pub(super) struct Core<'c> {
     pub(super) orphans: Vec<(JobId, Lease)>,
     /// Rows of jobs that were being delivered when this process started.
     pub(super) interrupted: Vec<i64>,
+    /// Jobs whose rows are damaged, with the queue where that can still be told. They are in no index and are not looked
+    /// at again before the next start.
+    pub(super) set_aside: BTreeMap<i64, Option<QueueId>>,
+    pub(super) damage: Damage,
     /// An estimate of the pages written since the last checkpoint.
     pub(super) dirty_pages: u64,
     pub(super) handouts: HandoutPool,
@@ -185,13 +160,14 @@ pub(super) struct Setup {
     /// What `next_seq` was at the last commit, where that was written down.
     pub(super) expected_seq: Option<i64>,
     pub(super) accepts_loss: bool,
+    pub(super) damage: Damage,
 }
 
 impl<'c> Core<'c> {
     /// Prepares the statements and reads the indexes into memory.
     pub(super) fn start(connection: &'c Connection, setup: Setup) -> Result<Core<'c>, OpenError> {
-        let corrupt = |error: Error| OpenError::Corrupt(error.to_string());
-        let registry = Registry::load(connection, setup.ids, setup.shared).map_err(corrupt)?;
+        let corrupt = |error: Error| OpenError::Corrupt(error.what());
+        let registry = Registry::load(connection, setup.ids, setup.shared, &setup.damage).map_err(corrupt)?;
         let mut core = Core {
             connection,
             hot: Hot::prepare(connection)?,
@@ -209,6 +185,8 @@ impl<'c> Core<'c> {
             namespace_waiting_max: setup.namespace_waiting_max,
             orphans: Vec::new(),
             interrupted: Vec::new(),
+            set_aside: BTreeMap::new(),
+            damage: setup.damage,
             dirty_pages: 0,
             handouts: HandoutPool::default(),
         };
@@ -344,19 +322,16 @@ impl Writer<'_> {
             }
             first => first,
         };
-        let undone = match &results {
-            Err(Fault::Full) => Some(Error::DiskFull),
-            Err(Fault::Busy) => Some(Error::Overloaded),
-            _ => None,
-        };
-        if let Some(error) = undone {
+        if matches!(results, Err(Fault::Damaged(_))) {
             self.rollback()?;
-            results = Ok(vec![Err(error); group.len()]);
+            results = Ok(self.transact_one_by_one(&mut group)?);
         }
         let mut results = match results {
             Ok(results) => results,
-            Err(Fault::Fatal(error)) => return Err(error),
-            Err(other) => return Err(rusqlite::Error::InvalidParameterName(format!("{other:?}"))),
+            Err(fault) => {
+                let error = self.undo(fault)?;
+                vec![Err(error); group.len()]
+            }
         };
         self.core.registry.publish();
         self.refuse(refused);
@@ -371,19 +346,24 @@ impl Writer<'_> {
         let writes = !self.core.orphans.is_empty() || group.iter().any(|call| call.writes());
         if writes {
             self.core.begin()?;
-            match self.core.release_orphans() {
-                Err(Fault::Unsound(error)) => tracing::error!(%error, "a hand-out could not be taken back"),
-                released => released?,
+            if let Err(fault) = self.core.release_orphans() {
+                // Their leases run out by themselves.
+                self.core.orphans.clear();
+                return Err(Fault::Damaged(fault.damage()?));
             }
         }
         let mut results = Vec::with_capacity(group.len());
         for call in group.iter_mut() {
+            let changes = self.core.connection.total_changes();
             results.push(match call.run(&mut self.core) {
                 Ok(()) => Ok(()),
                 Err(Fault::Unsound(error)) => {
-                    tracing::error!(%error, "stored data is unsound");
-                    // What the call did before it met the damage is part of the commit: nobody may say "not stored".
-                    Err(if call.writes() { Error::Indeterminate } else { error })
+                    self.core.note_damage(&error);
+                    // What the call did before it met the damage must not be committed.
+                    if self.core.connection.total_changes() != changes {
+                        return Err(Fault::Damaged(error));
+                    }
+                    Err(error)
                 }
                 Err(fault) => return Err(fault),
             });
@@ -400,6 +380,31 @@ impl Writer<'_> {
         self.core.commit()?;
         let written = self.outside.tracker.committed(self.core.stored_seq, self.core.now);
         written.map_err(|error| Fault::Fatal(from_io(error)))
+    }
+
+    /// Each call in a transaction of its own, after a group of them met damage: only the one that touches it fails.
+    fn transact_one_by_one(&mut self, group: &mut [Box<dyn Call>]) -> Result<Vec<Result<(), Error>>, rusqlite::Error> {
+        let mut results = Vec::with_capacity(group.len());
+        for call in group {
+            results.push(match self.transact(std::slice::from_mut(call)) {
+                Ok(mut result) => result.pop().unwrap_or(Ok(())),
+                Err(fault) => Err(self.undo(fault)?),
+            });
+        }
+        Ok(results)
+    }
+
+    /// Undoes a transaction that failed, and says what its calls are answered. `Err` means stop.
+    fn undo(&mut self, fault: Fault) -> Result<Error, rusqlite::Error> {
+        let error = match fault {
+            Fault::Full => Error::DiskFull,
+            Fault::Busy => Error::Overloaded,
+            Fault::Unsound(error) | Fault::Damaged(error) => error,
+            Fault::Fatal(error) => return Err(error),
+        };
+        self.core.note_damage(&error);
+        self.rollback()?;
+        Ok(error)
     }
 
     /// Leaves out what is moot, and what needs space while there is none.
@@ -499,6 +504,13 @@ impl Writer<'_> {
 }
 
 impl Core<'_> {
+    /// Damage is listed, whoever meets it.
+    pub(super) fn note_damage(&self, error: &Error) {
+        if let Error::Corrupt(what) = error {
+            self.damage.note(what);
+        }
+    }
+
     /// Pages in the WAL, and how many of them have been copied back.
     fn wal_pages(&self) -> Result<(i64, i64), rusqlite::Error> {
         let mut statement = self.connection.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?;

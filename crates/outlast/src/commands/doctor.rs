@@ -1,6 +1,7 @@
 //! `outlast doctor`: looks at configuration, data directory (or database and Redis), object store, server and key, and says
 //! what is wrong. It repairs nothing, and writes nothing but a small object that it removes again.
 
+mod damage;
 mod disk;
 mod files;
 mod objects;
@@ -67,7 +68,10 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Result<(), Fa
     match &loaded {
         Ok(config) if config.external.database_url.is_some() => checks.extend(services::checks(config).await),
         // The directory of an embedded store; with a database there is nothing in it but the key.
-        _ => checks.extend(disk::checks(&data)),
+        _ => {
+            checks.extend(disk::checks(&data));
+            checks.extend(damage::check(&data));
+        }
     }
     if let Ok(config) = &loaded {
         checks.push(objects::check(config).await);
