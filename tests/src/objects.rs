@@ -21,7 +21,7 @@ pub fn result(number: u64, length: u64) -> Arc<Object> {
         sha256: [7; 32],
         content_type: Some("text/csv".into()),
         filename: Some("report.csv".into()),
-        upload: Some("upload-7".into()).filter(|_| number % 2 == 0),
+        upload: Some("upload-7".into()).filter(|_| number.is_multiple_of(2)),
         parts: u16::try_from(number % 3).unwrap_or(0),
         copied_from: (number % 2 == 1).then_some(u64::MAX - number),
         checksums: Some(Arc::from([1, 0, 255, 7])),
