@@ -19,7 +19,7 @@ use crate::handout::{HandoutPool, HandoutShare};
 use crate::kept::{Doomed, Inline, Inspection, Kept, Stored};
 use crate::keys::{KeyId, KeyRecord, NewKey};
 use crate::operations::{NewOperation, Operation, OperationId};
-use crate::page::PageSize;
+use crate::page::{PAGE_BYTES_MAX, PageSize};
 use crate::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
 
 /// Which jobs a caller may see. It is part of every verb that names a job, so that no query can forget it.
@@ -109,8 +109,10 @@ pub struct Claimed {
     pub ended: Vec<JobId>,
     /// The callback URLs of some of them are to be told.
     pub callbacks: bool,
-    /// How much of a page the jobs fill. A full one ended the claim early: there may be more jobs.
+    /// How much of a page the jobs fill.
     pub size: PageSize,
+    /// A claim that reaches this size ends early: there may be more jobs.
+    pub bytes_max: usize,
     /// Hand-outs on their way hold too much memory: nothing was looked for, and asking again in a moment helps.
     pub is_crowded: bool,
     /// What the jobs hold of the store's memory for hand-outs; to be dropped when they have been sent.
@@ -130,6 +132,7 @@ impl Claimed {
             ended: Vec::new(),
             callbacks: false,
             size: PageSize::default(),
+            bytes_max: PAGE_BYTES_MAX,
             is_crowded: false,
             share: None,
         }
@@ -143,7 +146,15 @@ impl Claimed {
 
     /// It has as many jobs as it may, or as many as fit into an answer.
     pub fn is_full(&self, limit: usize) -> bool {
-        self.jobs.len() >= limit || self.size.is_full()
+        self.jobs.len() >= limit || self.size.bytes() >= self.bytes_max
+    }
+
+    /// Bounds the claim by what its namespace may hold of the memory for hand-outs. False when there is none left.
+    pub(crate) fn fit_into(&mut self, pool: &HandoutPool) -> bool {
+        let free = pool.free(self.queue.namespace);
+        self.bytes_max = free.min(PAGE_BYTES_MAX);
+        self.is_crowded = free == 0;
+        free > 0
     }
 
     /// Counts its jobs as memory of the store.

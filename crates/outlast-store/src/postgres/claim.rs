@@ -177,8 +177,7 @@ async fn hand_out_wide(
     let (mut answers, mut is_short) = (Vec::with_capacity(asked.len()), false);
     for Asked { claim, .. } in asked {
         let (mut claimed, limit) = admit(Arc::clone(queue), claim, 0, tx.now);
-        claimed.is_crowded = limit > 0 && tx.shared.handouts.is_full(queue.namespace);
-        let limit = if claimed.is_crowded { 0 } else { limit };
+        let limit = if limit > 0 && claimed.fit_into(&tx.shared.handouts) { limit } else { 0 };
         while !claimed.is_full(limit) {
             let Some(seq) = line.next() else {
                 break;
@@ -253,8 +252,7 @@ async fn hand_out_narrow(name: &Name, asked: &[Asked<'_>], tx: &mut Tx<'_>) -> R
     for Asked { claim, .. } in asked {
         let queue = tx.writes.queue(queue.id).cloned().unwrap_or_else(|| Arc::clone(&queue));
         let (mut claimed, limit) = admit(Arc::clone(&queue), claim, u64::try_from(running).unwrap_or(0), tx.now);
-        claimed.is_crowded = limit > 0 && tx.shared.handouts.is_full(queue.namespace);
-        let limit = if claimed.is_crowded { 0 } else { limit };
+        let limit = if limit > 0 && claimed.fit_into(&tx.shared.handouts) { limit } else { 0 };
         while !claimed.is_full(limit) {
             let taken = take(&queue, limit - claimed.jobs.len(), tx).await?;
             let (mut more, planned) = line_up(&queue, &taken, tx);

@@ -23,8 +23,7 @@ impl Core<'_> {
         };
         let running = self.index.counts(queue.id).get(Status::Running);
         let (mut claimed, limit) = admit(queue, want, running, self.now);
-        if limit > 0 && self.handouts.is_full(want.namespace) {
-            claimed.is_crowded = true;
+        if limit > 0 && !claimed.fit_into(&self.handouts) {
             return Ok(Some(claimed));
         }
         while !claimed.is_full(limit) {
