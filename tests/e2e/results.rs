@@ -28,6 +28,7 @@ use outlast_tests::wait;
 use reqwest::Method;
 use reqwest::header::HeaderMap;
 use rusqlite::Connection;
+use rusqlite::config::DbConfig;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -283,6 +284,9 @@ impl Rig {
             Some(database) => drop(tokio::task::block_in_place(|| database.psql(&sql))),
             None => {
                 let database = Connection::open(launch.data.join("outlast.db")).expect("the database can be opened");
+                // The server was killed and expects its log to be there at the next start.
+                let keeps_log = database.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+                assert!(keeps_log.expect("the log can be kept"));
                 database.execute(&sql, []).expect("rows can be changed");
             }
         }

@@ -174,11 +174,12 @@ async fn header_values_survive_a_new_sealing_key() {
 fn store_in_the_clear(launch: &Launch, value: &str) {
     match launch.database() {
         Some(database) => drop(database.psql(&format!(
-            "UPDATE queue SET settings = jsonb_set(settings::jsonb, '{{headers,authorization}}', '\"{value}\"')::text \
+            "UPDATE queue SET checksum = NULL, \
+             settings = jsonb_set(settings::jsonb, '{{headers,authorization}}', '\"{value}\"')::text \
              WHERE settings LIKE '%authorization%'"
         ))),
         None => {
-            let set = "UPDATE queue SET settings = json_set(settings, '$.headers.authorization', ?1) \
+            let set = "UPDATE queue SET checksum = NULL, settings = json_set(settings, '$.headers.authorization', ?1) \
                        WHERE settings LIKE '%authorization%'";
             let connection = rusqlite::Connection::open(launch.data.join("outlast.db")).unwrap();
             assert_eq!(connection.execute(set, [value]).unwrap(), 1);
