@@ -70,12 +70,12 @@ async fn readers_behind_nginx_see_every_event_once_and_in_order() {
     let mut chance = Chance::seeded(seed("proxied streams"));
     let mut server = configured(ROOM).await;
     let ids = make_jobs(&server.client()).await;
-    let mut nginx = Nginx::before(&server.base, "");
+    let mut nginx = Nginx::before(&server.own_base, "");
     let places = Places::of(std::slice::from_ref(&nginx.base), &server.launch().key);
     let readers = read_all(&ids, volume(READERS / 2, 200), &places, (Way::Stream, &mut chance));
 
     lead_through_restarts(&mut server, |server| {
-        nginx = Nginx::before(&server.base, "");
+        nginx = Nginx::before(&server.own_base, "");
         places.move_to(std::slice::from_ref(&nginx.base));
     })
     .await;
