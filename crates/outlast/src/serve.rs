@@ -6,7 +6,6 @@ mod declare;
 mod descriptors;
 mod egress;
 mod files;
-mod memory;
 pub(crate) mod reload;
 mod sealing;
 
@@ -55,7 +54,6 @@ fn open_blobs(config: &Config) -> anyhow::Result<Blobs> {
 
 /// Runs until a signal asks it to stop, or until the store fails.
 pub(crate) async fn run(config: Config, mode: Mode, load: Load) -> anyhow::Result<()> {
-    memory::use_small_pages();
     descriptors::raise(config.limits.connections);
     let listener = bind(&config.listen.to_string()).await?;
     let private_listener = match &config.metrics_listen {
