@@ -46,7 +46,7 @@ impl Default for Limits {
             waiting_requests: 20_000,
             waiting_requests_per_key: 12_000,
             waiting_requests_per_token: 100,
-            answer_bytes: 96 << 20,
+            answer_bytes: 64 << 20,
             url_bytes: 4 << 10,
             streams: 10_000,
             streams_per_key: 100,
