@@ -21,7 +21,7 @@ use crate::patience::heard_by;
 const DISCARD_BYTES_MAX: usize = 64 << 10;
 const DISCARD_MAX: Duration = Duration::from_millis(250);
 
-/// The pieces that a body of several frames is gathered in: as long as what came before, within these bounds.
+/// A body of several frames is gathered in pieces; each piece is as long as the bytes before it, within these bounds.
 const PIECE_MIN: usize = 4 << 10;
 const PIECE_MAX: usize = 256 << 10;
 

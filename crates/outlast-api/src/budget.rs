@@ -54,7 +54,7 @@ enum Level {
 /// How much of a budget one sender may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// Of the whole, when nobody else holds any of it. It shrinks with the square of what is free: however many greedy
+    /// Of the whole, while no other sender holds any of it. It shrinks with the square of what is free: however many greedy
     /// senders come one after the other, about `1 / 2n` of the whole stays free behind `n` of them with 50 percent each.
     /// In proportion to what is free, each would halve it. 100: no bound.
     pub(crate) percent: usize,

@@ -1,5 +1,5 @@
 //! Slows down addresses that send wrong keys: a token bucket per address, in memory, on this node. A valid key is never
-//! slowed down, whatever else comes from its address, so that nobody behind the same NAT or proxy is locked out.
+//! slowed down, whatever else comes from its address, so that no client behind the same NAT or proxy is locked out.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::budget::Holder;
 use crate::error::{Code, Problem};
 
-/// What one part of a turn stands for.
+/// Bytes of memory that one part of a turn covers.
 #[cfg(test)]
 const PART_BYTES: usize = 256 << 10;
 /// Parts at the same time, in all, of one namespace, of one key, and of tokens to one job.
@@ -92,7 +92,7 @@ impl Turns {
         self.take_in(groups, weight).await
     }
 
-    /// Among the reads of the namespace, whoever of it asks.
+    /// Among all reads of the namespace, over its keys and tokens.
     pub(crate) async fn take_shared(self: &Arc<Self>, holder: Holder, weight: Weight) -> Result<Turn, Problem> {
         let namespace = match holder {
             Holder::Key { namespace, .. } | Holder::Token { namespace, .. } => Some(Group::Namespace(namespace)),
