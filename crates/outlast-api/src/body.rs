@@ -25,6 +25,9 @@ const DISCARD_MAX: Duration = Duration::from_millis(250);
 const PIECE_MIN: usize = 4 << 10;
 const PIECE_MAX: usize = 256 << 10;
 
+/// A body that came in one frame of at most this size is covered by the slot of its request.
+const SLOT_BODY_BYTES: usize = 4 << 10;
+
 /// The whole body, at most `bytes_max`. The charge grows with the memory that the body takes as it arrives; what its
 /// sender announces costs nothing.
 pub(crate) async fn read(
@@ -51,7 +54,9 @@ pub(crate) async fn read(
         }
         // Nearly every body is one frame, which then needs no copy.
         if gathered.length == 0 && body.is_end_stream() {
-            charge.grow(data.len())?;
+            if data.len() > SLOT_BODY_BYTES {
+                charge.grow(data.len())?;
+            }
             return Ok(data);
         }
         gathered.add(&data, declared.unwrap_or(bytes_max), charge)?;

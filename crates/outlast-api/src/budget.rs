@@ -3,10 +3,12 @@
 //! Every share shrinks as the whole fills, so that no number of greedy senders takes the room of the next one.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use outlast_core::{JobId, NamespaceId};
 use outlast_store::keys::KeyId;
 use tokio::time::Instant;
@@ -91,6 +93,10 @@ impl Share {
 
     /// Whether a sender may hold so much when then `free` of the `whole` is left.
     fn allows(self, held: usize, free: usize, whole: usize) -> bool {
+        // Nearly every charge is that small, and then nothing has to be divided.
+        if held <= self.least.min(self.most) {
+            return true;
+        }
         let of_free = match self.percent {
             100.. => usize::MAX,
             percent => {
@@ -180,7 +186,7 @@ pub(crate) struct Budget {
 struct Pool {
     whole: usize,
     used: usize,
-    by_level: HashMap<Level, usize>,
+    by_level: HashMap<Level, usize, RandomState>,
     /// Since when the whole of it refuses every charge.
     exhausted_since: Option<Instant>,
 }
@@ -290,7 +296,7 @@ impl Drop for Charge {
 
 impl Pool {
     fn new(whole: usize) -> Pool {
-        Pool { whole, used: 0, by_level: HashMap::new(), exhausted_since: None }
+        Pool { whole, used: 0, by_level: HashMap::default(), exhausted_since: None }
     }
 
     /// On refusal: whose share is full; `None` for the whole.
@@ -301,13 +307,16 @@ impl Pool {
         };
         self.exhausted_since = None;
         // From the narrowest to the widest: the message names what the sender can do something about.
-        for level in holder.levels().into_iter().flatten() {
-            let held = self.by_level.get(&level).copied().unwrap_or(0).saturating_add(amount);
-            if !shares.of(level).allows(held, free, self.whole) {
+        let levels = holder.levels();
+        for (at, level) in levels.into_iter().flatten().enumerate() {
+            let held = self.by_level.entry(level).or_insert(0);
+            *held = held.saturating_add(amount);
+            if !shares.of(level).allows(*held, free, self.whole) {
+                levels.into_iter().flatten().take(at + 1).for_each(|level| self.give_back(level, amount));
                 return Err(Some(level));
             }
         }
-        self.put(holder, amount);
+        self.used += amount;
         Ok(())
     }
 
@@ -323,12 +332,14 @@ impl Pool {
             return;
         }
         self.used = self.used.saturating_sub(amount);
-        for level in holder.levels().into_iter().flatten() {
-            if let Some(held) = self.by_level.get_mut(&level) {
-                *held = held.saturating_sub(amount);
-                if *held == 0 {
-                    self.by_level.remove(&level);
-                }
+        holder.levels().into_iter().flatten().for_each(|level| self.give_back(level, amount));
+    }
+
+    fn give_back(&mut self, level: Level, amount: usize) {
+        if let Entry::Occupied(mut held) = self.by_level.entry(level) {
+            *held.get_mut() = held.get().saturating_sub(amount);
+            if *held.get() == 0 {
+                held.remove();
             }
         }
     }

@@ -2,6 +2,7 @@
 //! bytes changed on disk fails its check, and so does a sound row that turns up in the place of another one.
 
 use crc_fast::crc32_iscsi;
+use smallvec::SmallVec;
 
 /// The order is the stored form: append only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,25 +26,6 @@ pub(crate) enum Table {
 }
 
 impl Table {
-    const ALL: [Table; 16] = [
-        Table::Meta,
-        Table::Namespace,
-        Table::Queue,
-        Table::Gate,
-        Table::ApiKey,
-        Table::Operation,
-        Table::Job,
-        Table::Spec,
-        Table::Payload,
-        Table::Result,
-        Table::History,
-        Table::Checkpoint,
-        Table::Section,
-        Table::Object,
-        Table::Arrival,
-        Table::Body,
-    ];
-
     /// For messages: the table, and which part of it where a row has two checksums.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -95,14 +77,13 @@ impl Digest {
 /// A checksum in the making: the columns are added in the order in which they are read. A text or blob counts by its kind,
 /// its length and its own CRC, so that of a long one the CRC can be known beforehand.
 pub(crate) struct RowSum {
-    bytes: Vec<u8>,
+    bytes: SmallVec<[u8; CAPACITY]>,
 }
 
 impl RowSum {
     pub(crate) fn of(table: Table) -> RowSum {
-        let mut bytes = Vec::with_capacity(CAPACITY);
-        let tag = Table::ALL.iter().position(|known| *known == table).and_then(|tag| u8::try_from(tag).ok());
-        bytes.push(tag.unwrap_or(u8::MAX));
+        let mut bytes = SmallVec::new();
+        bytes.push(table as u8);
         RowSum { bytes }
     }
 

@@ -61,17 +61,15 @@ impl HeadScan {
 
     /// Takes the next bytes; those behind the end of the head are left alone.
     pub(super) fn read(&mut self, bytes: &[u8]) {
-        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
-            if self.is_complete {
-                return;
+        let mut rest = bytes;
+        while !self.is_complete && !rest.is_empty() {
+            let end = memchr::memchr(b'\n', rest);
+            let (text, after) = rest.split_at(end.unwrap_or(rest.len()));
+            self.append(text);
+            if end.is_some() {
+                self.end_line();
             }
-            match part.split_last() {
-                Some((b'\n', text)) => {
-                    self.append(text);
-                    self.end_line();
-                }
-                _ => self.append(part),
-            }
+            rest = after.get(1..).unwrap_or_default();
         }
     }
 

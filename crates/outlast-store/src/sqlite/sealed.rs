@@ -2,7 +2,7 @@
 //! it is checked when it is read. A row without a checksum is older than they are and passes.
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, Row, Statement, ToSql, params, params_from_iter};
+use rusqlite::{Connection, Row, Statement, ToSql, params};
 
 use super::rows::JOB_COLUMNS;
 use super::write::unreadable;
@@ -129,13 +129,41 @@ pub(super) fn sum_with_digest(table: Table, row: i64, digest: Digest, columns: &
 
 /// Runs a statement whose parameters are the columns of a row and, after them, its checksum.
 pub(super) fn execute(statement: &mut Statement<'_>, table: Table, columns: &[&dyn ToSql]) -> rusqlite::Result<usize> {
-    let sum = sum(table, columns)?;
-    execute_with(statement, columns, sum)
+    bind_and_execute(statement, table, columns, None)
 }
 
-pub(super) fn execute_with(statement: &mut Statement<'_>, columns: &[&dyn ToSql], sum: i32) -> rusqlite::Result<usize> {
-    let sum: &dyn ToSql = &sum;
-    statement.execute(params_from_iter(columns.iter().copied().chain(std::iter::once(sum))))
+/// The same where the second column is long and its digest is known.
+pub(super) fn execute_with_digest(
+    statement: &mut Statement<'_>,
+    table: Table,
+    columns: &[&dyn ToSql],
+    digest: Digest,
+) -> rusqlite::Result<usize> {
+    bind_and_execute(statement, table, columns, Some(digest))
+}
+
+/// One pass: each column is added to the checksum and bound. What is not bound is null, as most columns of a new row are.
+fn bind_and_execute(
+    statement: &mut Statement<'_>,
+    table: Table,
+    columns: &[&dyn ToSql],
+    digest_of_second: Option<Digest>,
+) -> rusqlite::Result<usize> {
+    let mut sum = RowSum::of(table);
+    statement.clear_bindings();
+    for (place, column) in columns.iter().enumerate() {
+        let output = column.to_sql()?;
+        let value = borrowed(&output)?;
+        match digest_of_second.filter(|_| place == 1) {
+            Some(digest) => sum.digest(digest),
+            None => add(&mut sum, value),
+        }
+        if value != ValueRef::Null {
+            statement.raw_bind_parameter(place + 1, output)?;
+        }
+    }
+    statement.raw_bind_parameter(columns.len() + 1, sum.finish())?;
+    statement.raw_execute()
 }
 
 /// Checks the row in `columns` against the checksum in column `stored`.
@@ -171,13 +199,17 @@ fn identity(table: Table, row: &Row<'_>, mut columns: impl Iterator<Item = usize
 
 fn add_all(sum: &mut RowSum, columns: &[&dyn ToSql]) -> rusqlite::Result<()> {
     for column in columns {
-        match column.to_sql()? {
-            ToSqlOutput::Borrowed(value) => add(sum, value),
-            ToSqlOutput::Owned(value) => add(sum, (&value).into()),
-            _ => return Err(rusqlite::Error::InvalidQuery),
-        }
+        add(sum, borrowed(&column.to_sql()?)?);
     }
     Ok(())
+}
+
+fn borrowed<'a>(output: &'a ToSqlOutput<'a>) -> rusqlite::Result<ValueRef<'a>> {
+    match output {
+        ToSqlOutput::Borrowed(value) => Ok(*value),
+        ToSqlOutput::Owned(value) => Ok(value.into()),
+        _ => Err(rusqlite::Error::InvalidQuery),
+    }
 }
 
 fn add(sum: &mut RowSum, value: ValueRef<'_>) {

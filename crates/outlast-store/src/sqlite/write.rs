@@ -449,9 +449,7 @@ fn write_spec(statement: &mut Statement<'_>, seq: i64, spec: &Spec, form: &Form<
         origin,
         form.arrival,
     ];
-    let (_, rest) = row.split_at_checked(2).unwrap_or_default();
-    let sum = sealed::sum_with_digest(Table::Spec, seq, form.payload.digest(), rest)?;
-    Ok(sealed::execute_with(statement, row, sum)?)
+    Ok(sealed::execute_with_digest(statement, Table::Spec, row, form.payload.digest())?)
 }
 
 const INSERT_LABEL: &str = "INSERT OR IGNORE INTO label (label, seq) VALUES (?1, ?2)";
