@@ -8,19 +8,86 @@ use std::path::{Path, PathBuf};
 use outlast_tests::chance::Chance;
 use rusqlite::Connection;
 
+use crate::scene::Ending;
+
 const PAGE: u64 = 4096;
+/// A frame of the log is a page behind a header of its own, and the log has one, too.
+const FRAME: u64 = PAGE + 24;
+const LOG_HEADER: u64 = 32;
+/// What is used of a slot of the state file, which is a page.
+const STATE_BYTES: u64 = 104;
 
 /// What is injured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Anywhere in the database file.
+    /// Anywhere in the database file of a store that was stopped.
     Database,
     /// The bytes of a row that a user gave: a payload, a result, a checkpoint.
     Row,
+    /// Anywhere in the database file of a store that was killed, so that a part of it stands in the log.
+    DatabaseUnderLog,
+    /// The log of a store that was killed: nothing else has what stands in it.
+    Log,
+    StateFile,
+    /// The file of a result or a checkpoint.
+    Object,
 }
 
 impl Place {
-    pub(crate) const ALL: [Place; 2] = [Place::Database, Place::Row];
+    /// With how many of a hundred injuries strike there.
+    const WEIGHTS: [(Place, u64); 6] = [
+        (Place::Database, 30),
+        (Place::Row, 15),
+        (Place::DatabaseUnderLog, 10),
+        (Place::Log, 25),
+        (Place::StateFile, 5),
+        (Place::Object, 15),
+    ];
+
+    pub(crate) fn any(chance: &mut Chance) -> Place {
+        let mut drawn = chance.below(Place::WEIGHTS.iter().map(|(_, weight)| weight).sum());
+        for (place, weight) in Place::WEIGHTS {
+            match drawn.checked_sub(weight) {
+                Some(rest) => drawn = rest,
+                None => return place,
+            }
+        }
+        Place::Database
+    }
+
+    /// How the store that is injured there had ended.
+    pub(crate) fn ending(self) -> Ending {
+        match self {
+            Place::Database | Place::Row | Place::Object => Ending::Stopped,
+            Place::DatabaseUnderLog | Place::Log | Place::StateFile => Ending::Killed,
+        }
+    }
+
+    fn file(self, data: &Path, chance: &mut Chance) -> PathBuf {
+        match self {
+            Place::Database | Place::Row | Place::DatabaseUnderLog => data.join("outlast.db"),
+            Place::Log => data.join("outlast.db-wal"),
+            Place::StateFile => data.join("outlast.state"),
+            Place::Object => {
+                let mut files = Vec::new();
+                gather(&data.join("objects"), &mut files);
+                files.sort();
+                chance.take(&mut files).expect("there are objects")
+            }
+        }
+    }
+
+    /// Where the page around this byte begins.
+    fn page_around(self, offset: u64) -> u64 {
+        match self {
+            Place::Log => offset.saturating_sub(LOG_HEADER) / FRAME * FRAME + LOG_HEADER,
+            _ => offset / PAGE * PAGE,
+        }
+    }
+
+    fn page_length(self) -> u64 {
+        if self == Place::Log { FRAME } else { PAGE }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +97,7 @@ enum Act {
     RandomPage,
     OtherPage,
     Truncate,
+    Delete,
 }
 
 #[derive(Debug)]
@@ -41,42 +109,50 @@ pub(crate) struct Injury {
 }
 
 impl Injury {
-    pub(crate) fn inflict(data: &Path, chance: &mut Chance, places: &[Place]) -> Injury {
-        let place = places[usize::try_from(chance.below(places.len() as u64)).unwrap_or(0)];
-        let file = data.join("outlast.db");
+    pub(crate) fn inflict(data: &Path, chance: &mut Chance, place: Place) -> Injury {
+        let file = place.file(data, chance);
         if place == Place::Row {
             return flip_in_row(&file, chance);
         }
         let length = fs::metadata(&file).expect("the file is there").len();
         let act = match chance.below(100) {
-            0..50 => Act::FlipBit,
-            50..65 => Act::ZeroPage,
-            65..80 => Act::RandomPage,
-            80..95 => Act::OtherPage,
-            _ => Act::Truncate,
+            0..45 => Act::FlipBit,
+            45..57 => Act::ZeroPage,
+            57..69 => Act::RandomPage,
+            69..81 => Act::OtherPage,
+            81..95 => Act::Truncate,
+            _ => Act::Delete,
         };
-        let injury = Injury { place, act, offset: chance.below(length), file };
+        let offset = match place {
+            // The rest of a slot is never looked at.
+            Place::StateFile => chance.below(length / PAGE) * PAGE + chance.below(STATE_BYTES),
+            _ => chance.below(length),
+        };
+        let injury = Injury { place, act, offset, file };
         injury.act(length, chance);
         injury
     }
 
     fn act(&self, length: u64, chance: &mut Chance) {
         let file = OpenOptions::new().read(true).write(true).open(&self.file).expect("the file opens");
-        let page = self.offset / PAGE * PAGE;
+        let page = self.place.page_around(self.offset);
+        // The last page of a file that does not end with one is shorter.
+        let page_length = self.place.page_length().min(length - page);
+        let overwrite = |bytes: &[u8]| file.write_all_at(bytes, page).expect("the page is written");
         match self.act {
             Act::FlipBit => flip(&file, self.offset, chance),
-            Act::ZeroPage => file.write_all_at(&[0; 4096], page).expect("the page is written"),
-            Act::RandomPage => {
-                let noise: Vec<u8> = (0..PAGE).map(|_| chance.below(256) as u8).collect();
-                file.write_all_at(&noise, page).expect("the page is written");
-            }
+            Act::ZeroPage => overwrite(&vec![0; page_length as usize]),
+            Act::RandomPage => overwrite(&(0..page_length).map(|_| chance.below(256) as u8).collect::<Vec<_>>()),
             Act::OtherPage => {
-                let mut other = vec![0; 4096];
-                let from = chance.below(length / PAGE) * PAGE;
+                let mut other = vec![0; page_length as usize];
+                let from = self.place.page_around(chance.below(length)).min(length - page_length);
                 file.read_exact_at(&mut other, from).expect("the page is read");
-                file.write_all_at(&other, page).expect("the page is written");
+                overwrite(&other);
             }
-            Act::Truncate => file.set_len(page).expect("the file is cut"),
+            // At a page or anywhere.
+            Act::Truncate if chance.percent(50) => file.set_len(page).expect("the file is cut"),
+            Act::Truncate => file.set_len(self.offset).expect("the file is cut"),
+            Act::Delete => fs::remove_file(&self.file).expect("the file is removed"),
         }
     }
 
@@ -87,7 +163,18 @@ impl Injury {
 
 impl fmt::Display for Injury {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {} (page {}) of {}", self.kind(), self.offset, self.offset / PAGE + 1, self.file.display())
+        let page = self.offset / self.place.page_length() + 1;
+        write!(f, "{} at {} (page {page}) of {}", self.kind(), self.offset, self.file.display())
+    }
+}
+
+fn gather(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("the folder can be listed") {
+        let path = entry.expect("an entry").path();
+        match path.is_dir() {
+            true => gather(&path, files),
+            false => files.push(path),
+        }
     }
 }
 

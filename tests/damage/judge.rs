@@ -1,9 +1,10 @@
-//! Starts an injured store, reads everything back, receives and acks what waits, and says whether that was right.
+//! Starts an injured store, reads everything back, receives and acks what waits, starts it once more, and says whether all of
+//! that was right. A start that is refused is repeated with `--accept-loss`: then data may be missing, and none may be wrong.
 
 use std::collections::BTreeSet;
 
 use outlast_tests::http::{Client, Reply};
-use outlast_tests::server::Launch;
+use outlast_tests::server::{Launch, Server};
 use serde_json::{Value, json};
 
 use crate::scene::{QUEUES, Scene};
@@ -21,8 +22,10 @@ pub(crate) enum Verdict {
     Unnoticed,
     /// The server said that something is damaged.
     Said,
-    /// The start was refused, with a message that names the damage.
+    /// The start was refused, with a message that names the damage, and went on with `--accept-loss`.
     Refused(String),
+    /// It was refused with `--accept-loss`, too.
+    RefusedForGood(String),
     Wrong(String),
 }
 
@@ -32,64 +35,124 @@ impl Verdict {
             Verdict::Unnoticed => "unnoticed",
             Verdict::Said => "said",
             Verdict::Refused(_) => "refused",
+            Verdict::RefusedForGood(_) => "refused for good",
             Verdict::Wrong(_) => "WRONG",
         }
     }
 }
 
 pub(crate) async fn judge(launch: &Launch, scene: &Scene) -> Verdict {
-    let mut server = match launch.try_start().await {
-        Ok(server) => server,
-        Err(early) => {
-            let message = early.log.lines().last().unwrap_or_default();
-            return match DAMAGE_WORDS.iter().any(|word| message.contains(word)) {
-                true => Verdict::Refused(message.to_owned()),
-                false => Verdict::Wrong(format!("the start failed and did not name damage: {}", early.log)),
-            };
-        }
-    };
-    let mut look = Look { client: scene.client.at(&server.base), scene, missing: Vec::new(), has_said: false };
-    let looked = look.everything().await;
-    let damaged = server.is_running() && damaged_rows(&look.client).await > 0;
-    let (missing, has_said) = (look.missing, look.has_said || damaged);
-    if let Err(what) = looked {
-        let log: String = server.log().lines().rev().take(5).collect::<Vec<_>>().join("\n");
-        return Verdict::Wrong(format!("{what}\n{log}"));
-    }
-    if !server.is_running() {
-        return Verdict::Wrong(format!("the server ended:\n{}", server.log()));
-    }
-    server.kill9().await;
-    match (missing.is_empty(), has_said) {
-        (_, true) => Verdict::Said,
-        (true, false) => Verdict::Unnoticed,
-        (false, false) => Verdict::Wrong(format!("missing without a word: {}", missing.join(", "))),
+    match start(launch).await {
+        Ok(server) => judge_running(launch, server, scene).await.unwrap_or_else(Verdict::Wrong),
+        Err(Refusal::Unclear(log)) => Verdict::Wrong(format!("the start failed and did not name damage: {log}")),
+        Err(Refusal::Damage(message)) => match start(&launch.clone().with_flag("--accept-loss")).await {
+            Err(Refusal::Unclear(log)) => Verdict::Wrong(format!("with --accept-loss the start failed: {log}")),
+            Err(Refusal::Damage(message)) => Verdict::RefusedForGood(message),
+            Ok(server) => match judge_rest(launch, server, scene).await {
+                Ok(()) => Verdict::Refused(message),
+                Err(what) => Verdict::Wrong(format!("with --accept-loss after {message:?}: {what}")),
+            },
+        },
     }
 }
 
-async fn damaged_rows(client: &Client) -> u64 {
+enum Refusal {
+    /// It names the damage.
+    Damage(String),
+    Unclear(String),
+}
+
+async fn start(launch: &Launch) -> Result<Server, Refusal> {
+    launch.try_start().await.map_err(|early| {
+        let message = early.log.lines().last().unwrap_or_default();
+        match DAMAGE_WORDS.iter().any(|word| message.contains(word)) {
+            true => Refusal::Damage(message.to_owned()),
+            false => Refusal::Unclear(early.log),
+        }
+    })
+}
+
+/// A server that started as if nothing were missing.
+async fn judge_running(launch: &Launch, mut server: Server, scene: &Scene) -> Result<Verdict, String> {
+    let mut look = Look::at(&server, scene, Expect::Everything);
+    look.all(&mut server).await?;
+    let has_said = look.has_said || damage_counted(&look.client).await > 0;
+    server.kill9().await;
+    match (look.missing.is_empty(), has_said) {
+        (_, true) => start_again(launch).await.map(|()| Verdict::Said),
+        (true, false) => Ok(Verdict::Unnoticed),
+        (false, false) => Err(format!("missing without a word: {}", look.missing.join(", "))),
+    }
+}
+
+/// A server that was told to go on with what is left.
+async fn judge_rest(launch: &Launch, mut server: Server, scene: &Scene) -> Result<(), String> {
+    if !server.log().contains("ERROR") {
+        return Err(format!("a loss is an error in the log: {}", server.log()));
+    }
+    Look::at(&server, scene, Expect::Rest).all(&mut server).await?;
+    server.kill9().await;
+    start_again(launch).await
+}
+
+/// What was read, handed out and acked in an injured store must not keep it from starting.
+async fn start_again(launch: &Launch) -> Result<(), String> {
+    match start(launch).await {
+        Ok(mut server) => {
+            server.kill9().await;
+            Ok(())
+        }
+        Err(Refusal::Damage(message) | Refusal::Unclear(message)) => Err(format!("it does not start again: {message}")),
+    }
+}
+
+async fn damage_counted(client: &Client) -> u64 {
     let Ok(reply) = client.get("/metrics").await else { return 0 };
-    let text = reply.body.as_str().unwrap_or_default().to_owned();
-    let line = text.lines().find_map(|line| line.strip_prefix("outlast_damaged_rows "));
-    line.and_then(|count| count.parse().ok()).unwrap_or(0)
+    let text = reply.body.as_str().unwrap_or_default();
+    let count = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+    count("outlast_damaged_rows ").unwrap_or(0) + count("outlast_objects_damaged_total ").unwrap_or(0)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expect {
+    Everything,
+    /// What there is may be older, and is right.
+    Rest,
 }
 
 struct Look<'s> {
     client: Client,
     scene: &'s Scene,
+    expect: Expect,
     /// What is not there, which is right only if the server says that something is damaged.
     missing: Vec<String>,
     has_said: bool,
 }
 
-impl Look<'_> {
-    /// `Err` is a wrong answer.
+impl<'s> Look<'s> {
+    fn at(server: &Server, scene: &'s Scene, expect: Expect) -> Look<'s> {
+        Look { client: scene.client.at(&server.base), scene, expect, missing: Vec::new(), has_said: false }
+    }
+
+    /// `Err` is a wrong answer, or a server that has ended.
+    async fn all(&mut self, server: &mut Server) -> Result<(), String> {
+        let looked = self.everything().await;
+        let log: String = server.log().lines().rev().take(5).collect::<Vec<_>>().join("\n");
+        looked.map_err(|what| format!("{what}\n{log}"))?;
+        match server.is_running() {
+            true => Ok(()),
+            false => Err(format!("the server ended:\n{log}")),
+        }
+    }
+
     async fn everything(&mut self) -> Result<(), String> {
         for (path, expected) in &self.scene.shown {
             if let Some(body) = self.get(path).await? {
-                let is_log = path.contains("/events?");
-                compare(path, &body, expected, is_log)?;
+                self.compare(path, &body, expected)?;
             }
+        }
+        for key in &self.scene.keys {
+            self.try_key(key).await?;
         }
         self.list().await?;
         self.receive().await
@@ -97,7 +160,18 @@ impl Look<'_> {
 
     /// The body of a success; `None` where it is missing or damaged.
     async fn get(&mut self, path: &str) -> Result<Option<Value>, String> {
-        let reply = self.client.get(path).await.map_err(|lost| format!("{path}: no answer: {}", lost.0))?;
+        let reply = match self.client.get(path).await {
+            Ok(reply) => reply,
+            // Damage in the middle of an object cuts the answer; from then on it is refused.
+            Err(_) if is_object(path) => {
+                let again = self.client.get(path).await.map_err(|lost| format!("{path}: cut again: {}", lost.0))?;
+                match DAMAGE_CODES.contains(&again.code()) {
+                    true => again,
+                    false => return Err(format!("{path}: an answer was cut, and then {} came", again.status)),
+                }
+            }
+            Err(lost) => return Err(format!("{path}: no answer: {}", lost.0)),
+        };
         self.body(path, reply)
     }
 
@@ -112,7 +186,25 @@ impl Look<'_> {
                 self.has_said = true;
                 Ok(None)
             }
+            // A job that was finished may be waiting again.
+            409 if self.expect == Expect::Rest => Ok(None),
             status => Err(format!("{path}: {status} {}", reply.body)),
+        }
+    }
+
+    /// A key that is damaged does not work, and none does more than it may.
+    async fn try_key(&mut self, key: &str) -> Result<(), String> {
+        let mut client = self.client.clone();
+        client.key = key.to_owned();
+        let read = client.get("/v1/queues/work").await.map_err(|lost| lost.0)?;
+        match read.status {
+            401 => self.missing.push("a key".to_owned()),
+            _ => drop(self.body("a read with a key", read)?),
+        }
+        let write = client.post("/v1/queues/work/jobs", json!({"payload": 1})).await.map_err(|lost| lost.0)?;
+        match write.status {
+            401 | 403 => Ok(()),
+            status => Err(format!("a key that may read was allowed to publish: {status}")),
         }
     }
 
@@ -172,31 +264,51 @@ impl Look<'_> {
         self.body(&path, reply)?;
         Ok(id)
     }
-}
 
-/// A running job's times may move with the start, and a log may grow; what users gave stays.
-fn compare(path: &str, body: &Value, expected: &Value, is_log: bool) -> Result<(), String> {
-    let differs =
-        |what: &str, found: &Value, expected: &Value| Err(format!("{path}: {what} is {found}, was {expected}"));
-    if is_log {
-        let (found, was) = (list(body), list(expected));
-        return match found.starts_with(&was) {
-            true => Ok(()),
-            false => differs("the log", body, expected),
-        };
-    }
-    let is_job = expected.get("queue").is_some() && expected.get("status").is_some();
-    if !is_job {
-        return if body == expected { Ok(()) } else { differs("the answer", body, expected) };
-    }
-    for field in ["id", "queue", "payload", "tags", "idempotencyKey", "status", "createdAt", "attempt", "priority"] {
-        if body[field] != expected[field] {
-            return differs(field, &body[field], &expected[field]);
+    /// A running job's times may move with the start, and a log may grow; what users gave stays.
+    fn compare(&self, path: &str, body: &Value, expected: &Value) -> Result<(), String> {
+        let differs =
+            |what: &str, found: &Value, expected: &Value| Err(format!("{path}: {what} is {found}, was {expected}"));
+        if path.contains("/events?") || path.contains("/sections?") {
+            let (found, was) = (items(body), items(expected));
+            let is_older = self.expect == Expect::Rest && was.starts_with(&found);
+            // The later of two logs may tell of what this start did.
+            let is_common = self.expect == Expect::Rest && found.iter().zip(&was).all(|(found, was)| kin(found, was));
+            return match found.starts_with(&was) || is_older || is_common {
+                true => Ok(()),
+                false => differs("the log", body, expected),
+            };
         }
+        let fields: &[&str] = match expected.get("status").is_some() && expected.get("queue").is_some() {
+            true if self.expect == Expect::Rest => &JOB_FIELDS[..JOB_FIELDS.len() - 2],
+            true => &JOB_FIELDS,
+            false if path.starts_with("/v1/queues/") => &QUEUE_FIELDS,
+            false if body == expected => return Ok(()),
+            false => return differs("the answer", body, expected),
+        };
+        for field in fields {
+            if body[field] != expected[field] {
+                return differs(field, &body[field], &expected[field]);
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
 
-fn list(page: &Value) -> Vec<Value> {
+/// What never changes, and then what does.
+const JOB_FIELDS: [&str; 9] =
+    ["id", "queue", "payload", "tags", "idempotencyKey", "createdAt", "priority", "status", "attempt"];
+const QUEUE_FIELDS: [&str; 6] = ["name", "mode", "maxAttempts", "visibilityTimeout", "paused", "createdAt"];
+
+/// Events of the same number may differ where a lease ran out in the one log and an ack came in the other.
+fn kin(found: &Value, was: &Value) -> bool {
+    found["seq"] == was["seq"]
+}
+
+fn is_object(path: &str) -> bool {
+    path.ends_with("/result") || path.ends_with("/checkpoint/blob")
+}
+
+fn items(page: &Value) -> Vec<Value> {
     page["items"].as_array().cloned().unwrap_or_default()
 }
