@@ -3,6 +3,7 @@
 
 mod arrivals;
 mod followers;
+mod hang_ups;
 
 use std::sync::Arc;
 use std::time::Duration;

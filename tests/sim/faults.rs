@@ -39,6 +39,7 @@ pub struct Faults {
     loses_steps: AtomicBool,
     calls: AtomicU64,
     log_reads: AtomicU64,
+    job_reads: AtomicU64,
 }
 
 /// The fate of one call.
@@ -62,8 +63,8 @@ enum Ending {
 impl Faults {
     pub fn new(chance: Chance) -> Faults {
         let (calm, loses_steps) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (calls, log_reads) = (AtomicU64::new(0), AtomicU64::new(0));
-        Faults { chance: Mutex::new(chance), latency: None, calm, loses_steps, calls, log_reads }
+        let [calls, log_reads, job_reads] = [0; 3].map(AtomicU64::new);
+        Faults { chance: Mutex::new(chance), latency: None, calm, loses_steps, calls, log_reads, job_reads }
     }
 
     /// No faults, and the same time for every call.
@@ -97,6 +98,11 @@ impl Faults {
     /// How often a log was read.
     pub fn log_reads(&self) -> u64 {
         self.log_reads.load(Ordering::SeqCst)
+    }
+
+    /// How often a single job was read.
+    pub fn job_reads(&self) -> u64 {
+        self.job_reads.load(Ordering::SeqCst)
     }
 
     fn draw(&self) -> Fate {
@@ -284,6 +290,7 @@ impl JobStore for FaultyStore {
     }
 
     async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<Found>, Error> {
+        self.faults.job_reads.fetch_add(1, Ordering::SeqCst);
         self.call(self.inner.job(reach, id)).await
     }
 

@@ -117,6 +117,7 @@ fn register_process(registry: &mut Registry, engine: &Engine, of_process: &OfPro
         ("events_repeated", "Events that had come before", &meters.events_repeated),
         ("events_refused", "Webhooks that were not believed", &meters.events_refused),
         ("filters_exhausted", "Filters that were given up on an event", &meters.filters_exhausted),
+        ("job_reads", "Reads of single jobs and their logs for polls, streams and reports", &meters.job_reads),
         ("loop_failures", "Background steps that failed and were repeated", &meters.loop_failures),
     ] {
         register(registry, name, help, value.get());

@@ -82,6 +82,14 @@ impl Boards {
         self.mark(namespace, queue, |marks| marks.add_job(id));
     }
 
+    /// A job changed whose queue is not known here.
+    pub(crate) fn stray_changed(&self, id: JobId) {
+        if !self.is_silent() {
+            self.lock().strays.add_job(id);
+            self.marked.notify_one();
+        }
+    }
+
     /// Jobs of this queue changed that nobody can name.
     pub(crate) fn jobs_changed(&self, namespace: NamespaceId, queue: &str) {
         self.mark(namespace, queue, Marks::lose);

@@ -80,10 +80,23 @@ impl Engine {
             let queue = self.shared.store.queue(want.namespace, &want.queue).await?;
             return Ok(queue.map(|(queue, _)| Claimed::none(queue)));
         }
-        // If the caller goes away now, what he would have got goes back: others who wait must look again.
-        let unheard = self.unheard(vec![Some(want.namespace)]);
-        let claimed = unheard.heard(self.claim_when_uncrowded(want).await)?;
-        if let Some(claimed) = &claimed {
+        let (engine, want, owner) = (self.clone(), want.clone(), self.clone());
+        let call = async move { engine.claim_and_announce(&want).await };
+        // If the caller goes away, the jobs go back: others wait for them.
+        let hand_back = move |claimed: Result<Option<Claimed>, Error>| {
+            if let Ok(Some(claimed)) = claimed {
+                drop(owner.on_the_way(&claimed.jobs));
+            }
+        };
+        self.shared.detached.guard(call, hand_back).await
+    }
+
+    async fn claim_and_announce(&self, want: &Claim) -> Result<Option<Claimed>, Error> {
+        let claimed = self.claim_when_uncrowded(want).await;
+        if matches!(claimed, Err(Error::Indeterminate)) {
+            self.announce_unknown(want.namespace, &want.queue);
+        }
+        if let Ok(Some(claimed)) = &claimed {
             self.shared.meters.handed_out.add(claimed.jobs.len());
             self.note_alarm(claimed.wake_at);
             if claimed.callbacks {
@@ -94,6 +107,6 @@ impl Engine {
                 self.shared.wakes.job_changed(want.namespace, &want.queue, id);
             }
         }
-        Ok(claimed)
+        claimed
     }
 }

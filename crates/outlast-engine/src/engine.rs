@@ -11,6 +11,7 @@ use outlast_store::{Error, JobStore};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
+use crate::detached::DetachedCalls;
 use crate::egress::{Egress, RefusedUrl};
 use crate::inbound::declared::Declared;
 use crate::keys::Keys;
@@ -46,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) declared: RwLock<Arc<Declared>>,
     pub(crate) reports: Reports,
     pub(crate) push: Push,
+    /// Calls whose caller has gone.
+    pub(crate) detached: Arc<DetachedCalls>,
     /// Rung when objects may have been doomed.
     pub(crate) doomed: Notify,
     /// Objects were announced or doomed since this process began.
@@ -74,15 +77,19 @@ pub struct Ports {
 }
 
 /// The engine's loops, for whoever started them to wait for.
-pub struct Loops(Vec<JoinHandle<()>>);
+pub struct Loops {
+    tasks: Vec<JoinHandle<()>>,
+    detached: Arc<DetachedCalls>,
+}
 
 impl Loops {
-    /// Waits until all loops have ended; [`Engine::stop`] makes them.
+    /// Waits until all loops have ended, and every call whose caller has gone; [`Engine::stop`] ends the loops.
     pub async fn finish(self) {
-        for task in self.0 {
+        for task in self.tasks {
             // A loop that panicked has been logged by its own guard; there is nothing left to wait for.
             let _ = task.await;
         }
+        self.detached.finish().await;
     }
 }
 
@@ -105,6 +112,7 @@ impl Engine {
             meters: Meters::default(),
             declared: RwLock::new(Arc::new(Declared::nothing())),
             reports: Reports::default(),
+            detached: Arc::default(),
             doomed: Notify::new(),
             has_objects: AtomicBool::new(false),
             looks: Looks::default(),
@@ -131,7 +139,7 @@ impl Engine {
             loops.push(tokio::spawn(self.clone().run_patrol()));
             loops.push(tokio::spawn(self.clone().run_key_loading()));
         }
-        Loops(loops)
+        Loops { tasks: loops, detached: Arc::clone(&self.shared.detached) }
     }
 
     /// No new hand-outs from here on; those who wait for one get an empty answer.
@@ -171,6 +179,14 @@ impl Engine {
 
     pub fn store(&self) -> &Arc<dyn JobStore> {
         &self.shared.store
+    }
+
+    /// Runs a store call together with the announcement of its result. If the caller goes away, it goes on without him.
+    pub(crate) async fn commit<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+        &self,
+        call: impl FnOnce(Engine) -> F,
+    ) -> T {
+        self.shared.detached.guard(call(self.clone()), drop).await
     }
 
     pub(crate) fn stopping(&self) -> watch::Receiver<bool> {

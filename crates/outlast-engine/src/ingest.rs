@@ -70,26 +70,35 @@ impl Engine {
             body,
             jobs,
         };
-        let unheard = self.unheard(vec![Some(namespace)]);
-        let answer = unheard.heard(self.shared.store.ingest(vec![new]).await)?.pop();
-        // Also for a repetition: the answer to the first one may not have been heard.
-        self.shared.event_came.notify_one();
-        let (id, jobs) = match answer {
-            Some(Ingested::Created { id, jobs }) => (id, jobs),
-            Some(Ingested::Existing { id }) => {
-                self.shared.meters.events_repeated.add(1);
-                return Ok(Taken { id, duplicate: true, jobs_created: 0 });
-            }
-            None => return Err(Error::Indeterminate),
-        };
-        self.shared.meters.events.add(1);
-        for (answer, queue) in jobs.iter().zip(&places) {
-            self.announce_published(namespace, queue, answer);
-        }
-        Ok(match (created(&jobs), first_of(&jobs)) {
-            (0, Some(first)) => Taken { id: first, duplicate: true, jobs_created: 0 },
-            (jobs_created, _) => Taken { id, duplicate: false, jobs_created },
+        let answer = self.commit(|engine| async move { engine.store_event(new, &places).await }).await?;
+        Ok(match answer {
+            Ingested::Existing { id } => Taken { id, duplicate: true, jobs_created: 0 },
+            Ingested::Created { id, jobs } => match (created(&jobs), first_of(&jobs)) {
+                (0, Some(first)) => Taken { id: first, duplicate: true, jobs_created: 0 },
+                (jobs_created, _) => Taken { id, duplicate: false, jobs_created },
+            },
         })
+    }
+
+    async fn store_event(&self, new: NewArrival, places: &[Arc<str>]) -> Result<Ingested, Error> {
+        let namespace = new.namespace;
+        let answer = self.shared.store.ingest(vec![new]).await;
+        // Also for a repetition: the first one may have been stored by a process that is gone.
+        self.shared.event_came.notify_one();
+        if matches!(answer, Err(Error::Indeterminate)) {
+            places.iter().for_each(|queue| self.announce_unknown(namespace, queue));
+        }
+        let answer = answer?.pop().ok_or(Error::Indeterminate)?;
+        match &answer {
+            Ingested::Existing { .. } => self.shared.meters.events_repeated.add(1),
+            Ingested::Created { jobs, .. } => {
+                self.shared.meters.events.add(1);
+                for (answer, queue) in jobs.iter().zip(places) {
+                    self.announce_published(namespace, queue, answer);
+                }
+            }
+        }
+        Ok(answer)
     }
 
     /// New jobs of an event that came before: in the queue that is named, or in all that take it now. Keys of queues do not

@@ -9,7 +9,7 @@ pub mod wakes;
 mod tail;
 mod said;
 pub mod boards;
-mod unheard;
+mod detached;
 mod others;
 pub mod publish;
 pub mod ingest;

@@ -41,5 +41,7 @@ pub struct Meters {
     /// Webhooks whose signature was not believed, or that came from elsewhere.
     pub events_refused: Meter,
     pub filters_exhausted: Meter,
+    /// Reads of single jobs and of their logs, for those who poll, follow or report.
+    pub job_reads: Meter,
     pub loop_failures: Meter,
 }

@@ -23,11 +23,13 @@ type Paces = HashMap<OperationId, (Instant, u64)>;
 impl Engine {
     /// `None` when there is no such queue.
     pub async fn start_operation(&self, operation: NewOperation) -> Result<Option<Operation>, Error> {
-        let unheard = self.unheard(vec![Some(operation.namespace)]);
-        let started = unheard.heard(self.shared.store.start_operation(operation).await)?;
-        self.shared.operation_started.notify_one();
-        self.shared.live.tell(Signal::OperationStarted);
-        Ok(started)
+        self.commit(|engine| async move {
+            let started = engine.shared.store.start_operation(operation).await;
+            engine.shared.operation_started.notify_one();
+            engine.shared.live.tell(Signal::OperationStarted);
+            started
+        })
+        .await
     }
 
     pub(crate) async fn run_operations(self) {
@@ -72,23 +74,14 @@ impl Engine {
             if limit == 0 {
                 continue;
             }
-            // A step whose answer is lost may have been the last one: nobody would come back to announce what it did.
-            let unheard = self.unheard(vec![Some(operation.namespace)]);
-            let advanced = unheard.heard(self.shared.store.advance_operation(operation.id, limit).await)?;
-            // It may have deleted jobs that are being worked on.
-            self.shared.reports.doubt_all();
-            self.shared.doomed.notify_one();
-            let Some(after) = advanced else {
+            let advanced = self.shared.store.advance_operation(operation.id, limit).await;
+            // A step whose answer is lost may have been the last one, so it is announced as well.
+            if matches!(advanced, Ok(Some(_)) | Err(Error::Indeterminate)) {
+                self.announce_step(operation);
+            }
+            let Some(after) = advanced? else {
                 continue;
             };
-            // What it changed has new alarms: the end of their retention.
-            self.shared.sweep.look_now();
-            self.shared.wakes.queue_changed(after.namespace, &after.queue_name);
-            self.shared.wakes.jobs_changed();
-            self.shared.wakes.boards().jobs_changed(after.namespace, &after.queue_name);
-            if after.kind == OperationKind::Purge {
-                self.callbacks_wait(after.namespace);
-            }
             if after.status == OperationStatus::Done {
                 tracing::info!(
                     operation = after.id.0,
@@ -99,6 +92,22 @@ impl Engine {
             }
         }
         Ok((!open.is_empty()).then_some(pause))
+    }
+
+    /// A step changed jobs of one queue that it does not name.
+    fn announce_step(&self, operation: &Operation) {
+        let (namespace, queue) = (operation.namespace, &operation.queue_name);
+        // It may have deleted jobs that are being worked on.
+        self.shared.reports.doubt_queue(namespace, queue);
+        self.shared.doomed.notify_one();
+        // What it changed has new alarms: the end of their retention.
+        self.shared.sweep.look_now();
+        self.shared.wakes.queue_changed(namespace, queue);
+        self.shared.wakes.jobs_changed(namespace);
+        self.shared.wakes.boards().jobs_changed(namespace, queue);
+        if operation.kind == OperationKind::Purge {
+            self.callbacks_wait(namespace);
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 
 use std::sync::atomic::Ordering;
 
-use outlast_core::{Command, OutcomeKind, Status};
+use outlast_core::queue::CALLBACKS;
+use outlast_core::{Command, JobId, NamespaceId, OutcomeKind, Status};
 use outlast_store::Error;
 use outlast_store::jobs::{Applied, Declined, Order};
 
@@ -13,16 +14,21 @@ impl Engine {
     /// Carries out each order on its own; durable when it returns. Answers in order.
     pub async fn apply(&self, orders: Vec<Order>) -> Result<Vec<Result<Applied, Declined>>, Error> {
         self.give_sign();
-        let kinds: Vec<Option<OutcomeKind>> = orders.iter().map(|order| kind(&order.command)).collect();
-        let unheard = self.unheard(orders.iter().map(|order| order.reach.namespace()).collect());
-        let answers = unheard.heard(self.shared.store.apply(orders).await)?;
-        for (answer, kind) in answers.iter().zip(kinds) {
-            self.count(answer, kind);
-            if let Ok(applied) = answer {
-                self.announce(applied);
+        self.commit(|engine| async move {
+            let named: Vec<_> = orders.iter().map(Named::of).collect();
+            let answers = engine.shared.store.apply(orders).await;
+            if matches!(answers, Err(Error::Indeterminate)) {
+                named.iter().for_each(|named| engine.announce_maybe_applied(named));
             }
-        }
-        Ok(answers)
+            for (answer, named) in answers.iter().flatten().zip(named) {
+                engine.count(answer, named.kind);
+                if let Ok(applied) = answer {
+                    engine.announce(applied);
+                }
+            }
+            answers
+        })
+        .await
     }
 
     /// One order.
@@ -60,6 +66,19 @@ impl Engine {
         }
     }
 
+    /// The store could not say whether a command was committed: those who may be concerned look.
+    fn announce_maybe_applied(&self, named: &Named) {
+        let shared = &self.shared;
+        shared.reports.doubt([&named.id]);
+        shared.sweep.look_now();
+        self.may_have_doomed();
+        if let Some(namespace) = named.namespace {
+            shared.push.look_for(namespace, CALLBACKS);
+        }
+        shared.wakes.job_changed_somewhere(named.id);
+        shared.wakes.namespace_changed(named.namespace);
+    }
+
     fn count(&self, answer: &Result<Applied, Declined>, kind: Option<OutcomeKind>) {
         let meters = &self.shared.meters;
         match (answer, kind) {
@@ -73,6 +92,20 @@ impl Engine {
             },
             _ => {}
         }
+    }
+}
+
+/// What is known of an order whatever becomes of it.
+struct Named {
+    id: JobId,
+    /// `None` for the loops, which work for all namespaces.
+    namespace: Option<NamespaceId>,
+    kind: Option<OutcomeKind>,
+}
+
+impl Named {
+    fn of(order: &Order) -> Named {
+        Named { id: order.id, namespace: order.reach.namespace(), kind: kind(&order.command) }
     }
 }
 

@@ -9,15 +9,28 @@ use outlast_store::jobs::{NewJob, Published};
 use crate::engine::Engine;
 
 impl Engine {
-    /// Durable when it returns. Answers in order. Not cancel-safe in effect: a dropped call may still store.
+    /// Durable when it returns. Answers in order. A dropped call goes on and is announced.
     pub async fn publish(&self, jobs: Vec<NewJob>) -> Result<Vec<Published>, Error> {
-        let places: Vec<_> = jobs.iter().map(|job| (job.namespace, job.queue.clone())).collect();
-        let unheard = self.unheard(places.iter().map(|(namespace, _)| Some(*namespace)).collect());
-        let published = unheard.heard(self.shared.store.publish(jobs).await)?;
-        for (answer, (namespace, queue)) in published.iter().zip(&places) {
-            self.announce_published(*namespace, queue, answer);
-        }
-        Ok(published)
+        self.commit(|engine| async move {
+            let places: Vec<_> = jobs.iter().map(|job| (job.namespace, job.queue.clone())).collect();
+            let published = engine.shared.store.publish(jobs).await;
+            if matches!(published, Err(Error::Indeterminate)) {
+                places.iter().for_each(|(namespace, queue)| engine.announce_unknown(*namespace, queue));
+            }
+            for (answer, (namespace, queue)) in published.iter().flatten().zip(&places) {
+                engine.announce_published(*namespace, queue, answer);
+            }
+            published
+        })
+        .await
+    }
+
+    /// The store could not say whether a write to this queue was committed: its waiters and followers look.
+    pub(crate) fn announce_unknown(&self, namespace: NamespaceId, queue: &str) {
+        self.shared.sweep.look_now();
+        self.shared.push.look_for(namespace, queue);
+        self.shared.wakes.queue_changed(namespace, queue);
+        self.shared.wakes.boards().jobs_changed(namespace, queue);
     }
 
     /// Those who wait for the queue hear of what was stored.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use outlast_core::queue::CALLBACKS;
-use outlast_core::{Command, NamespaceId, Queue};
+use outlast_core::{Command, NamespaceId};
 use outlast_store::Error;
 use outlast_store::jobs::{Order, Reach};
 use tokio::sync::Notify;
@@ -65,13 +65,6 @@ impl Push {
             keeps_excerpts: settings.keeps_excerpts,
             changed: Mutex::default(),
             changes: Notify::new(),
-        }
-    }
-
-    /// This queue was made or changed.
-    pub(crate) fn look_at(&self, queue: &Queue) {
-        if queue.settings.is_push() {
-            self.look_for(queue.namespace, &queue.name);
         }
     }
 

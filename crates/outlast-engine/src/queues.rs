@@ -95,13 +95,21 @@ impl Engine {
         draft: QueueDraft,
         expect: Expect,
     ) -> Result<Result<Saved, SaveRefusal>, Error> {
-        let unheard = self.unheard(vec![Some(namespace)]);
-        let saved = unheard.heard(self.shared.store.save_queue(namespace, name, draft, expect).await)?;
-        if let Ok(saved) = &saved {
-            self.shared.wakes.queue_changed(namespace, name);
-            self.shared.push.look_at(&saved.queue);
-        }
-        Ok(saved)
+        let name: Arc<str> = name.into();
+        self.commit(|engine| async move {
+            let saved = engine.shared.store.save_queue(namespace, &name, draft, expect).await;
+            if matches!(saved, Ok(Ok(_)) | Err(Error::Indeterminate)) {
+                engine.announce_queue(namespace, &name);
+            }
+            saved
+        })
+        .await
+    }
+
+    /// A queue was made, changed or deleted, or may have been.
+    fn announce_queue(&self, namespace: NamespaceId, name: &str) {
+        self.shared.wakes.queue_changed(namespace, name);
+        self.shared.push.look_for(namespace, name);
     }
 
     /// The queue of callbacks is made by the first callback; this makes it before.
@@ -181,12 +189,15 @@ impl Engine {
 
     /// Deletes a queue that has no jobs. Its lane, and those who wait for it, are told.
     pub async fn delete_queue(&self, namespace: NamespaceId, name: &str) -> Result<Result<(), DeleteRefusal>, Error> {
-        let unheard = self.unheard(vec![Some(namespace)]);
-        let deleted = unheard.heard(self.shared.store.delete_queue(namespace, name).await)?;
-        if deleted.is_ok() {
-            self.shared.wakes.queue_changed(namespace, name);
-        }
-        Ok(deleted)
+        let name: Arc<str> = name.into();
+        self.commit(|engine| async move {
+            let deleted = engine.shared.store.delete_queue(namespace, &name).await;
+            if matches!(deleted, Ok(Ok(())) | Err(Error::Indeterminate)) {
+                engine.announce_queue(namespace, &name);
+            }
+            deleted
+        })
+        .await
     }
 
     pub async fn set_paused(
@@ -195,10 +206,13 @@ impl Engine {
         name: &str,
         paused: bool,
     ) -> Result<Option<Arc<Queue>>, Error> {
-        let unheard = self.unheard(vec![Some(namespace)]);
-        let queue = unheard.heard(self.shared.store.set_paused(namespace, name, paused).await)?;
-        self.shared.wakes.queue_changed(namespace, name);
-        Ok(queue)
+        let name: Arc<str> = name.into();
+        self.commit(|engine| async move {
+            let queue = engine.shared.store.set_paused(namespace, &name, paused).await;
+            engine.announce_queue(namespace, &name);
+            queue
+        })
+        .await
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use outlast_core::{JobId, Lease, Progress, Queue, Timestamp};
+use outlast_core::{JobId, Lease, NamespaceId, Progress, Queue, Timestamp};
 use outlast_store::live::HandOut;
 use outlast_store::live::news::Told;
 
@@ -124,9 +124,20 @@ impl Reports {
 
     /// Any job may have changed hands.
     pub(crate) fn doubt_all(&self) {
+        self.doubt_where(|_| true);
+    }
+
+    /// Any job of this queue may have.
+    pub(crate) fn doubt_queue(&self, namespace: NamespaceId, name: &str) {
+        self.doubt_where(|queue| queue.namespace == namespace && queue.name == name);
+    }
+
+    fn doubt_where(&self, is_concerned: impl Fn(&Queue) -> bool) {
         for (shard, doubts) in self.shards.iter().zip(&self.doubts) {
             doubts.fetch_add(1, Ordering::SeqCst);
-            lock(shard).values_mut().for_each(|entry| entry.is_certain = false);
+            let mut shard = lock(shard);
+            let concerned = shard.values_mut().filter(|entry| is_concerned(&entry.queue));
+            concerned.for_each(|entry| entry.is_certain = false);
         }
     }
 

@@ -97,7 +97,7 @@ impl Engine {
         if after > last {
             return Ok(Some(Opened::Beyond { last }));
         }
-        let (engine, bell) = (self.clone(), self.shared.wakes.watch_job(id));
+        let (engine, bell) = (self.clone(), self.shared.wakes.watch_job(id, reach.namespace()));
         let first = self.progress(&found).await;
         bell.tail().join();
         Ok(Some(Opened::Following(Follower {
@@ -202,6 +202,7 @@ impl Follower {
         let (store, reach) = (Arc::clone(&self.engine.shared.store), self.reach.clone());
         let (engine, id, after) = (self.engine.clone(), self.id, self.after);
         let read = async move {
+            engine.shared.meters.job_reads.add(1);
             let page = store.events(&reach, id, after, PAGE_MAX).await;
             engine.say_written_progress(id).await;
             page

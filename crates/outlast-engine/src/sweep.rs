@@ -1,7 +1,7 @@
 //! The one loop over the one alarm index: delays, backoff, leases, time limits, expiry, retention. Sleeps until the next
 //! alarm or until an earlier one is set; an idle service on an embedded store does not tick.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use outlast_core::{Command, Timestamp};
@@ -27,13 +27,11 @@ const LOOK_SHARED: Duration = Duration::from_secs(1);
 pub(crate) struct Sweep {
     sleeping_until: AtomicI64,
     earlier: Notify,
-    /// Jobs may have changed that nobody named: those who watch jobs are to look as well.
-    for_all: AtomicBool,
 }
 
 impl Default for Sweep {
     fn default() -> Sweep {
-        Sweep { sleeping_until: AtomicI64::new(i64::MAX), earlier: Notify::new(), for_all: AtomicBool::new(false) }
+        Sweep { sleeping_until: AtomicI64::new(i64::MAX), earlier: Notify::new() }
     }
 }
 
@@ -41,13 +39,6 @@ impl Sweep {
     /// Alarms may have been set that nobody told of.
     pub(crate) fn look_now(&self) {
         self.earlier.notify_one();
-    }
-
-    /// The same, and those who watch jobs look after it. Reads may overtake a write that is under way; the look at the
-    /// alarms does not on an embedded store, so it is over then.
-    pub(crate) fn look_for_all(&self) {
-        self.for_all.store(true, Ordering::SeqCst);
-        self.look_now();
     }
 }
 
@@ -109,13 +100,7 @@ impl Engine {
         self.give_sign();
         loop {
             self.shared.signs.expect(self.now());
-            let for_all = self.shared.sweep.for_all.swap(false, Ordering::SeqCst);
-            let due = self.shared.store.due(BATCH_MAX).await.inspect_err(|_| {
-                self.shared.sweep.for_all.fetch_or(for_all, Ordering::SeqCst);
-            })?;
-            if for_all {
-                self.shared.wakes.jobs_changed();
-            }
+            let due = self.shared.store.due(BATCH_MAX).await?;
             let outage = self.outage().await?;
             if self.is_draining() && !self.is_shared() {
                 // The door is shut: nobody can keep a lease. Alarms ring at the next start, which knows of the time between.

@@ -37,8 +37,9 @@ impl Wakes {
         self.queues.listen((namespace, Arc::clone(queue)))
     }
 
-    pub(crate) fn watch_job(&self, id: JobId) -> Bell<JobId> {
-        self.jobs.listen(id)
+    /// `namespace` is that of the watcher, and so of the job, unless the watcher reaches all of them.
+    pub(crate) fn watch_job(&self, id: JobId, namespace: Option<NamespaceId>) -> Bell<JobId> {
+        self.jobs.listen_in(id, namespace)
     }
 
     /// For those who follow whole queues.
@@ -61,13 +62,10 @@ impl Wakes {
         }
     }
 
-    /// The same for all queues of these namespaces; `None` stands for all there are.
-    pub(crate) fn namespaces_changed(&self, namespaces: &[Option<NamespaceId>]) {
-        for namespace in namespaces {
-            self.live.tell(namespace.map_or(Signal::Everything, Signal::NamespaceChanged));
-        }
-        let concerned =
-            |namespace: NamespaceId| namespaces.iter().any(|known| known.is_none_or(|known| known == namespace));
+    /// The same for all queues of this namespace; `None` stands for all there are.
+    pub(crate) fn namespace_changed(&self, changed: Option<NamespaceId>) {
+        self.live.tell(changed.map_or(Signal::Everything, Signal::NamespaceChanged));
+        let concerned = |namespace: NamespaceId| changed.is_none_or(|changed| changed == namespace);
         self.queues.each(|(namespace, _), chime| {
             if concerned(*namespace) {
                 chime.notify.notify_waiters();
@@ -82,6 +80,13 @@ impl Wakes {
         self.ring_job(id);
     }
 
+    /// The same of a job whose queue is not known here.
+    pub(crate) fn job_changed_somewhere(&self, id: JobId) {
+        self.live.tell(Signal::JobChanged(id));
+        self.boards.stray_changed(id);
+        self.ring_job(id);
+    }
+
     /// A worker has said how far it is: those who watch the job here hear of it.
     pub(crate) fn progressed(&self, id: JobId, hand_out: HandOut, progress: &Arc<Progress>) {
         if self.jobs.is_silent() {
@@ -92,15 +97,23 @@ impl Wakes {
         }
     }
 
-    /// Jobs changed that nobody can name: all who watch one here look. Those elsewhere have the patrol.
-    pub(crate) fn jobs_changed(&self) {
+    /// Jobs of this namespace changed that nobody can name: all who watch one here look. Those elsewhere have the patrol.
+    pub(crate) fn jobs_changed(&self, namespace: NamespaceId) {
+        self.jobs.each_listened(|_, listened| {
+            if listened.namespace.is_none_or(|known| known == namespace) {
+                listened.chime.ring_all();
+            }
+        });
+    }
+
+    fn all_jobs_changed(&self) {
         self.jobs.each(|_, chime| chime.ring_all());
     }
 
     /// For everybody here, and nobody elsewhere.
     pub(crate) fn wake_everyone(&self) {
         self.queues.each(|_, chime| chime.notify.notify_waiters());
-        self.jobs_changed();
+        self.all_jobs_changed();
     }
 
     /// Rings for what other nodes told. Changes of queues ring blind: nobody here knows how much there is.
@@ -122,7 +135,7 @@ impl Wakes {
             }
         }
         if news.everything || news.all_jobs {
-            self.jobs_changed();
+            self.all_jobs_changed();
         }
         for id in &news.jobs {
             self.ring_job(*id);
@@ -198,10 +211,18 @@ impl Chime {
     }
 }
 
+/// A bell with those who listen to it.
+struct Listened {
+    listeners: usize,
+    /// Where all listeners are of one.
+    namespace: Option<NamespaceId>,
+    chime: Arc<Chime>,
+}
+
 /// One bell per thing somebody waits for; it is gone when the last listener is. In order, so that they ring in the same
 /// order on every run.
 struct Bells<K> {
-    bells: Mutex<BTreeMap<K, (usize, Arc<Chime>)>>,
+    bells: Mutex<BTreeMap<K, Listened>>,
     /// Listeners in all, so that ringing costs nothing while nobody listens.
     listeners: AtomicUsize,
     /// Bells made so far; gives each its slice.
@@ -216,11 +237,19 @@ impl<K> Default for Bells<K> {
 
 impl<K: Ord + Clone> Bells<K> {
     fn listen(self: &Arc<Self>, key: K) -> Bell<K> {
+        self.listen_in(key, None)
+    }
+
+    fn listen_in(self: &Arc<Self>, key: K, namespace: Option<NamespaceId>) -> Bell<K> {
         self.listeners.fetch_add(1, Ordering::SeqCst);
         let mut bells = self.lock();
-        let (count, chime) = bells.entry(key.clone()).or_insert_with(|| (0, Arc::new(self.new_chime())));
-        *count += 1;
-        Bell { chime: Arc::clone(chime), bells: Arc::clone(self), key }
+        let fresh = || Listened { listeners: 0, namespace, chime: Arc::new(self.new_chime()) };
+        let listened = bells.entry(key.clone()).or_insert_with(fresh);
+        listened.listeners += 1;
+        if listened.namespace != namespace {
+            listened.namespace = None;
+        }
+        Bell { chime: Arc::clone(&listened.chime), bells: Arc::clone(self), key }
     }
 
     fn new_chime(&self) -> Chime {
@@ -243,19 +272,23 @@ impl<K: Ord + Clone> Bells<K> {
     }
 
     fn find(&self, key: &K) -> Option<(usize, Arc<Chime>)> {
-        self.lock().get(key).map(|(count, chime)| (*count, Arc::clone(chime)))
+        self.lock().get(key).map(|listened| (listened.listeners, Arc::clone(&listened.chime)))
     }
 
     fn each(&self, mut visit: impl FnMut(&K, &Chime)) {
+        self.each_listened(|key, listened| visit(key, &listened.chime));
+    }
+
+    fn each_listened(&self, mut visit: impl FnMut(&K, &Listened)) {
         if self.is_silent() {
             return;
         }
-        for (key, (_, chime)) in self.lock().iter() {
-            visit(key, chime);
+        for (key, listened) in self.lock().iter() {
+            visit(key, listened);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<K, (usize, Arc<Chime>)>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<K, Listened>> {
         self.bells.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -313,9 +346,9 @@ impl<K: Ord + Clone> Bell<K> {
 impl<K: Ord + Clone> Drop for Bell<K> {
     fn drop(&mut self) {
         let mut bells = self.bells.lock();
-        if let Some((count, _)) = bells.get_mut(&self.key) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(listened) = bells.get_mut(&self.key) {
+            listened.listeners -= 1;
+            if listened.listeners == 0 {
                 bells.remove(&self.key);
             }
         }

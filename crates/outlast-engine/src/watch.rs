@@ -24,14 +24,18 @@ impl Engine {
     pub async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<Found>, Error> {
         let shared = &self.shared;
         // Read for all who ask, whatever their reach; what each of them may see is decided afterwards.
-        let found = shared.looks.share(id, || shared.store.job(&Reach::Everything, id)).await?;
+        let read = || {
+            shared.meters.job_reads.add(1);
+            shared.store.job(&Reach::Everything, id)
+        };
+        let found = shared.looks.share(id, read).await?;
         Ok(found.filter(|found| reach.covers(&found.queue)))
     }
 
     /// The job, as soon as the condition holds or `wait` is over. `None` when there is no such job. Cancel-safe.
     pub async fn watch(&self, reach: &Reach, id: JobId, until: Until, wait: Duration) -> Result<Option<Found>, Error> {
         let end = Instant::now() + wait;
-        let bell = self.shared.wakes.watch_job(id);
+        let bell = self.shared.wakes.watch_job(id, reach.namespace());
         loop {
             let mut rung = std::pin::pin!(bell.notify().notified());
             rung.as_mut().enable();

@@ -87,10 +87,9 @@ impl Drop for OnTheWay {
         if jobs.is_empty() {
             return;
         }
-        // Nobody is left to wait for it. Where it cannot run, their leases run out by themselves.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { engine.hand_back(&jobs).await });
-        }
+        // Where it cannot run, their leases run out by themselves.
+        let detached = Arc::clone(&engine.shared.detached);
+        detached.spawn(async move { engine.hand_back(&jobs).await });
     }
 }
 
@@ -367,6 +366,7 @@ impl Engine {
 
     /// Asks the store whether the worker may speak. Nothing is known yet of a hand-out that has not reported before.
     async fn check(&self, worker: &Worker) -> Result<Result<Option<Entry>, Declined>, Error> {
+        self.shared.meters.job_reads.add(1);
         let Some(found) = self.shared.store.job(&worker.reach, worker.id).await? else {
             return Ok(Err(Declined::NotFound));
         };

@@ -127,6 +127,7 @@ impl Engine {
     }
 
     async fn show_job(&self, id: JobId, memory: &mut Memory) -> Result<(), Error> {
+        self.shared.meters.job_reads.add(1);
         let Some(found) = self.shared.store.job(&Reach::Everything, id).await? else {
             return Ok(());
         };
