@@ -2,7 +2,6 @@
 //! bytes changed on disk fails its check, and so does a sound row that turns up in the place of another one.
 
 use crc_fast::crc32_iscsi;
-use smallvec::SmallVec;
 
 /// The order is the stored form: append only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,23 +76,24 @@ impl Digest {
 /// A checksum in the making: the columns are added in the order in which they are read. A text or blob counts by its kind,
 /// its length and its own CRC, so that of a long one the CRC can be known beforehand.
 pub(crate) struct RowSum {
-    bytes: SmallVec<[u8; CAPACITY]>,
+    bytes: [u8; CAPACITY],
+    length: usize,
 }
 
 impl RowSum {
     pub(crate) fn of(table: Table) -> RowSum {
-        let mut bytes = SmallVec::new();
-        bytes.push(table as u8);
-        RowSum { bytes }
+        let mut sum = RowSum { bytes: [0; CAPACITY], length: 0 };
+        sum.put([table as u8]);
+        sum
     }
 
     pub(crate) fn null(&mut self) {
-        self.bytes.push(NULL);
+        self.put([NULL]);
     }
 
     pub(crate) fn integer(&mut self, number: i64) {
-        self.bytes.push(INTEGER);
-        self.bytes.extend_from_slice(&number.to_le_bytes());
+        self.put([INTEGER]);
+        self.put(number.to_le_bytes());
     }
 
     pub(crate) fn text(&mut self, text: &[u8]) {
@@ -105,14 +105,31 @@ impl RowSum {
     }
 
     pub(crate) fn digest(&mut self, digest: Digest) {
-        self.bytes.push(digest.kind);
-        self.bytes.extend_from_slice(&digest.length.to_le_bytes());
-        self.bytes.extend_from_slice(&digest.crc.to_le_bytes());
+        self.put([digest.kind]);
+        self.put(digest.length.to_le_bytes());
+        self.put(digest.crc.to_le_bytes());
     }
 
     /// Signed, since that takes four bytes in either database.
     pub(crate) fn finish(self) -> i32 {
-        crc32_iscsi(&self.bytes).cast_signed()
+        self.crc().cast_signed()
+    }
+
+    fn crc(&self) -> u32 {
+        crc32_iscsi(self.bytes.get(..self.length).unwrap_or_default())
+    }
+
+    fn put<const N: usize>(&mut self, part: [u8; N]) {
+        if self.length + N > CAPACITY {
+            // No table is that wide. If one ever is, its first columns count by their CRC.
+            let so_far = self.crc().to_le_bytes();
+            self.length = 0;
+            self.put(so_far);
+        }
+        if let Some(room) = self.bytes.get_mut(self.length..self.length + N) {
+            room.copy_from_slice(&part);
+            self.length += N;
+        }
     }
 }
 
