@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use outlast_api::callback;
+use outlast_core::Spec;
 use outlast_store::JobStore;
+use outlast_store::outbox::Ended;
 use outlast_store::postgres::{self, PostgresStore};
 use outlast_store::sqlite::{Durability, OpenError, Options, SqliteStore};
 use outlast_tests::model::{ModelDisk, Rules};
@@ -23,6 +26,15 @@ impl Ground {
     pub fn new(seed: u64) -> Ground {
         Ground { clock: VirtualClock::default(), entropy: SeededEntropy::new(seed), waiting_max: 1000 }
     }
+}
+
+/// The tag of a job whose end is told under an idempotency key, which is the tag's value.
+pub const TOLD_AS: &str = "told-as";
+
+/// Composes notices as the service does, some of them with a key.
+fn compose(ended: &Ended<'_>) -> Spec {
+    let told_as = ended.job.spec.tags.iter().find(|(name, _)| **name == *TOLD_AS);
+    Spec { idempotency_key: told_as.map(|(_, key)| key.clone()), ..callback::compose(ended) }
 }
 
 #[async_trait]
@@ -70,6 +82,7 @@ pub struct Model(ModelDisk);
 
 impl Model {
     pub fn with_rules(rules: Rules, ground: &Ground) -> Model {
+        let rules = Rules { compose, ..rules };
         let disk = ModelDisk::new(rules, Arc::new(ground.clock.clone()), Box::new(ground.entropy.clone()));
         disk.set_waiting_max(ground.waiting_max);
         Model(disk)
@@ -118,7 +131,7 @@ impl Sqlite {
 
     fn options(&self) -> Options {
         let (clock, entropy) = (Arc::new(self.ground.clock.clone()), Box::new(self.ground.entropy.clone()));
-        let mut options = Options::new(self.directory.path(), clock, entropy);
+        let mut options = Options::new(self.directory.path(), clock, entropy, compose);
         options.namespace_waiting_max = self.ground.waiting_max;
         options.reserve_bytes = 4096;
         // What the disk survives is proven by the crash rigs; here each sync would only cost time.
@@ -177,7 +190,7 @@ impl Backend for Postgres {
     }
 
     async fn open(&self) -> Arc<dyn JobStore> {
-        let mut options = postgres::Options::new(&self.database.url, Box::new(self.ground.entropy.clone()));
+        let mut options = postgres::Options::new(&self.database.url, Box::new(self.ground.entropy.clone()), compose);
         options.clock = Some(Arc::new(self.ground.clock.clone()));
         options.namespace_waiting_max = self.ground.waiting_max;
         options.allow_unsafe = true;

@@ -121,6 +121,7 @@ macro_rules! contract {
                 callbacks::callbacks_stay_in_the_namespace_of_their_job,
                 callbacks::racing_ends_are_all_told_through_one_queue,
                 callbacks::a_full_namespace_is_told_all_the_same,
+                callbacks::a_notice_with_a_key_is_made_once,
                 alarms::an_idle_store_has_no_alarm,
                 alarms::a_store_that_nobody_attended_to_tells_of_it,
                 alarms::alarms_ring_in_order_and_not_before_their_time,

@@ -11,7 +11,13 @@ use outlast_tests::postgres::Postgres;
 #[tokio::test]
 async fn the_plans_of_the_hot_statements_are_the_known_ones() {
     let database = Postgres::shared().database();
-    let store = PostgresStore::open(Options::new(&database.url, Box::new(SeededEntropy::new(1)))).await.unwrap();
+    let store = PostgresStore::open(Options::new(
+        &database.url,
+        Box::new(SeededEntropy::new(1)),
+        outlast_api::callback::compose,
+    ))
+    .await
+    .unwrap();
     let empty = written(&store).await;
     // Tables that look full to the planner: the way must stay the same.
     database.psql(

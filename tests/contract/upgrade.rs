@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use outlast_core::gate::{Cause, Hold};
 use outlast_core::pace::Pace;
-use outlast_core::queue::CALLBACKS;
 use outlast_core::state::Phase;
+use outlast_core::system_queue::CALLBACKS;
 use outlast_core::{Clock, Command, Evidence, Job, NamespaceId, Outcome, Queue, Status};
 use outlast_store::jobs::{Claim, Order, Reach};
 use outlast_store::operations::OperationStatus;

@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use outlast_core::gate::Hold;
 use outlast_core::queue::Mode;
+use outlast_core::system_queue::JOB_TAG;
 use outlast_core::{Event, EventKind, Job, JobId, Lease, Queue, QueueId, State, Status, Timestamp, invariants};
-use outlast_store::callback::JOB_TAG;
 use outlast_store::operations::{OperationKind, OperationStatus};
 use outlast_tests::model::{Row, World};
 

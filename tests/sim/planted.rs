@@ -271,7 +271,7 @@ fn callback_forgotten(
 ) -> Decision {
     decide(job, queue, command, now, chance).map(|change| match change {
         Change::Update(mut update) if update.job.status() == Status::Failed => {
-            update.effects.retain(|effect| *effect != Effect::Callback);
+            update.effects.retain(|effect| !effect.is_publish());
             Change::Update(update)
         }
         other => other,

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_core::gate::Cause;
-use outlast_core::queue::{CALLBACKS, Mode, RateLimit, Scope};
+use outlast_core::queue::{Mode, RateLimit, Scope};
 use outlast_core::retry::Backoff;
+use outlast_core::system_queue::{CALLBACKS, system_queue};
 use outlast_core::{JobId, Lease, Outcome, QueueSettings};
 use outlast_tests::chance::{Chance, volume};
 use outlast_tests::seeds;
@@ -132,7 +133,7 @@ fn settings(chance: &mut Chance) -> QueueSettings {
 /// Quick, so that a run is not mostly waiting, and never given up within it.
 fn callback_settings() -> QueueSettings {
     let backoff = Backoff::Fixed { delay: Duration::from_millis(300), jitter: 0.2 };
-    QueueSettings { backoff, max_attempts: 20, ..QueueSettings::of_callbacks() }
+    QueueSettings { backoff, max_attempts: 20, ..(system_queue(CALLBACKS).unwrap().settings)() }
 }
 
 /// The workers behind the endpoint: they tell the outcome of what was taken, in time, too late, or never.

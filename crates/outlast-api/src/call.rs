@@ -8,7 +8,8 @@ use bytes::Bytes;
 use http::header::IF_NONE_MATCH;
 use http::{HeaderMap, Version};
 use outlast_core::JobId;
-use outlast_core::queue::{CALLBACKS, is_name};
+use outlast_core::queue::is_name;
+use outlast_core::system_queue;
 use outlast_engine::Engine;
 use outlast_engine::scope::Principal;
 use outlast_engine::token::Token;
@@ -117,11 +118,20 @@ impl Call {
         Ok(name)
     }
 
-    /// The same where our own queue of callbacks may be meant: it can be looked at and tended, not published to, pulled
-    /// from or deleted.
+    /// The same for publishing, which the table of system queues may allow.
+    pub(crate) fn queue_to_publish(&self) -> Result<&str, Problem> {
+        match system_queue(self.parameter("queue")) {
+            Some(own) if own.users_may_publish => self.tended_queue(),
+            _ => self.queue(),
+        }
+    }
+
+    /// The same where a system queue may be meant: it can be looked at and tended, not pulled from or deleted.
     pub(crate) fn tended_queue(&self) -> Result<&str, Problem> {
-        let is_ours = self.parameter("queue") == CALLBACKS && !matches!(self.reach, Reach::Queues(..));
-        if is_ours { Ok(CALLBACKS) } else { self.queue() }
+        match system_queue(self.parameter("queue")) {
+            Some(own) if !matches!(self.reach, Reach::Queues(..)) => Ok(own.name),
+            _ => self.queue(),
+        }
     }
 
     /// The job of the URL. Text that is no id names no job.

@@ -6,7 +6,8 @@ mod work;
 use std::time::Duration;
 
 use outlast_core::dedupe::KEY_BYTES_MAX;
-use outlast_core::queue::{CALLBACKS, NAME_LENGTH_MAX, is_name, range};
+use outlast_core::queue::{NAME_LENGTH_MAX, is_name, range};
+use outlast_core::system_queue;
 
 use crate::schema::{Field, Kind, Object, field, text};
 
@@ -30,14 +31,14 @@ const fn name() -> Kind {
     }
 }
 
-/// Our own queue of callbacks can be looked at, too.
+/// System queues can be looked at, too.
 const fn listed_name() -> Kind {
     Kind::Text {
         min: 1,
         max: NAME_LENGTH_MAX,
-        check: |name| is_name(name) || name == CALLBACKS,
+        check: |name| is_name(name) || system_queue(name).is_some(),
         wants: "the name of a queue",
-        pattern: "^(_callbacks|[A-Za-z0-9][A-Za-z0-9._-]{0,127})$",
+        pattern: "^(_[a-z]+|[A-Za-z0-9][A-Za-z0-9._-]{0,127})$",
     }
 }
 

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 
 use axum::response::Response;
 use http::{HeaderValue, StatusCode};
-use outlast_core::queue::{CALLBACKS, Mode};
+use outlast_core::queue::Mode;
 use outlast_core::state::CancelReason;
+use outlast_core::system_queue::{CALLBACKS, JOB_TAG};
 use outlast_core::{Command, Event, Job, State, Status};
 use outlast_engine::Engine;
 use outlast_engine::watch::Until;
-use outlast_store::callback::JOB_TAG;
 use outlast_store::jobs::{Found, ListJobs, Order, Reach};
 use outlast_store::page::Written;
 use serde_json::{Value, json};

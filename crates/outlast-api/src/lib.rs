@@ -22,6 +22,7 @@ mod patience;
 mod call;
 mod wire;
 mod publish;
+pub mod callback;
 mod receive;
 mod outcome;
 mod work;

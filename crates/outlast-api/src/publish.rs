@@ -25,7 +25,7 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
 pub(crate) async fn one(mut call: Call) -> Result<Response, Problem> {
-    let queue: Arc<str> = call.queue()?.into();
+    let queue: Arc<str> = call.queue_to_publish()?.into();
     let namespace = call.caller()?.namespace;
     let spec = spec(call.read(&fields::PUBLISH)?, &call)?;
     let wait = preferred_wait(&call);
@@ -55,7 +55,7 @@ pub(crate) async fn one(mut call: Call) -> Result<Response, Problem> {
 
 /// Each job is taken or refused on its own; what is taken is one durable commit.
 pub(crate) async fn batch(call: Call) -> Result<Response, Problem> {
-    let queue: Arc<str> = call.queue()?.into();
+    let queue: Arc<str> = call.queue_to_publish()?.into();
     let namespace = call.caller()?.namespace;
     if call.headers.contains_key(IDEMPOTENCY_KEY) {
         return Err(Problem::field("Idempotency-Key", "names one job; in a batch, give each job its idempotencyKey"));

@@ -3,7 +3,8 @@
 use axum::response::Response;
 use http::header::{ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH, LOCATION};
 use http::{HeaderValue, StatusCode};
-use outlast_core::queue::{CALLBACKS, Mode, is_name};
+use outlast_core::queue::{Mode, is_name};
+use outlast_core::system_queue;
 use outlast_core::{NamespaceId, Queue};
 use outlast_engine::Engine;
 use outlast_engine::header_values::masked;
@@ -55,9 +56,9 @@ pub(crate) async fn put(call: Call) -> Result<Response, Problem> {
 }
 
 pub(crate) async fn patch(call: Call) -> Result<Response, Problem> {
-    let name = match call.parameter("queue") {
-        CALLBACKS => call.tended_queue()?.to_owned(),
-        _ => own_name(&call)?,
+    let name = match system_queue(call.parameter("queue")) {
+        Some(_) => call.tended_queue()?.to_owned(),
+        None => own_name(&call)?,
     };
     let asked = expect(&call)?;
     for _ in 0..PATCH_TRIES {
@@ -85,7 +86,7 @@ pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
         None => None,
         Some(text) => Some(
             text.strip_prefix('q')
-                .filter(|name| is_name(name) || *name == CALLBACKS)
+                .filter(|name| is_name(name) || system_queue(name).is_some())
                 .map(str::to_owned)
                 .ok_or_else(|| Problem::field("cursor", "must be the nextCursor of the page before"))?,
         ),
@@ -196,14 +197,15 @@ async fn find(call: &Call, name: &str) -> Result<(std::sync::Arc<Queue>, Counts)
     call.engine.store().queue(namespace(call)?, name).await?.ok_or_else(|| Problem::queue_not_found(name))
 }
 
-/// To be changed: our queue of callbacks may be set up before the first one is made.
+/// To be changed: a system queue may be set up before its first job makes it.
 async fn find_to_change(call: &Call, name: &str) -> Result<(std::sync::Arc<Queue>, Counts), Problem> {
-    match call.engine.store().queue(namespace(call)?, name).await? {
-        None if name == CALLBACKS => {
-            call.engine.make_callbacks_queue(namespace(call)?).await?;
+    let found = call.engine.store().queue(namespace(call)?, name).await?;
+    match (found, system_queue(name)) {
+        (None, Some(own)) => {
+            call.engine.make_system_queue(namespace(call)?, own).await?;
             find(call, name).await
         }
-        found => found.ok_or_else(|| Problem::queue_not_found(name)),
+        (found, _) => found.ok_or_else(|| Problem::queue_not_found(name)),
     }
 }
 

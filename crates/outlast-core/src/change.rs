@@ -7,7 +7,7 @@ use crate::command::OutcomeKind;
 use crate::event::Event;
 use crate::gate::Hold;
 use crate::ids::JobId;
-use crate::job::Job;
+use crate::job::{Job, Spec};
 use crate::object::{Object, Role};
 use crate::pace::Pace;
 use crate::state::Status;
@@ -40,8 +40,9 @@ pub enum Effect {
     SetHold(Option<Hold>),
     /// The queue's rate limit was used.
     SetPace(Pace),
-    /// Tell the job's callback URL how it ended.
-    Callback,
+    /// Create a job in a queue of the same namespace. A system queue is made when it is missing; an idempotency key in the
+    /// spec has the job made once only.
+    Publish { queue: Arc<str>, content: Content },
     /// In the place of any earlier one.
     KeepCheckpoint(Arc<Checkpoint>),
     /// In the place of an earlier one of that name.
@@ -54,6 +55,21 @@ pub enum Effect {
     Keep(Arc<Object>),
     /// Objects of the job that nobody wants: they are deleted at that time.
     Doom(Doom),
+}
+
+impl Effect {
+    pub fn is_publish(&self) -> bool {
+        matches!(self, Effect::Publish { .. })
+    }
+}
+
+/// The spec of a job that an effect creates.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Content {
+    Spec(Arc<Spec>),
+    /// A notice of how the changed job ended. The layer that owns our URLs composes it, from the job as it is after the
+    /// change.
+    Notice,
 }
 
 /// Which objects of a job are to go.

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::gate::Hold;
 use crate::ids::{NamespaceId, QueueId};
 use crate::pace::Pace;
-use crate::retry::{Backoff, Seconds};
+use crate::retry::Backoff;
 use crate::time::{DURATION_MAX, Timestamp, optional_seconds, seconds};
 
 /// A queue as stored. Every field is durable.
@@ -271,10 +271,6 @@ pub mod range {
     pub const ANY: RangeInclusive<Duration> = Duration::ZERO..=DURATION_MAX;
 }
 
-/// The name of each namespace's own queue of completion callbacks.
-pub const CALLBACKS: &str = "_callbacks";
-const CALLBACK_DELAYS: [Duration; 3] = [Duration::from_secs(60), Duration::from_secs(600), Duration::from_secs(3600)];
-
 /// Concurrency of a push queue that sets none.
 pub const PUSH_CONCURRENCY_DEFAULT: u32 = 100;
 
@@ -323,18 +319,6 @@ impl QueueSettings {
             }
         }
         settings
-    }
-
-    /// What the queue of completion callbacks starts with.
-    pub fn of_callbacks() -> QueueSettings {
-        QueueSettings {
-            mode: Mode::Callback,
-            max_attempts: 4,
-            backoff: Backoff::Schedule { delays: CALLBACK_DELAYS.map(Seconds).to_vec(), jitter: 0.2 },
-            // One endpoint that asks for a pause says nothing about the others.
-            backpressure_scope: Scope::Job,
-            ..QueueSettings::default()
-        }
     }
 
     pub fn is_push(&self) -> bool {

@@ -99,9 +99,7 @@ impl Engine {
         if let Ok(Some(claimed)) = &claimed {
             self.shared.meters.handed_out.add(claimed.jobs.len());
             self.note_alarm(claimed.wake_at);
-            if claimed.callbacks {
-                self.callbacks_wait(want.namespace);
-            }
+            self.jobs_published(want.namespace, &claimed.published);
             for id in claimed.jobs.iter().map(|job| job.id).chain(claimed.ended.iter().copied()) {
                 self.shared.reports.forget(id);
                 self.shared.wakes.job_changed(want.namespace, &want.queue, id);

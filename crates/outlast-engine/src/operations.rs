@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use outlast_core::system_queue::SYSTEM_QUEUES;
 use outlast_store::Error;
 use outlast_store::live::Signal;
 use outlast_store::operations::{NewOperation, Operation, OperationId, OperationKind, OperationStatus};
@@ -106,7 +107,7 @@ impl Engine {
         self.shared.wakes.jobs_changed(namespace);
         self.shared.wakes.boards().jobs_changed(namespace, queue);
         if operation.kind == OperationKind::Purge {
-            self.callbacks_wait(namespace);
+            self.jobs_published(namespace, SYSTEM_QUEUES.iter().map(|queue| queue.name));
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use outlast_core::entropy::unit;
 use outlast_core::progress::SHOWN_FOR;
-use outlast_core::queue::CALLBACKS;
+use outlast_core::system_queue;
 use outlast_store::live::News;
 use tokio::time::sleep;
 
@@ -64,7 +64,7 @@ impl Engine {
     /// Queues that another node has made or changed may deliver.
     fn look_for_lanes(&self, news: &News) {
         for (namespace, queues) in &news.queues {
-            let changed = queues.iter().filter(|(name, at_queue)| at_queue.changed || ***name == *CALLBACKS);
+            let changed = queues.iter().filter(|(name, at_queue)| at_queue.changed || system_queue(name).is_some());
             changed.for_each(|(name, _)| self.shared.push.look_for(*namespace, name));
         }
     }

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use outlast_core::queue::CALLBACKS;
+use outlast_core::system_queue::SYSTEM_QUEUES;
 use outlast_core::{Command, JobId, NamespaceId, OutcomeKind, Status};
 use outlast_store::Error;
 use outlast_store::jobs::{Applied, Declined, Order};
@@ -54,9 +54,7 @@ impl Engine {
             self.shared.doomed.notify_one();
         }
         self.shared.wakes.job_changed(applied.queue.namespace, &applied.queue.name, applied.id);
-        if applied.callback {
-            self.callbacks_wait(applied.queue.namespace);
-        }
+        self.jobs_published(applied.queue.namespace, &applied.published);
         if applied.queue.hold.is_some() && (applied.frees || applied.deleted) {
             // The end of a probe, or its receipt, may open the whole queue, not only make room for one. `queue` is as it was
             // before the command.
@@ -73,7 +71,7 @@ impl Engine {
         shared.sweep.look_now();
         self.may_have_doomed();
         if let Some(namespace) = named.namespace {
-            shared.push.look_for(namespace, CALLBACKS);
+            SYSTEM_QUEUES.iter().for_each(|queue| shared.push.look_for(namespace, queue.name));
         }
         shared.wakes.job_changed_somewhere(named.id);
         shared.wakes.namespace_changed(named.namespace);

@@ -12,7 +12,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use outlast_core::queue::CALLBACKS;
 use outlast_core::{Command, NamespaceId};
 use outlast_store::Error;
 use outlast_store::jobs::{Order, Reach};
@@ -105,10 +104,12 @@ impl Lanes {
 }
 
 impl Engine {
-    /// Callbacks are to be delivered in this namespace.
-    pub(crate) fn callbacks_wait(&self, namespace: NamespaceId) {
-        self.shared.push.look_for(namespace, CALLBACKS);
-        self.shared.wakes.queue_has(namespace, CALLBACKS, 1);
+    /// State changes have created jobs in these queues of a namespace.
+    pub(crate) fn jobs_published(&self, namespace: NamespaceId, queues: impl IntoIterator<Item = impl AsRef<str>>) {
+        for queue in queues {
+            self.shared.push.look_for(namespace, queue.as_ref());
+            self.shared.wakes.queue_has(namespace, queue.as_ref(), 1);
+        }
     }
 
     /// How many deliveries are under way here.

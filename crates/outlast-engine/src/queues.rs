@@ -4,8 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::queue::CALLBACKS;
-use outlast_core::{NamespaceId, Queue, QueueSettings, Timestamp};
+use outlast_core::{NamespaceId, Queue, QueueSettings, SystemQueue, Timestamp};
 use outlast_store::Error;
 use outlast_store::queues::{DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
 use url::Url;
@@ -112,11 +111,11 @@ impl Engine {
         self.shared.push.look_for(namespace, name);
     }
 
-    /// The queue of callbacks is made by the first callback; this makes it before.
-    pub async fn make_callbacks_queue(&self, namespace: NamespaceId) -> Result<(), SecretError> {
-        let change = QueueChange { settings: QueueSettings::of_callbacks(), secret: None };
+    /// A system queue is made by its first job; this makes it before.
+    pub async fn make_system_queue(&self, namespace: NamespaceId, queue: &SystemQueue) -> Result<(), SecretError> {
+        let change = QueueChange { settings: (queue.settings)(), secret: None };
         // Refused means that it is there.
-        self.save_queue(namespace, CALLBACKS, change, Expect::Absent).await.map(|_| ())
+        self.save_queue(namespace, queue.name, change, Expect::Absent).await.map(|_| ())
     }
 
     /// Puts a new secret in front; the one before it signs for `overlap` more. `None` when there is no such push queue.

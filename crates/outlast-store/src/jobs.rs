@@ -1,6 +1,7 @@
 //! The port every engine implements. Verbs take batches: one call is one durable transaction, and concurrent calls share
 //! a sync. Nothing here names a dialect, a row or a file.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,8 +108,8 @@ pub struct Claimed {
     pub look_again: Option<Duration>,
     /// Jobs whose time was over while they waited: ended, not handed out.
     pub ended: Vec<JobId>,
-    /// The callback URLs of some of them are to be told.
-    pub callbacks: bool,
+    /// Queues of the namespace that got jobs by these ends.
+    pub published: BTreeSet<Arc<str>>,
     /// How much of a page the jobs fill.
     pub size: PageSize,
     /// A claim that reaches this size ends early: there may be more jobs.
@@ -130,7 +131,7 @@ impl Claimed {
             push_only: false,
             look_again: None,
             ended: Vec::new(),
-            callbacks: false,
+            published: BTreeSet::new(),
             size: PageSize::default(),
             bytes_max: PAGE_BYTES_MAX,
             is_crowded: false,
@@ -193,8 +194,8 @@ pub struct Applied {
     pub frees: bool,
     /// Work on it was found not to move.
     pub stalled: bool,
-    /// It ended, and its callback URL is to be told: the namespace's queue of callbacks has one more.
-    pub callback: bool,
+    /// Queues of the namespace that got jobs by this change.
+    pub published: Vec<Arc<str>>,
     pub wake_at: Option<Timestamp>,
     /// The job as it is now, while it runs.
     pub running: Option<Box<Job>>,

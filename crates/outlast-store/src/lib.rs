@@ -12,7 +12,7 @@ pub mod error;
 pub mod damage;
 mod checksum;
 pub mod step;
-pub mod callback;
+pub mod outbox;
 pub mod history;
 pub mod kept;
 pub mod page;

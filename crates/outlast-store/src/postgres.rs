@@ -24,7 +24,7 @@ mod writer;
 mod publish;
 mod key_holders;
 mod arrivals;
-mod callback;
+mod outbox;
 mod line;
 mod claim;
 mod apply;

@@ -13,8 +13,8 @@ use outlast_core::{
 };
 use sha2::{Digest, Sha256};
 
-use crate::callback;
-use crate::jobs::{Claim, Claimed};
+use crate::jobs::{Claim, Claimed, NewJob};
+use crate::outbox::{self, Compose};
 
 /// What an engine writes for one command.
 #[derive(Debug)]
@@ -31,23 +31,24 @@ pub enum Step {
         frees: bool,
         /// Work on the job was found not to move.
         stalled: bool,
-        /// The job that tells how this one ended, for the namespace's queue of callbacks.
-        callback: Option<Box<Spec>>,
+        /// Jobs to be created with it.
+        outbox: Vec<NewJob>,
     },
     Delete,
 }
 
+/// What a decision takes from outside.
+pub struct Around<'e> {
+    pub now: Timestamp,
+    pub entropy: &'e mut dyn Entropy,
+    pub compose: Compose,
+}
+
 /// Runs the state machine on a loaded job. A broken invariant is a bug and must not reach the disk: better one failed
 /// call than a wrong fact.
-pub fn step(
-    job: &Job,
-    queue: &Queue,
-    command: Command,
-    now: Timestamp,
-    entropy: &mut dyn Entropy,
-) -> Result<Step, Refusal> {
+pub fn step(job: &Job, queue: &Queue, command: Command, around: Around<'_>) -> Result<Step, Refusal> {
     let wakes = command.is_wake();
-    let update = match decide(job, queue, command, now, entropy)? {
+    let update = match decide(job, queue, command, around.now, around.entropy)? {
         Change::None if wakes => return Ok(Step::Rearm { wake_at: alarm(job, queue) }),
         Change::None => return Ok(Step::Nothing),
         Change::Delete => return Ok(Step::Delete),
@@ -58,19 +59,8 @@ pub fn step(
     }
     let wake_at = alarm(&update.job, queue);
     let (frees, stalled) = (frees(job, queue, &update), update.events.iter().any(Event::is_stall));
-    let callback = callback_of(&update, queue);
-    Ok(Step::Update { update, wake_at, frees, stalled, callback })
-}
-
-fn callback_of(update: &Update, queue: &Queue) -> Option<Box<Spec>> {
-    if !update.effects.contains(&Effect::Callback) {
-        return None;
-    }
-    let result = update.effects.iter().find_map(|effect| match effect {
-        Effect::KeepResult(text) => Some(&**text),
-        _ => None,
-    });
-    Some(Box::new(callback::spec(&update.job, queue, result)))
+    let outbox = outbox::outgoing(&update, queue, around.compose);
+    Ok(Step::Update { update, wake_at, frees, stalled, outbox })
 }
 
 /// A job that becomes eligible, one that ends and so makes room under a limit, and one that loosens the queue's hold.

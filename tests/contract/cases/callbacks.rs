@@ -3,17 +3,19 @@
 
 use std::sync::Arc;
 
-use outlast_core::queue::{CALLBACKS, Mode};
+use outlast_core::queue::Mode;
 use outlast_core::state::{CancelReason, Phase};
+use outlast_core::system_queue::CALLBACKS;
+use outlast_core::system_queue::JOB_TAG;
 use outlast_core::{Command, EventKind, Job, JobId, NamespaceId, Outcome, Overrides, QueueSettings, Spec, Status};
-use outlast_store::callback::JOB_TAG;
-use outlast_store::jobs::{Claim, ListJobs, Order, Published, Reach};
+use outlast_store::jobs::{Applied, Claim, ListJobs, Order, Published, Reach};
 use outlast_store::operations::OperationKind;
 use outlast_tests::objects;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::operations::{finish, start, whole};
+use crate::backend::TOLD_AS;
 use crate::dump::{all_jobs, every_job};
 use crate::fixture::{Fixture, SECOND, ack, created, lease, payload, report};
 
@@ -34,6 +36,11 @@ async fn told_in(fixture: &Fixture, namespace: NamespaceId) -> Vec<Job> {
 
 async fn told(fixture: &Fixture) -> Vec<Job> {
     told_in(fixture, fixture.ours).await
+}
+
+/// Did it put a callback into the queue for them?
+fn tells(applied: &Applied) -> bool {
+    applied.published.iter().any(|queue| **queue == *CALLBACKS)
 }
 
 fn body(job: &Job) -> Value {
@@ -62,21 +69,21 @@ pub async fn each_way_to_end_is_told_once(fixture: &mut Fixture) {
     let mut before = 0;
     for (outcome, status) in [(ack(), Status::Succeeded), (nack(false), Status::Failed), (nack(true), Status::Failed)] {
         let job = fixture.running(one_attempt.clone()).await;
-        assert!(fixture.report(&job, outcome.clone()).await.unwrap().callback);
+        assert!(tells(&fixture.report(&job, outcome.clone()).await.unwrap()));
         check_told(fixture, job.id, status, before).await;
         let again = fixture.report(&job, outcome).await.unwrap();
-        assert!(!again.changed && !again.callback, "a repeated report ends nothing");
+        assert!(!again.changed && !tells(&again), "a repeated report ends nothing");
         before += 1;
     }
 
     // Cancelled while it waits, and while it runs.
     let cancel = Command::Cancel { reason: CancelReason::User };
     let waiting = fixture.publish(asking()).await.id;
-    assert!(fixture.apply(waiting, cancel.clone()).await.unwrap().callback);
+    assert!(tells(&fixture.apply(waiting, cancel.clone()).await.unwrap()));
     check_told(fixture, waiting, Status::Cancelled, before).await;
     let running = fixture.running(asking()).await;
-    assert!(!fixture.apply(running.id, cancel).await.unwrap().callback, "it is only asked to stop");
-    assert!(fixture.report(&running, Outcome::Cancelled).await.unwrap().callback);
+    assert!(!tells(&fixture.apply(running.id, cancel).await.unwrap()), "it is only asked to stop");
+    assert!(tells(&fixture.report(&running, Outcome::Cancelled).await.unwrap()));
     check_told(fixture, running.id, Status::Cancelled, before + 1).await;
     before += 2;
 
@@ -98,7 +105,7 @@ pub async fn each_way_to_end_is_told_once(fixture: &mut Fixture) {
     let late = fixture.publish(Spec { start_by: Some(fixture.now().plus(SECOND)), ..asking() }).await.id;
     fixture.pass(2 * SECOND);
     let claimed = fixture.claim_with(fixture.want(1)).await;
-    assert!(claimed.jobs.is_empty() && claimed.callbacks);
+    assert!(claimed.jobs.is_empty() && claimed.published.contains(CALLBACKS));
     assert_eq!(claimed.ended, [late]);
     check_told(fixture, late, Status::Cancelled, before).await;
     let purged = fixture.publish(asking()).await.id;
@@ -145,7 +152,7 @@ pub async fn each_run_of_a_job_is_told_for_itself(fixture: &mut Fixture) {
     let job = fixture.running(asking()).await;
     fixture.fail(&job).await;
     let replayed = fixture.apply(job.id, Command::Replay { fresh: true, payload: None }).await.unwrap();
-    assert!(!replayed.callback);
+    assert!(!tells(&replayed));
     assert_eq!(told(fixture).await.len(), 1);
 
     let again = fixture.claim(1).await.pop().unwrap();
@@ -161,12 +168,12 @@ pub async fn only_an_end_is_told_and_only_to_whom_asked(fixture: &mut Fixture) {
     fixture.save_queue(QueueSettings { retention, result_ttl, ..QueueSettings::default() }).await;
     let silent = fixture.running(payload("1")).await;
     let applied = fixture.report(&silent, ack()).await.unwrap();
-    assert!(!applied.callback);
+    assert!(!tells(&applied));
     assert!(fixture.store.queue(fixture.ours, CALLBACKS).await.unwrap().is_none(), "the queue is made when needed");
 
     let job = fixture.running(asking()).await;
     for outcome in [Outcome::Release, Outcome::Nack { retryable: true, delay: Some(SECOND) }] {
-        assert!(!fixture.report(&fixture.job(job.id).await, outcome).await.unwrap().callback);
+        assert!(!tells(&fixture.report(&fixture.job(job.id).await, outcome).await.unwrap()));
         fixture.pass(SECOND);
         fixture.sweep().await;
         assert_eq!(fixture.claim(1).await.len(), 1);
@@ -197,7 +204,7 @@ pub async fn a_callback_itself_is_not_told(fixture: &mut Fixture) {
     let claimed = fixture.claim_with(want).await.jobs;
     let outcomes = [ack(), Outcome::Nack { retryable: false, delay: None }];
     for (job, outcome) in claimed.iter().zip(outcomes) {
-        assert!(!fixture.report(job, outcome).await.unwrap().callback);
+        assert!(!tells(&fixture.report(job, outcome).await.unwrap()));
     }
     let cancel = Command::Cancel { reason: CancelReason::User };
     fixture.apply(claimed[2].id, cancel).await.unwrap();
@@ -232,7 +239,7 @@ pub async fn racing_ends_are_all_told_through_one_queue(fixture: &mut Fixture) {
         racers.spawn(async move { store.apply(vec![order]).await.unwrap().pop().unwrap().unwrap() });
     }
 
-    assert!(racers.join_all().await.iter().all(|applied| applied.callback));
+    assert!(racers.join_all().await.iter().all(tells));
     let told = told(fixture).await;
     let mut expected: Vec<_> = claimed.iter().map(|job| job.id.to_string()).collect();
     let mut found: Vec<_> = told.iter().map(|job| job.spec.tags[0].1.to_string()).collect();
@@ -252,4 +259,22 @@ pub async fn a_full_namespace_is_told_all_the_same(fixture: &mut Fixture) {
 
     assert_eq!(told(fixture).await.len(), 1);
     assert!(matches!(fixture.try_publish(payload("1")).await, Published::QuotaReached { .. }));
+}
+
+pub async fn a_notice_with_a_key_is_made_once(fixture: &mut Fixture) {
+    let told_as = |key: &str| Spec { tags: vec![(TOLD_AS.into(), key.into())], ..asking() };
+    for key in ["a", "b", "a"] {
+        let job = fixture.running(told_as(key)).await;
+        assert!(tells(&fixture.report(&job, ack()).await.unwrap()));
+    }
+    // Several ends in one transaction, too.
+    let (first, second) = (fixture.running(told_as("c")).await, fixture.running(told_as("c")).await);
+    let orders = [first, second].map(|job| {
+        let command = report(Some(lease(&job)), ack());
+        Order { id: job.id, reach: Reach::Everything, command }
+    });
+    fixture.store.apply(orders.to_vec()).await.unwrap();
+
+    let keys: Vec<_> = told(fixture).await.into_iter().map(|job| job.spec.idempotency_key.clone()).collect();
+    assert_eq!(keys, ["a", "b", "c"].map(|key| Some(key.into())));
 }

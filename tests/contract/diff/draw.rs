@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use outlast_core::checkpoint::{Checkpoint, Data, Section};
 use outlast_core::gate::Cause;
-use outlast_core::queue::{
-    AckTimeoutAction, CALLBACKS, Dedupe, DedupeBy, Fencing, Mode, RateLimit, Scope, StallAction,
-};
+use outlast_core::queue::{AckTimeoutAction, Dedupe, DedupeBy, Fencing, Mode, RateLimit, Scope, StallAction};
 use outlast_core::retry::{Backoff, Seconds};
 use outlast_core::state::{CancelReason, Phase};
+use outlast_core::system_queue::CALLBACKS;
 use outlast_core::{
     Command, Directives, Evidence, Lease, Object, Outcome, Overrides, Progress, QueueSettings, Report, Role, Spec,
     Status, Timestamp,

@@ -245,7 +245,7 @@ fn callback_forgotten(
     now: Timestamp,
     entropy: &mut dyn Entropy,
 ) -> Decision {
-    forgetful(decide(job, queue, command, now, entropy), |effect| *effect == Effect::Callback)
+    forgetful(decide(job, queue, command, now, entropy), Effect::is_publish)
 }
 
 fn callback_of_callback(

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use outlast_core::gate::Hold;
+use outlast_core::system_queue::JOB_TAG;
 use outlast_core::{Job, JobId, NamespaceId, Queue, QueueId, Spec, Timestamp};
-use outlast_store::callback::JOB_TAG;
 use outlast_store::keys::{KeyId, KeyRecord};
 use outlast_store::operations::{Filter, Operation, OperationId};
 

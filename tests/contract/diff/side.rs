@@ -1,8 +1,9 @@
 //! One engine of the two: carries out calls, and tells the answers in words that can be compared.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use outlast_core::queue::CALLBACKS;
+use outlast_core::system_queue::CALLBACKS;
 use outlast_core::{Clock, Command, Event, Job, JobId, Lease, NamespaceId, Queue, Refusal, State, Status, Timestamp};
 use outlast_store::JobStore;
 use outlast_store::jobs::{Applied, Claim, Declined, ListJobs, NewJob, Order, Published, Reach};
@@ -53,7 +54,7 @@ pub struct HandedOut {
     wake_at: Option<Timestamp>,
     held_until: Option<Timestamp>,
     push_only: bool,
-    callbacks: bool,
+    published: BTreeSet<Arc<str>>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -66,7 +67,7 @@ pub struct Effect {
     deleted: bool,
     frees: bool,
     stalled: bool,
-    callback: bool,
+    published: Vec<Arc<str>>,
     wake_at: Option<Timestamp>,
 }
 
@@ -147,7 +148,7 @@ impl Side {
                     wake_at: claimed.wake_at,
                     held_until: claimed.held_until,
                     push_only: claimed.push_only,
-                    callbacks: claimed.callbacks,
+                    published: claimed.published,
                 }))
             }
             Call::Apply(orders) => {
@@ -310,7 +311,7 @@ impl Side {
             deleted: applied.deleted,
             frees: applied.frees,
             stalled: applied.stalled,
-            callback: applied.callback,
+            published: applied.published,
             wake_at: applied.wake_at,
         }
     }

@@ -26,8 +26,15 @@ async fn main() -> anyhow::Result<()> {
     };
     let listener = tokio::net::TcpListener::bind(&address).await?;
     let clock = Arc::new(SystemClock::start());
-    let options =
-        Options { durability, ..Options::new(directory, Arc::clone(&clock) as _, Box::new(SystemEntropy::seed()?)) };
+    let options = Options {
+        durability,
+        ..Options::new(
+            directory,
+            Arc::clone(&clock) as _,
+            Box::new(SystemEntropy::seed()?),
+            outlast_api::callback::compose,
+        )
+    };
     let store = SqliteStore::open(options)?;
     let live = Arc::new(Alone::embedded());
     let allow_private_targets = vec!["127.0.0.0/8".parse()?];

@@ -19,6 +19,10 @@ impl World {
         let done = self.command(position, order.command.clone()).map_err(Declined::Refused)?;
         let row = self.rows.get(&position);
         let job = row.map_or(&before, |row| &row.job);
+        let published = match &done {
+            Done::Changed { published, .. } => published.clone(),
+            Done::Unchanged | Done::Deleted => Vec::new(),
+        };
         let loosened = matches!(done, Done::Changed { .. }) && loosens(queue.hold, self.queue_of(&before).hold);
         Ok(Applied {
             id: order.id,
@@ -29,7 +33,7 @@ impl World {
             deleted: matches!(done, Done::Deleted),
             frees: frees(&done, job.status()) || loosened,
             stalled: matches!(done, Done::Changed { stalled: true, .. }),
-            callback: matches!(done, Done::Changed { callback: true, .. }),
+            published,
             wake_at: row.and_then(|row| row.wake_at),
             running: (job.status() == Status::Running).then(|| Box::new(job.clone())),
         })

@@ -46,7 +46,7 @@ impl World {
             let command =
                 Command::Claim { phase: want.phase, visibility: want.visibility, worker: want.worker.clone() };
             match self.command(position, command) {
-                Ok(Done::Changed { callback, .. }) => claimed.callbacks |= callback,
+                Ok(Done::Changed { published, .. }) => claimed.published.extend(published),
                 Ok(Done::Unchanged | Done::Deleted) => {}
                 Err(refusal) => panic!("a queued job was not handed out: {refusal}"),
             }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use outlast_core::queue::CALLBACKS;
-use outlast_core::{Job, JobId, NamespaceId, Queue, QueueSettings, Spec};
-use outlast_store::callback;
+use outlast_core::change::Content;
+use outlast_core::{Job, JobId, NamespaceId, Queue, Spec, system_queue};
 use outlast_store::jobs::{NewJob, Published};
+use outlast_store::outbox::Ended;
 use outlast_store::step::{birth, dedupe_key};
 use serde_json::Value;
 
@@ -14,10 +14,18 @@ use super::world::{Row, World};
 
 impl World {
     pub(super) fn publish(&mut self, new: &NewJob) -> Published {
+        self.find_or_create(new, false)
+    }
+
+    /// One that comes of a change knows neither a quota nor another key than its own.
+    fn find_or_create(&mut self, new: &NewJob, is_outgoing: bool) -> Published {
         let Some(queue) = self.find_queue(new.namespace, &new.queue) else {
             return Published::QueueNotFound;
         };
-        let key = dedupe_key(&new.spec, &queue.settings).map(String::from);
+        let key = match is_outgoing {
+            true => new.spec.idempotency_key.as_deref().map(str::to_owned),
+            false => dedupe_key(&new.spec, &queue.settings).map(String::from),
+        };
         // The newest job that holds the key; an older one may hold it again after a replay.
         let same_key =
             |row: &&Row| row.job.queue == queue.id && row.job.spec.idempotency_key.as_deref() == key.as_deref();
@@ -26,20 +34,27 @@ impl World {
             let payload_mismatch = !same_json(&row.job.spec.payload, &new.spec.payload);
             return Published::Existing { job: row.job.clone(), payload_mismatch };
         }
-        if self.waiting(new.namespace) >= self.waiting_max {
+        if !is_outgoing && self.waiting(new.namespace) >= self.waiting_max {
             return Published::QuotaReached { waiting_max: self.waiting_max };
         }
         self.create(&queue, Spec { idempotency_key: key.map(Into::into), ..Spec::clone(&new.spec) })
     }
 
-    /// Tells how a job ended, through a job of its own in the namespace's queue for that.
-    pub(super) fn publish_callback(&mut self, ended: &Row, of: &Queue) {
-        let draft = QueueSettings::of_callbacks().into();
-        let queue = match self.find_queue(of.namespace, CALLBACKS) {
-            Some(queue) => queue,
-            None => self.create_queue(of.namespace, CALLBACKS, &draft),
+    /// Creates the job that a change of this one asks for, whatever the quota. A queue of our own is made for it.
+    pub(super) fn publish_outgoing(&mut self, changed: &Row, of: &Queue, name: &Arc<str>, content: &Content) {
+        if self.find_queue(of.namespace, name).is_none()
+            && let Some(own) = system_queue(name)
+        {
+            self.create_queue(of.namespace, name, &(own.settings)().into());
+        }
+        let spec = match content {
+            Content::Spec(spec) => Arc::clone(spec),
+            Content::Notice => {
+                let result = changed.result.as_deref();
+                Arc::new((self.rules.compose)(&Ended { outbox: name, job: &changed.job, queue: of, result }))
+            }
         };
-        self.create(&queue, callback::spec(&ended.job, of, ended.result.as_deref()));
+        self.find_or_create(&NewJob { namespace: of.namespace, queue: Arc::clone(name), spec }, true);
     }
 
     fn create(&mut self, queue: &Queue, spec: Spec) -> Published {

@@ -6,6 +6,7 @@ use outlast_core::gate::Gate;
 use outlast_core::state::Phase;
 use outlast_core::{Change, Command, Entropy, Job, Queue, Refusal, State, Timestamp, alarm, dedupe, gate};
 use outlast_store::operations::{self, Operation, Step};
+use outlast_store::outbox::Compose;
 
 /// Higher priority first, then who became eligible first.
 pub type Rank = (Reverse<i8>, Timestamp);
@@ -23,6 +24,7 @@ pub struct Rules {
     pub operate: fn(&Operation, &Job) -> Step,
     /// The place in the order of hand-outs; `None` for a job that is not eligible.
     pub rank: fn(&Job) -> Option<Rank>,
+    pub compose: Compose,
 }
 
 impl Default for Rules {
@@ -35,6 +37,7 @@ impl Default for Rules {
             blocks_replay: dedupe::blocks_replay,
             operate: operations::step,
             rank,
+            compose: outlast_api::callback::compose,
         }
     }
 }

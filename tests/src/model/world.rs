@@ -56,7 +56,7 @@ pub struct World {
 /// What a command did.
 pub(super) enum Done {
     Unchanged,
-    Changed { before: Status, stalled: bool, callback: bool },
+    Changed { before: Status, stalled: bool, published: Vec<Arc<str>> },
     Deleted,
 }
 
@@ -153,29 +153,29 @@ impl World {
                 Ok(Done::Deleted)
             }
             Change::Update(update) => {
-                let callback = update.effects.contains(&Effect::Callback);
                 let stalled = update.events.iter().any(Event::is_stall);
-                self.write(position, &queue, *update);
-                Ok(Done::Changed { before, stalled, callback })
+                let published = self.write(position, &queue, *update);
+                Ok(Done::Changed { before, stalled, published })
             }
         }
     }
 
-    fn write(&mut self, position: u64, queue: &Arc<Queue>, update: Update) {
+    /// The queues that got jobs by it.
+    fn write(&mut self, position: u64, queue: &Arc<Queue>, update: Update) -> Vec<Arc<str>> {
         let wake_at = (self.rules.alarm)(&update.job, queue);
         let row = self.row_mut(position);
         row.job = update.job;
         row.events.extend(update.events);
         row.wake_at = wake_at;
-        let mut callback = false;
+        let mut outgoing = Vec::new();
         for effect in update.effects {
             match effect {
                 Effect::KeepResult(body) => self.row_mut(position).result = Some(body),
                 Effect::DropResult => self.row_mut(position).result = None,
                 Effect::SetHold(hold) => self.queue_mut(queue.id).hold = hold,
                 Effect::SetPace(pace) => self.queue_mut(queue.id).pace = pace,
-                // It tells of the whole change, so it comes last.
-                Effect::Callback => callback = true,
+                // A notice tells of the whole change, so it comes last.
+                Effect::Publish { queue, content } => outgoing.push((queue, content)),
                 Effect::KeepCheckpoint(checkpoint) => {
                     self.row_mut(position).checkpoint = Some(Checkpoint::clone(&checkpoint));
                 }
@@ -192,10 +192,9 @@ impl World {
                 Effect::Doom(doom) => self.doom(self.rows[&position].job.id, doom),
             }
         }
-        if callback {
-            let ended = self.rows[&position].clone();
-            self.publish_callback(&ended, queue);
-        }
+        let changed = self.rows[&position].clone();
+        outgoing.iter().for_each(|(name, content)| self.publish_outgoing(&changed, queue, name, content));
+        outgoing.into_iter().map(|(name, _)| name).collect()
     }
 
     fn put_object(&mut self, position: u64, object: Object, kept: bool) {

@@ -1,11 +1,12 @@
 //! A job being changed: collects the new state, events and effects, and numbers the events.
 
-use crate::change::{Change, Doom, Effect, Update};
+use crate::change::{Change, Content, Doom, Effect, Update};
 use crate::event::{Event, EventKind, Reason};
 use crate::job::Job;
 use crate::object::Role;
 use crate::queue::{Mode, Queue};
 use crate::state::{CancelReason, FailReason, PendingReason, ResultMeta, Running, State};
+use crate::system_queue::CALLBACKS;
 use crate::time::Timestamp;
 
 use std::time::Duration;
@@ -56,7 +57,7 @@ impl<'a> Draft<'a> {
         let from = Some(self.job.status());
         if ends_run(&to) && self.job.spec.callback_url.is_some() && self.queue.settings.mode != Mode::Callback {
             self.event(EventKind::Callback);
-            self.effect(Effect::Callback);
+            self.effect(Effect::Publish { queue: CALLBACKS.into(), content: Content::Notice });
         }
         if let State::Queued { .. } = to {
             self.job.queued_at = Some(self.now);

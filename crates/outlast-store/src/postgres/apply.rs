@@ -216,7 +216,7 @@ fn apply_one(order: &Order, tx: &mut Tx<'_>) -> Result<Result<Applied, Declined>
         deleted: false,
         frees: false,
         stalled: false,
-        callback: false,
+        published: Vec::new(),
         wake_at: after.and_then(|record| record.wake_at),
         running: after
             .filter(|record| record.job.status() == Status::Running)
@@ -226,11 +226,11 @@ fn apply_one(order: &Order, tx: &mut Tx<'_>) -> Result<Result<Applied, Declined>
         None => return Ok(Err(Declined::NotFound)),
         Some(Transition::Refused(refusal)) => return Ok(Err(Declined::Refused(refusal))),
         Some(Transition::Unchanged) => {}
-        Some(Transition::Changed { frees, stalled, callback }) => {
+        Some(Transition::Changed { frees, stalled, published }) => {
             applied.changed = true;
             applied.frees = frees;
             applied.stalled = stalled;
-            applied.callback = callback;
+            applied.published = published;
         }
         Some(Transition::Deleted) => {
             applied.changed = true;

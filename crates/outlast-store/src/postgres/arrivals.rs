@@ -17,6 +17,7 @@ use crate::checksum::Table;
 use crate::error::Error;
 use crate::ids::Ids;
 use crate::jobs::{NewJob, Published};
+use crate::outbox::Publisher;
 use crate::rows::{from_json, to_json};
 
 /// Takes the ids that nobody has sent before. Who races with the same id waits here for the other.
@@ -98,7 +99,7 @@ pub(super) async fn ingest(arrivals: &[NewArrival], tx: &mut Tx<'_>) -> Result<V
         let id = ArrivalId(tx.shared.ids.id(*seq, tx.now));
         stamped.extend(new.jobs.iter().map(|job| new.stamped(job, id)));
     }
-    let part = Part::new(stamped.iter().collect());
+    let part = Part::new(stamped.iter().collect(), Publisher::User);
     let job_numbers = job_numbers.iter().copied().take(stamped.len()).collect();
     let mut published = part.finish(&opened.queues, job_numbers, tx).await?.into_iter();
 

@@ -296,7 +296,9 @@ fn hand_out(
     if let Some(Transition::Refused(refusal)) = done {
         return Err(Error::Corrupt(format!("job row {seq} stands in line as queued: {refusal}")).into());
     }
-    claimed.callbacks |= matches!(done, Some(Transition::Changed { callback: true, .. }));
+    if let Some(Transition::Changed { published, .. }) = done {
+        claimed.published.extend(published);
+    }
     // A job whose time was over while it waited is cancelled by this and not handed out.
     match tx.writes.get(seq) {
         Some(record) if record.job.status() == Status::Running => {

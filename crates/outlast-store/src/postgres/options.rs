@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use outlast_core::{Clock, Entropy};
 
+use crate::outbox::Compose;
+
 /// Whether statements are prepared under a name, once per connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prepared {
@@ -20,6 +22,7 @@ pub struct Options {
     pub url: String,
     /// Lease tokens come from here: must be cryptographic in production.
     pub entropy: Box<dyn Entropy + Send>,
+    pub compose: Compose,
     /// Time for tests. In production time is the database's own.
     pub clock: Option<Arc<dyn Clock>>,
     /// Connections this node opens at most.
@@ -37,10 +40,11 @@ pub struct Options {
 pub(super) const CONNECTIONS_MIN: usize = 8;
 
 impl Options {
-    pub fn new(url: &str, entropy: Box<dyn Entropy + Send>) -> Options {
+    pub fn new(url: &str, entropy: Box<dyn Entropy + Send>, compose: Compose) -> Options {
         Options {
             url: url.to_owned(),
             entropy,
+            compose,
             clock: None,
             connections: 16,
             waiting_writes_max: 16_384,

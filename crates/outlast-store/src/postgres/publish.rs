@@ -14,7 +14,8 @@ use super::transact::{Fault, Queues, Tx};
 use crate::checksum::Digest;
 use crate::history;
 use crate::jobs::{NewJob, Published};
-use crate::step::{birth, dedupe_key, same_json};
+use crate::outbox::Publisher;
+use crate::step::{birth, same_json};
 
 /// Takes the keys that nobody has. Racing publishers of one key wait here for each other.
 pub(super) static TAKE_NEW_KEYS: Sql = Sql {
@@ -46,11 +47,12 @@ static WAITING: Sql = Sql {
 /// The publishes of a group.
 pub(super) struct Part<'g> {
     jobs: Vec<&'g NewJob>,
+    publisher: Publisher,
 }
 
 impl<'g> Part<'g> {
-    pub(super) fn new(jobs: Vec<&'g NewJob>) -> Part<'g> {
-        Part { jobs }
+    pub(super) fn new(jobs: Vec<&'g NewJob>, publisher: Publisher) -> Part<'g> {
+        Part { jobs, publisher }
     }
 
     /// How many numbers it needs.
@@ -77,10 +79,12 @@ impl<'g> Part<'g> {
         let mut desk = Desk { queues, seqs, holders: HashMap::new(), waiting: HashMap::new() };
         let mut drafts: Vec<Draft<'_>> = Vec::with_capacity(self.jobs.len());
         for new in self.jobs {
-            drafts.push(desk.draft(new, tx));
+            drafts.push(desk.draft(new, self.publisher, tx));
         }
         desk.take_keys(&drafts, tx).await?;
-        desk.count_waiting(tx).await?;
+        if self.publisher == Publisher::User {
+            desk.count_waiting(tx).await?;
+        }
         Ok(drafts.into_iter().map(|draft| desk.publish(draft, tx)).collect())
     }
 }
@@ -111,10 +115,10 @@ enum Holder {
 }
 
 impl Desk<'_> {
-    fn draft<'g>(&mut self, new: &'g NewJob, tx: &Tx<'_>) -> Draft<'g> {
+    fn draft<'g>(&mut self, new: &'g NewJob, publisher: Publisher, tx: &Tx<'_>) -> Draft<'g> {
         let queue = self.queues.get(&(new.namespace, Arc::clone(&new.queue))).cloned();
         let key = queue.as_ref().and_then(|queue| {
-            let key = dedupe_key(&new.spec, &queue.settings)?;
+            let key = publisher.dedupe_key(&new.spec, queue)?;
             Some((key.to_string(), tx.shared.ids.key_hash(queue.id, &key)))
         });
         let seq = self.seqs.next().unwrap_or(0);
@@ -259,12 +263,7 @@ impl Desk<'_> {
     }
 }
 
-pub(super) fn create(
-    queue: &Queue,
-    spec: Arc<Spec>,
-    seq: i64,
-    tx: &mut Tx<'_>,
-) -> (Job, Option<outlast_core::Timestamp>) {
+fn create(queue: &Queue, spec: Arc<Spec>, seq: i64, tx: &mut Tx<'_>) -> (Job, Option<outlast_core::Timestamp>) {
     let ids = tx.shared.ids;
     let mut job = Job::admit(ids.id(seq, tx.now), queue.id, spec, tx.now);
     let event = birth(&mut job);

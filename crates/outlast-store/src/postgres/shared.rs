@@ -16,6 +16,7 @@ use crate::damage::Damage;
 use crate::error::Error;
 use crate::handout::HandoutPool;
 use crate::ids::Ids;
+use crate::outbox::Compose;
 
 /// Rows a queue's counts are spread over.
 const SLOTS: u16 = 64;
@@ -31,6 +32,7 @@ pub(super) struct Shared {
     pub(super) clock: Arc<DatabaseClock>,
     pub(super) test_clock: Option<Arc<dyn Clock>>,
     entropy: Mutex<Box<dyn Entropy + Send>>,
+    pub(super) compose: Compose,
     /// Statements are prepared under a name.
     named: bool,
     begin: String,
@@ -44,6 +46,7 @@ pub(super) struct Setup {
     pub(super) pool: Pool,
     pub(super) ids: Ids,
     pub(super) entropy: Box<dyn Entropy + Send>,
+    pub(super) compose: Compose,
     pub(super) clock: Arc<DatabaseClock>,
     pub(super) test_clock: Option<Arc<dyn Clock>>,
     pub(super) named: bool,
@@ -66,6 +69,7 @@ impl Shared {
             clock: setup.clock,
             test_clock: setup.test_clock,
             entropy: Mutex::new(setup.entropy),
+            compose: setup.compose,
             named: setup.named,
             begin: setup.begin,
             next_slot: AtomicU16::new(u16::try_from(first_slot).unwrap_or(0)),

@@ -80,6 +80,7 @@ impl PostgresStore {
                 .pool(options.connections.max(CONNECTIONS_MIN), findings.direct.then(startup_options).as_deref())?,
             ids: Ids::new(secret),
             entropy,
+            compose: options.compose,
             clock: Arc::new(DatabaseClock::new(findings.now)),
             test_clock: options.clock,
             named,

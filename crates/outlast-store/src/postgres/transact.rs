@@ -15,14 +15,15 @@ use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::types::Type;
 
 use super::batch::Batch;
-use super::callback;
 use super::key_holders::KeyHolders;
+use super::outbox;
 use super::registry::queue_columns;
 use super::rows::record;
 use super::session::{Parameter, Session, Sql};
 use super::shared::Shared;
-use super::write::{Around, Transition, Writes};
+use super::write::{Transition, Writes};
 use crate::error::Error;
+use crate::step::Around;
 
 /// How long after a call came in its transaction, which surely did not happen, is tried again.
 const RETRY_MAX: Duration = Duration::from_secs(5);
@@ -225,8 +226,8 @@ impl Tx<'_> {
         let replayed = self.writes.get(seq).filter(|_| command.is_replay());
         let key_holder =
             replayed.and_then(|record| self.key_holders.blocks_replay(&record.job, &self.writes, ids, now));
-        let around = Around { now, ids, key_holder, entropy: entropy.as_mut() };
-        self.writes.transition(seq, command, around)
+        let around = Around { now, entropy: entropy.as_mut(), compose: self.shared.compose };
+        self.writes.transition(seq, command, key_holder, ids, around)
     }
 
     /// Begins a transaction that will write, with nothing else in the flight.
@@ -337,7 +338,7 @@ impl Shared {
         };
         let working = async {
             let answer = work.run(&mut tx).await?;
-            callback::publish(&mut tx).await.map(|()| answer)
+            outbox::publish(&mut tx).await.map(|()| answer)
         };
         let ran = match timeout(patience, working).await {
             Ok(ran) => ran,

@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use outlast_core::gate::{Hold, hold_without};
 use outlast_core::pace::Pace;
-use outlast_core::{
-    Command, Effect, Entropy, JobId, NamespaceId, Queue, QueueId, Refusal, Spec, State, Status, Timestamp, Update,
-};
+use outlast_core::{Command, Effect, JobId, Queue, QueueId, Refusal, Spec, State, Status, Timestamp, Update};
 
 use super::batch::Batch;
 use super::kept::KeptWrites;
@@ -18,7 +16,9 @@ use super::session::Session;
 use crate::error::Error;
 use crate::history;
 use crate::ids::Ids;
-use crate::step::{Step, labels, step};
+use crate::jobs::NewJob;
+use crate::outbox::queues_of;
+use crate::step::{Around, Step, labels, step};
 
 /// Where a job stands in the tables that are kept in order.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -96,17 +96,8 @@ pub(super) enum Fate {
 pub(super) enum Transition {
     Refused(Refusal),
     Unchanged,
-    Changed { frees: bool, stalled: bool, callback: bool },
+    Changed { frees: bool, stalled: bool, published: Vec<Arc<str>> },
     Deleted,
-}
-
-/// What a decision takes from outside.
-pub(super) struct Around<'e> {
-    pub(super) now: Timestamp,
-    pub(super) ids: Ids,
-    /// The job whose idempotency key keeps this one from being replayed.
-    pub(super) key_holder: Option<JobId>,
-    pub(super) entropy: &'e mut dyn Entropy,
 }
 
 #[derive(Debug, Default)]
@@ -117,8 +108,8 @@ pub(super) struct Writes {
     decided: BTreeSet<QueueId>,
     pub(super) holds: BTreeMap<QueueId, Option<Hold>>,
     pub(super) paces: BTreeMap<QueueId, Pace>,
-    /// Jobs to be made that tell how others ended, by namespace.
-    pub(super) callbacks: Vec<(NamespaceId, Arc<Spec>)>,
+    /// Jobs that state changes create; published when all else has been decided.
+    pub(super) outbox: Vec<NewJob>,
     pub(super) payloads: BTreeMap<i64, Arc<str>>,
     pub(super) results: BTreeMap<i64, Option<Arc<str>>>,
     pub(super) history: Vec<(i64, i64, Vec<u8>)>,
@@ -184,11 +175,14 @@ impl Writes {
         self.entries.insert(record.seq, Entry { record, before: None, fate: Fate::Changed });
     }
 
-    /// Runs one command on a loaded job. `None` when it is not here.
+    /// Runs one command on a loaded job. `None` when it is not here. `key_holder` is the job whose idempotency key keeps it
+    /// from being replayed.
     pub(super) fn transition(
         &mut self,
         seq: i64,
         command: Command,
+        key_holder: Option<JobId>,
+        ids: Ids,
         around: Around<'_>,
     ) -> Result<Option<Transition>, Error> {
         let Some(entry) = self.entries.get_mut(&seq).filter(|entry| !entry.is_gone()) else {
@@ -197,8 +191,8 @@ impl Writes {
         let Some(queue) = self.queues.get(&entry.record.job.queue).cloned() else {
             return Err(Error::Corrupt(format!("a job of queue {} which does not exist", entry.record.job.queue.0)));
         };
-        let stepped = step(&entry.record.job, &queue, command, around.now, around.entropy);
-        if let (Ok(_), Some(holder)) = (&stepped, around.key_holder) {
+        let stepped = step(&entry.record.job, &queue, command, around);
+        if let (Ok(_), Some(holder)) = (&stepped, key_holder) {
             return Ok(Some(Transition::Refused(Refusal::KeyTaken { holder })));
         }
         Ok(Some(match stepped {
@@ -212,14 +206,14 @@ impl Writes {
                 Transition::Unchanged
             }
             Ok(Step::Delete) => {
-                self.delete(seq, around.ids);
+                self.delete(seq, ids);
                 Transition::Deleted
             }
-            Ok(Step::Update { update, wake_at, frees, stalled, callback }) => {
+            Ok(Step::Update { update, wake_at, frees, stalled, outbox }) => {
                 self.update(seq, &queue, *update, wake_at)?;
-                let has_callback = callback.is_some();
-                self.callbacks.extend(callback.map(|spec| (queue.namespace, Arc::from(spec))));
-                Transition::Changed { frees, stalled, callback: has_callback }
+                let published = queues_of(&outbox);
+                self.outbox.extend(outbox);
+                Transition::Changed { frees, stalled, published }
             }
         }))
     }
@@ -249,7 +243,7 @@ impl Writes {
                 Effect::SetHold(hold) => self.set_hold(queue.id, hold),
                 Effect::SetPace(pace) => self.set_pace(queue.id, pace),
                 // Made from the whole step, see `transition`.
-                Effect::Callback => {}
+                Effect::Publish { .. } => {}
                 Effect::KeepCheckpoint(checkpoint) => self.kept.keep_checkpoint(seq, checkpoint),
                 Effect::KeepSection(section) => self.kept.keep_section(seq, section),
                 Effect::DropCheckpoints => self.kept.drop_checkpoints(seq),
@@ -330,7 +324,7 @@ impl Writes {
         batch.send(session).await?;
         drop(batch);
         self.lined_up = done.lined_up();
-        self.callbacks = std::mem::take(&mut done.callbacks);
+        self.outbox = std::mem::take(&mut done.outbox);
         self.queues = done.queues;
         self.decided = done.decided;
         let entries = std::mem::take(&mut done.entries);

@@ -12,6 +12,7 @@ use super::shared::Shared;
 use super::transact::{Fault, Opened, Opening, Tx};
 use super::{apply, claim, publish};
 use crate::jobs::{Claim, Claimed, NewJob, Order, Published};
+use crate::outbox::Publisher;
 
 pub(super) struct Writer;
 
@@ -58,7 +59,7 @@ impl Trade for Writer {
         let session = tx.session;
         let applies = apply::Part::new(orders, tx.shared.ids);
         let claims = claim::Part::new(claims, tx.shared);
-        let publishes = publish::Part::new(jobs);
+        let publishes = publish::Part::new(jobs, Publisher::User);
         applies.ready(session).await?;
         claims.ready(session).await?;
         let flight = async {

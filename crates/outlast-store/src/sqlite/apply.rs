@@ -30,7 +30,7 @@ impl Core<'_> {
             deleted: false,
             frees: false,
             stalled: false,
-            callback: false,
+            published: Vec::new(),
             wake_at: record.wake_at,
             running: (record.job.status() == Status::Running).then(|| Box::new(record.job.clone())),
         };
@@ -40,11 +40,11 @@ impl Core<'_> {
                 return Ok(Err(Declined::Refused(refusal)));
             }
             Transition::Unchanged => self.keep(record),
-            Transition::Changed { frees, stalled, callback } => {
+            Transition::Changed { frees, stalled, published } => {
                 applied.changed = true;
                 applied.frees = frees;
                 applied.stalled = stalled;
-                applied.callback = callback;
+                applied.published = published;
                 self.keep(record);
             }
             Transition::Deleted => {

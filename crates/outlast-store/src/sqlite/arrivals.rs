@@ -21,6 +21,7 @@ use crate::checksum::Table;
 use crate::error::Error;
 use crate::ids::Ids;
 use crate::jobs::Published;
+use crate::outbox::Publisher;
 use crate::rows::to_json;
 
 pub(super) const INSERT: &str = "
@@ -113,7 +114,7 @@ impl Core<'_> {
         for job in &new.jobs {
             let own = (!Arc::ptr_eq(&job.spec.payload, &new.body)).then(|| Packed::new(&job.spec.payload));
             let form = Form { payload: own.as_ref().unwrap_or(&ready.body), arrival: Some(seq) };
-            jobs.push(self.publish_one(&new.stamped(job, id), form)?);
+            jobs.push(self.publish_one(&new.stamped(job, id), form, Publisher::User)?);
         }
         let body_of = self.place_of_body(new, &jobs);
         let body = body_of.is_none().then_some(&ready.body);

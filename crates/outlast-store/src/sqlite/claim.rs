@@ -57,7 +57,9 @@ impl Core<'_> {
                 "job row {seq} is indexed as queued: {refusal}"
             ))));
         }
-        claimed.callbacks |= matches!(transition, Transition::Changed { callback: true, .. });
+        if let Transition::Changed { published, .. } = transition {
+            claimed.published.extend(published);
+        }
         // A job whose time was over while it waited is cancelled by this and not handed out.
         if record.job.status() == Status::Running {
             claimed.wake_at = claimed.wake_at.into_iter().chain(record.wake_at).min();

@@ -7,6 +7,7 @@ use outlast_core::{Clock, Entropy};
 
 use super::faults::is_damage;
 use super::survey::Loss;
+use crate::outbox::Compose;
 
 /// When an answer is given. Everything but `Full` exists so that the crash rigs can prove they notice the difference; no
 /// configuration of the product reaches it.
@@ -26,6 +27,7 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// Lease tokens come from here: must be cryptographic in production.
     pub entropy: Box<dyn Entropy + Send>,
+    pub compose: Compose,
     pub durability: Durability,
     /// SQLite's page cache of the writer.
     pub page_cache_bytes: u64,
@@ -42,11 +44,17 @@ pub struct Options {
 }
 
 impl Options {
-    pub fn new(directory: impl Into<PathBuf>, clock: Arc<dyn Clock>, entropy: Box<dyn Entropy + Send>) -> Options {
+    pub fn new(
+        directory: impl Into<PathBuf>,
+        clock: Arc<dyn Clock>,
+        entropy: Box<dyn Entropy + Send>,
+        compose: Compose,
+    ) -> Options {
         Options {
             directory: directory.into(),
             clock,
             entropy,
+            compose,
             durability: Durability::Full,
             page_cache_bytes: 16 << 20,
             job_cache_bytes: 12 << 20,

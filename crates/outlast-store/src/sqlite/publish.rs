@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use outlast_core::alarm::alarm;
 use outlast_core::dedupe::{blocks_replay, holds_key};
-use outlast_core::queue::CALLBACKS;
-use outlast_core::{Job, JobId, NamespaceId, Queue, QueueSettings, Spec};
+use outlast_core::{Job, JobId, Queue, Spec, system_queue};
 
 use super::faults::Fault;
 use super::long_text::Packed;
@@ -13,7 +12,8 @@ use super::rows::Record;
 use super::writer::Core;
 use crate::history;
 use crate::jobs::{NewJob, Published};
-use crate::step::{birth, dedupe_key, same_json};
+use crate::outbox::Publisher;
+use crate::step::{birth, same_json};
 
 /// How a new job goes to disk.
 #[derive(Clone, Copy)]
@@ -26,14 +26,21 @@ pub(super) struct Form<'a> {
 impl Core<'_> {
     /// Each with its payload as it goes to disk.
     pub(super) fn publish(&mut self, jobs: &[(NewJob, Packed)]) -> Result<Vec<Published>, Fault> {
-        jobs.iter().map(|(new, payload)| self.publish_one(new, Form { payload, arrival: None })).collect()
+        let publish =
+            |(new, payload): &(NewJob, Packed)| self.publish_one(new, Form { payload, arrival: None }, Publisher::User);
+        jobs.iter().map(publish).collect()
     }
 
-    pub(super) fn publish_one(&mut self, new: &NewJob, form: Form<'_>) -> Result<Published, Fault> {
+    pub(super) fn publish_one(
+        &mut self,
+        new: &NewJob,
+        form: Form<'_>,
+        publisher: Publisher,
+    ) -> Result<Published, Fault> {
         let Some(queue) = self.registry.find(new.namespace, &new.queue).cloned() else {
             return Ok(Published::QueueNotFound);
         };
-        let key = dedupe_key(&new.spec, &queue.settings);
+        let key = publisher.dedupe_key(&new.spec, &queue);
         let key_hash = key.as_deref().map(|key| self.ids.key_hash(queue.id, key));
         if let (Some(key), Some(hash)) = (&key, key_hash)
             && let Some(existing) = self.holder_of_key(&queue, key, hash)?
@@ -41,7 +48,7 @@ impl Core<'_> {
             let payload_mismatch = !same_json(&existing.spec.payload, &new.spec.payload);
             return Ok(Published::Existing { job: existing, payload_mismatch });
         }
-        if self.index.waiting(new.namespace) >= self.namespace_waiting_max {
+        if publisher == Publisher::User && self.index.waiting(new.namespace) >= self.namespace_waiting_max {
             return Ok(Published::QuotaReached { waiting_max: self.namespace_waiting_max });
         }
         let spec = match &new.spec.idempotency_key {
@@ -53,15 +60,15 @@ impl Core<'_> {
         self.create(&queue, spec, form, key_hash)
     }
 
-    /// The job that tells how another one ended, in the transaction that ended it. The namespace's queue for that is made
-    /// when it is first needed.
-    pub(super) fn publish_callback(&mut self, namespace: NamespaceId, spec: Spec) -> Result<(), Fault> {
-        let queue = match self.registry.find(namespace, CALLBACKS).cloned() {
-            Some(queue) => queue,
-            None => self.create_queue(namespace, CALLBACKS, &QueueSettings::of_callbacks().into())?,
-        };
-        let payload = Packed::new(&spec.payload);
-        self.create(&queue, Arc::new(spec), Form { payload: &payload, arrival: None }, None).map(|_| ())
+    /// A job that a state change creates. A system queue is made when it is first needed.
+    pub(super) fn publish_outgoing(&mut self, new: &NewJob) -> Result<(), Fault> {
+        if self.registry.find(new.namespace, &new.queue).is_none()
+            && let Some(own) = system_queue(&new.queue)
+        {
+            self.create_queue(new.namespace, own.name, &(own.settings)().into())?;
+        }
+        let payload = Packed::new(&new.spec.payload);
+        self.publish_one(new, Form { payload: &payload, arrival: None }, Publisher::StateChange).map(|_| ())
     }
 
     fn create(

@@ -92,6 +92,7 @@ impl SqliteStore {
         let setup = Setup {
             ids,
             entropy,
+            compose: options.compose,
             shared: shared.clone(),
             now,
             job_cache_bytes: options.job_cache_bytes,

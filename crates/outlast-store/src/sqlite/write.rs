@@ -1,5 +1,7 @@
 //! Loading and writing single jobs inside the writer's transaction, and keeping the memory in step with the rows.
 
+use std::sync::Arc;
+
 use outlast_core::gate::{Cause, Hold, hold_without};
 use outlast_core::pace::Pace;
 use outlast_core::state::Phase;
@@ -20,9 +22,10 @@ use crate::damage::Damage;
 use crate::error::Error;
 use crate::history::{self, code};
 use crate::ids::Ids;
+use crate::outbox::queues_of;
 use crate::progress::work_column;
 use crate::rows::{opened_at_column, queued_at_column, state_columns, to_json};
-use crate::step::{Step, labels, step};
+use crate::step::{Around, Step, labels, step};
 
 const PAGE_BYTES: usize = 4096;
 
@@ -104,8 +107,9 @@ impl Core<'_> {
         queue: &Queue,
         command: Command,
     ) -> Result<(Record, Transition), Fault> {
-        let (now, replays) = (self.now, command.is_replay());
-        let stepped = step(&record.job, queue, command, now, self.entropy.as_mut());
+        let replays = command.is_replay();
+        let around = Around { now: self.now, entropy: self.entropy.as_mut(), compose: self.compose };
+        let stepped = step(&record.job, queue, command, around);
         if replays
             && stepped.is_ok()
             && let Some(holder) = self.blocks_replay(&record, queue)?
@@ -120,13 +124,12 @@ impl Core<'_> {
                 self.delete(&record, queue)?;
                 Ok((record, Transition::Deleted))
             }
-            Ok(Step::Update { update, wake_at, frees, stalled, callback }) => {
+            Ok(Step::Update { update, wake_at, frees, stalled, outbox }) => {
                 let record = self.update(record, queue, *update, wake_at)?;
-                let has_callback = callback.is_some();
-                if let Some(spec) = callback {
-                    self.publish_callback(queue.namespace, *spec)?;
+                for job in &outbox {
+                    self.publish_outgoing(job)?;
                 }
-                Ok((record, Transition::Changed { frees, stalled, callback: has_callback }))
+                Ok((record, Transition::Changed { frees, stalled, published: queues_of(&outbox) }))
             }
         }
     }
@@ -155,7 +158,7 @@ impl Core<'_> {
         wake_at: Option<Timestamp>,
     ) -> Result<Record, Fault> {
         let before = place(&record, queue);
-        let payload_changed = !std::sync::Arc::ptr_eq(&record.job.spec, &update.job.spec);
+        let payload_changed = !Arc::ptr_eq(&record.job.spec, &update.job.spec);
         self.append_history(&mut record, &update.events)?;
         if payload_changed {
             self.give_body_back(&record)?;
@@ -228,7 +231,7 @@ impl Core<'_> {
             Effect::SetHold(hold) => self.set_hold(queue.id, hold)?,
             Effect::SetPace(pace) => self.set_pace(queue.id, pace)?,
             // Made from the whole step, see `transition`.
-            Effect::Callback => {}
+            Effect::Publish { .. } => {}
             Effect::KeepCheckpoint(checkpoint) => self.keep_checkpoint(record.seq, &checkpoint)?,
             Effect::KeepSection(section) => self.keep_section(record.seq, &section)?,
             Effect::DropCheckpoints => self.drop_checkpoints(record.seq)?,
@@ -356,7 +359,7 @@ impl Core<'_> {
 pub(super) enum Transition {
     Refused(Refusal),
     Unchanged,
-    Changed { frees: bool, stalled: bool, callback: bool },
+    Changed { frees: bool, stalled: bool, published: Vec<Arc<str>> },
     Deleted,
 }
 

@@ -30,6 +30,7 @@ use crate::damage::Damage;
 use crate::error::Error;
 use crate::handout::HandoutPool;
 use crate::ids::Ids;
+use crate::outbox::Compose;
 
 /// More operations than this do not share a commit: latency would suffer and nothing be gained.
 const GROUP_MAX: usize = 1000;
@@ -50,6 +51,7 @@ pub(super) struct Core<'c> {
     pub(super) hot: Hot<'c>,
     pub(super) ids: Ids,
     pub(super) entropy: Box<dyn Entropy + Send>,
+    pub(super) compose: Compose,
     pub(super) index: Index,
     pub(super) registry: Registry,
     pub(super) cache: Cache,
@@ -153,6 +155,7 @@ impl<T: Send, F: FnMut(&mut Core<'_>) -> Result<T, Fault> + Send> Call for Task<
 pub(super) struct Setup {
     pub(super) ids: Ids,
     pub(super) entropy: Box<dyn Entropy + Send>,
+    pub(super) compose: Compose,
     pub(super) shared: Shared,
     pub(super) now: Timestamp,
     pub(super) job_cache_bytes: u64,
@@ -173,6 +176,7 @@ impl<'c> Core<'c> {
             hot: Hot::prepare(connection)?,
             ids: setup.ids,
             entropy: setup.entropy,
+            compose: setup.compose,
             index: Index::default(),
             registry,
             cache: Cache::new(setup.job_cache_bytes),

@@ -59,7 +59,8 @@ impl Backing {
 
 fn store_options(config: &Config) -> anyhow::Result<sqlite::Options> {
     let clock = Arc::new(SystemClock::start());
-    let mut options = sqlite::Options::new(&config.data, clock, Box::new(SystemEntropy::seed()?));
+    let mut options =
+        sqlite::Options::new(&config.data, clock, Box::new(SystemEntropy::seed()?), outlast_api::callback::compose);
     options.accepts_loss = config.accepts_loss;
     options.page_cache_bytes = config.store.page_cache_bytes;
     options.job_cache_bytes = config.store.job_cache_bytes;

@@ -21,7 +21,7 @@ pub(super) struct Opened {
 
 /// Migrates if needed. Says what it found; never the URL, which may hold a password.
 pub(super) async fn open(config: &Config, url: &Secret) -> anyhow::Result<Opened> {
-    let mut options = Options::new(url.expose(), Box::new(SystemEntropy::seed()?));
+    let mut options = Options::new(url.expose(), Box::new(SystemEntropy::seed()?), outlast_api::callback::compose);
     options.connections = config.store.database_connections;
     options.waiting_writes_max = config.store.waiting_writes;
     options.namespace_waiting_max = u64::try_from(config.limits.namespace_queued)?;

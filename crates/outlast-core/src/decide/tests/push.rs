@@ -101,7 +101,7 @@ fn a_callback_is_not_told_of_itself_and_keeps_its_payload() {
     stage.run(claim(Phase::Delivering));
     let update = stage.run(report(None, Outcome::Nack { retryable: false, delay: None }));
 
-    assert!(!update.effects.contains(&Effect::Callback));
+    assert!(!update.effects.iter().any(Effect::is_publish));
     assert_eq!(stage.job.status(), Status::Failed);
     let changed = Command::Replay { fresh: false, payload: Some("[1]".into()) };
     assert_eq!(stage.ask(changed), Err(Refusal::PayloadFixed));

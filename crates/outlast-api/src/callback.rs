@@ -1,13 +1,12 @@
-//! The job that tells a callback URL how another job ended. Its payload is made in the transaction that ended the job and
-//! never again, so that every copy says the same.
+//! What a callback says: how a job ended. It is composed in the transaction that ended the job and never again, so that
+//! every copy says the same.
 
 use outlast_core::state::{FailReason, ResultMeta};
-use outlast_core::{Job, Queue, Spec, State};
+use outlast_core::system_queue::JOB_TAG;
+use outlast_core::{Job, Spec, State};
+use outlast_store::outbox::Ended;
 use serde::Serialize;
 use serde_json::value::RawValue;
-
-/// The tag under which the callbacks of a job are found.
-pub const JOB_TAG: &str = "job";
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -30,13 +29,14 @@ struct Failure<'a> {
     message: Option<&'a str>,
 }
 
-/// What to publish to the queue of callbacks for a job that has just ended, with its inline result if it has one.
-pub fn spec(job: &Job, queue: &Queue, result: Option<&str>) -> Spec {
-    let inline: Option<&RawValue> = result.and_then(|text| serde_json::from_str(text).ok());
+/// The spec of the job that brings the callback.
+pub fn compose(ended: &Ended<'_>) -> Spec {
+    let job = ended.job;
+    let inline: Option<&RawValue> = ended.result.and_then(|text| serde_json::from_str(text).ok());
     let has_object = matches!(&job.state, State::Succeeded { result: Some(ResultMeta { inline: false, .. }), .. });
     let body = Body {
         id: job.id.to_string(),
-        queue: &queue.name,
+        queue: &ended.queue.name,
         status: job.status().as_str(),
         run: job.run,
         result: inline,
