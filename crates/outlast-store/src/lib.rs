@@ -12,6 +12,8 @@ pub mod error;
 pub mod damage;
 mod checksum;
 pub mod step;
+mod transition;
+mod publish;
 pub mod outbox;
 pub mod history;
 pub mod kept;

@@ -1,13 +1,11 @@
 //! The outbox: jobs that a state change creates in its own transaction.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use outlast_core::change::Content;
 use outlast_core::{Effect, Job, Queue, Spec, Update};
 
 use crate::jobs::NewJob;
-use crate::step::dedupe_key;
 
 /// Composes the notice of how a job ended. A store is opened with it, since a store knows neither our URLs nor our words.
 pub type Compose = fn(&Ended<'_>) -> Spec;
@@ -21,24 +19,6 @@ pub struct Ended<'a> {
     pub queue: &'a Queue,
     /// The inline result, if it has one.
     pub result: Option<&'a str>,
-}
-
-/// Who publishes a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Publisher {
-    User,
-    /// No quota holds the job up, and only a key of its own makes it a duplicate: what follows from a change is not lost.
-    StateChange,
-}
-
-impl Publisher {
-    /// The key a publish is deduplicated by, if any.
-    pub(crate) fn dedupe_key<'a>(self, spec: &'a Spec, queue: &Queue) -> Option<Cow<'a, str>> {
-        match self {
-            Publisher::User => dedupe_key(spec, &queue.settings),
-            Publisher::StateChange => spec.idempotency_key.as_deref().map(Cow::Borrowed),
-        }
-    }
 }
 
 /// The jobs that an update of a job of this queue creates.

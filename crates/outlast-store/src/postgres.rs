@@ -18,6 +18,8 @@ mod quota;
 mod marks;
 mod kept;
 mod write;
+mod transaction;
+mod columns;
 mod batch;
 mod lane;
 mod writer;

@@ -10,6 +10,7 @@ use outlast_core::state::{CancelReason, FailReason, PendingReason, Phase, Result
 use outlast_core::{Headway, Job, Lease, Overrides, QueueId, Running, Spec, State, Status, Timestamp, Work};
 use serde::{Deserialize, Serialize};
 
+use crate::checksum::Digest;
 use crate::error::Error;
 use crate::history::{ENDINGS, PHASES, code};
 use crate::ids::Ids;
@@ -27,6 +28,49 @@ pub(crate) const UPLOAD: i64 = 16;
 
 /// Bits of `last_how` that say how a lease ended; the digest of the outcome stands above them, 0 for none.
 const ENDING_BITS: u32 = 8;
+
+/// A job with what only a store knows about it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Record {
+    pub(crate) seq: i64,
+    pub(crate) job: Job,
+    /// The latest events, in bytes; older ones may have moved to the history table.
+    pub(crate) history: Vec<u8>,
+    pub(crate) wake_at: Option<Timestamp>,
+    /// Of the idempotency key, where the engine keeps it with the row.
+    pub(crate) key_hash: Option<i64>,
+    /// Of the column `spec`, where the engine has one.
+    pub(crate) spec_digest: Option<Digest>,
+}
+
+/// Where a job stands in what is kept in order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Place {
+    pub(crate) seq: i64,
+    pub(crate) queue: QueueId,
+    pub(crate) status: Status,
+    pub(crate) priority: i8,
+    /// Order within a priority; only of queued jobs.
+    pub(crate) ready_at: Timestamp,
+    pub(crate) wake_at: Option<Timestamp>,
+}
+
+impl Place {
+    pub(crate) fn of(record: &Record) -> Place {
+        let ready_at = match &record.job.state {
+            State::Queued { ready_at } => *ready_at,
+            _ => Timestamp::EPOCH,
+        };
+        Place {
+            seq: record.seq,
+            queue: record.job.queue,
+            status: record.job.status(),
+            priority: record.job.spec.priority,
+            ready_at,
+            wake_at: record.wake_at,
+        }
+    }
+}
 
 /// The columns that depend on the state, as they are stored.
 #[derive(Debug, Default)]

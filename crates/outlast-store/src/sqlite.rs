@@ -24,6 +24,7 @@ mod registry;
 mod reserve;
 mod writer;
 mod write;
+mod transaction;
 mod scan;
 mod inspect;
 mod publish;

@@ -13,6 +13,7 @@ use outlast_core::{
 };
 use sha2::{Digest, Sha256};
 
+use crate::handout::HandoutPool;
 use crate::jobs::{Claim, Claimed, NewJob};
 use crate::outbox::{self, Compose};
 
@@ -123,8 +124,14 @@ pub(crate) fn label(namespace: NamespaceId, name: &str, value: &str) -> String {
     format!("{}\u{1f}{name}\u{1f}{value}", namespace.0)
 }
 
-/// A claim that has got nothing yet, and how many jobs the gate lets it have.
-pub(crate) fn admit(queue: Arc<Queue>, want: &Claim, running: u64, now: Timestamp) -> (Claimed, usize) {
+/// A claim that has got nothing yet, and how many jobs the gate and the memory for hand-outs let it have.
+pub(crate) fn admit(
+    queue: Arc<Queue>,
+    want: &Claim,
+    running: u64,
+    now: Timestamp,
+    pool: &HandoutPool,
+) -> (Claimed, usize) {
     let mut claimed = Claimed::none(queue);
     let limit = match gate(&claimed.queue, want.phase, running, now) {
         Gate::Open { limit, more_at } => {
@@ -143,7 +150,8 @@ pub(crate) fn admit(queue: Arc<Queue>, want: &Claim, running: u64, now: Timestam
             0
         }
     };
-    (claimed, limit)
+    let has_room = limit > 0 && claimed.fit_into(pool);
+    (claimed, if has_room { limit } else { 0 })
 }
 
 /// Present lease of a running job.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures_util::future::join;
-use outlast_core::{Command, Evidence, Outcome, Status, Timestamp};
+use outlast_core::{Command, Evidence, Outcome, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -16,12 +16,12 @@ use super::rows::job_columns;
 use super::session::{Session, Sql};
 use super::shared::Shared;
 use super::transact::{Fault, Tx};
-use super::write::Transition;
 use super::writer::{Ask, Writer};
 use crate::error::Error;
 use crate::ids::Ids;
 use crate::jobs::{Applied, Claimed, Declined, Due, Order, Reach};
 use crate::step::lease_of;
+use crate::transition;
 
 pub(super) static LOCK: Sql = Sql {
     text: concat!(
@@ -134,7 +134,7 @@ impl<'g> Part<'g> {
                 answers.push(None);
                 continue;
             };
-            answers.push(Some(orders.iter().map(|order| apply_one(order, tx)).collect::<Result<_, Error>>()?));
+            answers.push(Some(orders.iter().map(|order| apply_one(order, tx)).collect::<Result<_, Fault>>()?));
         }
         Ok(answers)
     }
@@ -191,53 +191,13 @@ pub(super) async fn lock_holds(queues: &[i32], tx: &mut Tx<'_>) -> Result<(), Fa
     Ok(())
 }
 
-fn apply_one(order: &Order, tx: &mut Tx<'_>) -> Result<Result<Applied, Declined>, Error> {
+fn apply_one(order: &Order, tx: &mut Tx<'_>) -> Result<Result<Applied, Declined>, Fault> {
     let seq = tx.shared.ids.seq(order.id);
-    let found = tx.writes.get(seq).filter(|record| record.job.id == order.id);
-    let queue = found.and_then(|record| tx.writes.queue(record.job.queue)).cloned();
-    let Some(queue) = queue.filter(|queue| order.reach.covers(queue)) else {
-        // An alarm of a job that cannot be read is silenced by this transaction.
-        return match !order.command.is_wake() && tx.writes.set_aside.contains(&seq) {
-            true => Err(Error::Corrupt(format!("job row {seq}"))),
-            false => Ok(Err(Declined::NotFound)),
-        };
-    };
-    let before = tx.writes.get(seq).map(|record| (record.job.status(), record.job.version));
-    let done = tx.transition(seq, order.command.clone())?;
-    let after = tx.writes.get(seq);
-    let (status, version) =
-        after.map(|record| (record.job.status(), record.job.version)).or(before).unwrap_or((Status::Failed, 0));
-    let mut applied = Applied {
-        id: order.id,
-        queue,
-        status,
-        version,
-        changed: false,
-        deleted: false,
-        frees: false,
-        stalled: false,
-        published: Vec::new(),
-        wake_at: after.and_then(|record| record.wake_at),
-        running: after
-            .filter(|record| record.job.status() == Status::Running)
-            .map(|record| Box::new(record.job.clone())),
-    };
-    match done {
-        None => return Ok(Err(Declined::NotFound)),
-        Some(Transition::Refused(refusal)) => return Ok(Err(Declined::Refused(refusal))),
-        Some(Transition::Unchanged) => {}
-        Some(Transition::Changed { frees, stalled, published }) => {
-            applied.changed = true;
-            applied.frees = frees;
-            applied.stalled = stalled;
-            applied.published = published;
-        }
-        Some(Transition::Deleted) => {
-            applied.changed = true;
-            applied.deleted = true;
-        }
+    // An alarm of a job that cannot be read is silenced by this transaction.
+    if !order.command.is_wake() && tx.writes.set_aside.contains(&seq) {
+        return Err(Error::Corrupt(format!("job row {seq}")).into());
     }
-    Ok(Ok(applied))
+    transition::apply(tx, order)
 }
 
 /// Jobs whose alarm has rung by the time this node knows; whether it really has is decided by `apply`.

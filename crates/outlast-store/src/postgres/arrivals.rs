@@ -17,7 +17,7 @@ use crate::checksum::Table;
 use crate::error::Error;
 use crate::ids::Ids;
 use crate::jobs::{NewJob, Published};
-use crate::outbox::Publisher;
+use crate::publish::Publisher;
 use crate::rows::{from_json, to_json};
 
 /// Takes the ids that nobody has sent before. Who races with the same id waits here for the other.

@@ -1,206 +1,140 @@
-//! The writes of a transaction as columns: one array per column, one statement per table.
+//! The writes of a transaction as statements, each for the rows of all jobs at once.
 
 use std::collections::BTreeMap;
 
 use futures_util::future::{BoxFuture, join_all};
-use outlast_core::gate::{Cause, Hold};
+use outlast_core::gate::Cause;
 use outlast_core::object::DOOMED_FOR;
-use outlast_core::{QueueId, Status, Timestamp};
+use outlast_core::{Queue, QueueId, Status};
 use tokio_postgres::Error;
 use tokio_postgres::types::Type;
 
-use super::kept::KeptColumns;
+use super::columns::Rows;
+use super::kept::{DOOM, DROP_CHECKPOINTS, KEEP_CHECKPOINTS, KEEP_SECTIONS, PUT_OBJECTS};
 use super::marks::Rank;
 use super::packed::pack;
-use super::rows::{Cell, Record, row_sum, spec_json, text_sum};
-use super::session::{Parameter, Session, Sql};
-use super::write::{Entry, Fate, Place, Writes};
+use super::rows::{Cell, cells, row_sum, spec_json, text_sum};
+use super::session::{Session, Sql};
+use super::write::{Entry, Fate, Writes};
 use crate::checksum::Table;
 use crate::history::code;
+use crate::rows::Place;
 
-/// Everything that is to be sent, borrowed from the writes.
+/// Everything that is to be sent, borrowed from the writes: for each statement its rows.
 #[derive(Default)]
 pub(super) struct Batch<'w> {
-    born: Jobs,
-    specs: Vec<Option<String>>,
-    changed: Jobs,
-    deleted: Vec<i64>,
-    turns: Turns,
-    turns_gone: Turns,
-    dead: Turns,
-    dead_gone: Turns,
-    born_payloads: (Vec<&'w str>, Vec<i32>),
-    payloads: (Vec<i64>, Vec<&'w str>, Vec<i32>),
-    results: (Vec<i64>, Vec<&'w str>, Vec<i32>),
-    results_gone: Vec<i64>,
-    history: Runs<'w>,
-    kept: KeptColumns<'w>,
-    labels: Pairs,
-    labels_gone: Pairs,
-    keys: Pairs,
-    keys_gone: Pairs,
-    holds: Holds,
-    paces: (Vec<i32>, Vec<i64>),
-    set_aside: Vec<i64>,
+    tables: Vec<Rows<'w>>,
     tally: BTreeMap<i32, [i64; 7]>,
-    tally_columns: (Vec<i32>, Vec<i16>, [Vec<i64>; 7]),
 }
 
-/// Queues with their hold: its end, probe, cause and round.
-#[derive(Default)]
-struct Holds {
-    queue: Vec<i32>,
-    until: Vec<Option<i64>>,
-    probe: Vec<Option<Vec<u8>>>,
-    cause: Vec<i16>,
-    round: Vec<i32>,
-}
-
-type Pairs = (Vec<i64>, Vec<i64>);
-
-/// Runs of events: job, first event, events and checksum.
-type Runs<'w> = (Vec<i64>, Vec<i64>, Vec<&'w [u8]>, Vec<i32>);
-
-/// Rows of `turn`, and of `dead`, which has only the first and the last column.
-#[derive(Default)]
-struct Turns {
-    queue: Vec<i32>,
-    place: Vec<i16>,
-    at: Vec<i64>,
-    seq: Vec<i64>,
-}
-
-impl Holds {
-    fn push(&mut self, queue: QueueId, hold: Option<Hold>) {
-        self.queue.push(queue.0.cast_signed());
-        self.until.push(hold.map(|hold| hold.until.as_millis()));
-        self.probe.push(hold.and_then(|hold| hold.probe).map(|probe| probe.as_u128().to_be_bytes().to_vec()));
-        self.cause.push(hold.map_or(0, |hold| i16::from(code(&Cause::ALL, hold.cause))));
-        self.round.push(hold.map_or(0, |hold| hold.round.cast_signed()));
-    }
-}
-
-/// Rows of `job`.
-#[derive(Default)]
-struct Jobs {
-    seq: Vec<i64>,
-    created_at: Vec<i64>,
-    queue: Vec<i32>,
-    status: Vec<i16>,
-    state: Vec<Vec<u8>>,
-}
-
-impl Jobs {
-    fn push(&mut self, record: &Record) {
-        self.seq.push(record.seq);
-        self.created_at.push(record.job.created_at.as_millis());
-        self.queue.push(record.job.queue.0.cast_signed());
-        self.status.push(i16::try_from(status_slot(record.job.status())).unwrap_or(0));
-        self.state.push(pack(record));
-    }
-}
-
-/// The stored form of a status, and its place among the counts.
-fn status_slot(status: Status) -> usize {
-    Status::ALL.iter().position(|one| *one == status).unwrap_or(0)
-}
-
-impl Turns {
-    /// In the line of its queue.
-    fn push(&mut self, place: Place, seq: i64) {
-        let rank = Rank::of(&place, seq);
-        self.push_row(place.queue.0.cast_signed(), rank.place, rank.ready_at, seq);
-    }
-
-    /// An alarm.
-    fn push_alarm(&mut self, at: Timestamp, seq: i64) {
-        self.push_row(ALARMS, 0, at.as_millis(), seq);
-    }
-
-    fn push_row(&mut self, queue: i32, place: i16, at: i64, seq: i64) {
-        self.queue.push(queue);
-        self.place.push(place);
-        self.at.push(at);
-        self.seq.push(seq);
-    }
-}
+/// The order in which statements are sent. The counts come last: their rows are the only ones that transactions of one
+/// queue share, and so are locked for as short as possible.
+static ORDER: [&Sql; 24] = [
+    &INSERT_JOB,
+    &UPDATE_JOB,
+    &UPDATE_PAYLOAD,
+    &DELETE_JOBS,
+    &DELETE_TURNS,
+    &INSERT_TURNS,
+    &DELETE_DEAD,
+    &INSERT_DEAD,
+    &KEEP_RESULTS,
+    &DELETE_RESULTS,
+    &DROP_CHECKPOINTS,
+    &KEEP_CHECKPOINTS,
+    &KEEP_SECTIONS,
+    &DOOM,
+    &PUT_OBJECTS,
+    &INSERT_HISTORY,
+    &INSERT_LABELS,
+    &DELETE_LABELS,
+    &TAKE_KEYS,
+    &DROP_KEYS,
+    &DELETE_KEYS,
+    &UPDATE_GATES,
+    &SET_ASIDE,
+    &COUNT,
+];
 
 /// Stands in `turn.queue` for the clock. Queues are numbered from 1.
 pub(super) const ALARMS: i32 = 0;
 
-fn push(pairs: &mut Pairs, pair: (i64, i64)) {
-    pairs.0.push(pair.0);
-    pairs.1.push(pair.1);
-}
-
 impl<'w> Batch<'w> {
     pub(super) fn of(writes: &'w Writes, slot: i16) -> Batch<'w> {
         let mut batch = Batch::default();
-        for entry in writes.entries() {
-            batch.add(entry);
-        }
+        writes.entries().for_each(|entry| batch.add(entry));
         for (seq, body) in &writes.payloads {
-            batch.payloads.0.push(*seq);
-            batch.payloads.1.push(body);
-            batch.payloads.2.push(text_sum(Table::Payload, *seq, body));
+            batch.push(&UPDATE_PAYLOAD, cells![*seq, &**body, text_sum(Table::Payload, *seq, body)]);
         }
         for (seq, body) in &writes.results {
             match body {
-                Some(body) => {
-                    batch.results.0.push(*seq);
-                    batch.results.1.push(body);
-                    batch.results.2.push(text_sum(Table::Result, *seq, body));
-                }
-                None => batch.results_gone.push(*seq),
+                Some(body) => batch.push(&KEEP_RESULTS, cells![*seq, &**body, text_sum(Table::Result, *seq, body)]),
+                None => batch.push(&DELETE_RESULTS, cells![*seq]),
             }
         }
         for (seq, first, events) in &writes.history {
-            batch.history.0.push(*seq);
-            batch.history.1.push(*first);
-            batch.history.2.push(events);
-            let cells = [Cell::Number(*seq), Cell::Number(*first), Cell::Bytes(events)];
-            batch.history.3.push(row_sum(Table::History, &cells));
+            let sum = row_sum(Table::History, &cells![*seq, *first, &**events]);
+            batch.push(&INSERT_HISTORY, cells![*seq, *first, &**events, sum]);
         }
-        writes.labels.iter().for_each(|pair| push(&mut batch.labels, *pair));
-        writes.labels_gone.iter().for_each(|pair| push(&mut batch.labels_gone, *pair));
-        writes.keys.iter().for_each(|pair| push(&mut batch.keys, *pair));
+        writes.labels.iter().for_each(|(label, seq)| batch.push(&INSERT_LABELS, cells![*label, *seq]));
+        writes.labels_gone.iter().for_each(|(label, seq)| batch.push(&DELETE_LABELS, cells![*label, *seq]));
+        writes.keys.iter().for_each(|(hash, seq)| batch.push(&TAKE_KEYS, cells![*hash, *seq]));
         // In order, so that two transactions which drop the same keys do not wait for each other.
         let mut keys_gone = writes.keys_gone.clone();
         keys_gone.sort_unstable();
-        keys_gone.into_iter().for_each(|pair| push(&mut batch.keys_gone, pair));
-        for (queue, hold) in &writes.holds {
-            batch.holds.push(*queue, *hold);
+        for (hash, seq) in keys_gone {
+            batch.push(&DROP_KEYS, cells![hash, seq]);
+            batch.push(&DELETE_KEYS, cells![hash]);
         }
-        for (queue, pace) in &writes.paces {
-            batch.paces.0.push(queue.0.cast_signed());
-            batch.paces.1.push(pace.0);
+        writes.gates.values().for_each(|queue| batch.add_gate(queue));
+        writes.kept.add_to(&mut batch);
+        writes.set_aside.iter().for_each(|seq| batch.push(&SET_ASIDE, cells![*seq]));
+        for (queue, [pending, queued, running, succeeded, failed, cancelled, expired]) in
+            std::mem::take(&mut batch.tally)
+        {
+            let counts = [pending, queued, running, succeeded, failed, cancelled, expired];
+            if counts.iter().any(|count| *count != 0) {
+                let row = cells![queue, slot, pending, queued, running, succeeded, failed, cancelled, expired];
+                batch.push(&COUNT, row);
+            }
         }
-        batch.kept = KeptColumns::of(&writes.kept);
-        batch.set_aside.clone_from(&writes.set_aside);
-        batch.count(slot);
+        batch.tables.sort_by_key(|rows| ORDER.iter().position(|sql| std::ptr::eq(*sql, rows.sql)));
         batch
     }
 
+    /// One more row for a statement.
+    pub(super) fn push<const N: usize>(&mut self, sql: &'static Sql, row: [Cell<'w>; N]) {
+        match self.tables.iter_mut().find(|rows| std::ptr::eq(rows.sql, sql)) {
+            Some(rows) => rows.push(row),
+            None => {
+                let mut rows = Rows::new(sql);
+                rows.push(row);
+                self.tables.push(rows);
+            }
+        }
+    }
+
     fn add(&mut self, entry: &'w Entry) {
-        let (seq, record) = (entry.record.seq, &entry.record);
+        let (record, job) = (&entry.record, &entry.record.job);
+        let (seq, status) = (record.seq, code(&Status::ALL, job.status()));
         match entry.fate {
             Fate::Untouched | Fate::Gone => return,
             Fate::Changed if entry.before.is_none() => {
-                self.born.push(record);
-                self.specs.push(spec_json(&record.job.spec));
-                self.born_payloads.0.push(&record.job.spec.payload);
-                self.born_payloads.1.push(text_sum(Table::Payload, seq, &record.job.spec.payload));
+                let (created_at, queue, payload) =
+                    (job.created_at.as_millis(), queue_number(job.queue), &*job.spec.payload);
+                let (spec, sum) = (spec_json(&job.spec), text_sum(Table::Payload, seq, payload));
+                self.push(&INSERT_JOB, cells![seq, created_at, queue, status, pack(record), spec, payload, sum]);
             }
-            Fate::Changed | Fate::Rearmed => self.changed.push(record),
-            Fate::Deleted => self.deleted.push(seq),
+            Fate::Changed | Fate::Rearmed => self.push(&UPDATE_JOB, cells![seq, status, pack(record)]),
+            Fate::Deleted => self.push(&DELETE_JOBS, cells![seq, LATE_MILLIS]),
         }
         let after = (entry.fate != Fate::Deleted).then(|| Place::of(record));
         self.move_line(entry.before, after, seq);
         self.move_alarm(entry.before, after, seq);
         for (place, sign) in [(entry.before, -1), (after, 1)] {
             if let Some(place) = place {
-                let counts = self.tally.entry(place.queue.0.cast_signed()).or_default();
-                if let Some(count) = counts.get_mut(status_slot(place.status)) {
+                let counts = self.tally.entry(queue_number(place.queue)).or_default();
+                if let Some(count) = counts.get_mut(usize::from(code(&Status::ALL, place.status))) {
                     *count += sign;
                 }
             }
@@ -209,47 +143,46 @@ impl<'w> Batch<'w> {
 
     fn move_line(&mut self, before: Option<Place>, after: Option<Place>, seq: i64) {
         let of = |status: Status, place: Option<Place>| place.filter(|place| place.status == status);
+        let turn = |place: Place| {
+            let rank = Rank::of(&place, seq);
+            cells![queue_number(place.queue), rank.place, rank.ready_at, seq]
+        };
         let (from, to) = (of(Status::Queued, before), of(Status::Queued, after));
         if from.map(|place| place.ready_at) != to.map(|place| place.ready_at) {
-            from.into_iter().for_each(|place| self.turns_gone.push(place, seq));
-            to.into_iter().for_each(|place| self.turns.push(place, seq));
+            from.into_iter().for_each(|place| self.push(&DELETE_TURNS, turn(place)));
+            to.into_iter().for_each(|place| self.push(&INSERT_TURNS, turn(place)));
         }
         let (from, to) = (of(Status::Failed, before), of(Status::Failed, after));
         if from.is_some() != to.is_some() {
-            from.into_iter().for_each(|place| self.dead_gone.push(place, seq));
-            to.into_iter().for_each(|place| self.dead.push(place, seq));
+            from.into_iter().for_each(|place| self.push(&DELETE_DEAD, cells![queue_number(place.queue), seq]));
+            to.into_iter().for_each(|place| self.push(&INSERT_DEAD, cells![queue_number(place.queue), seq]));
         }
     }
 
     fn move_alarm(&mut self, before: Option<Place>, after: Option<Place>, seq: i64) {
         let (from, to) = (before.and_then(|place| place.wake_at), after.and_then(|place| place.wake_at));
         if from != to {
-            from.into_iter().for_each(|at| self.turns_gone.push_alarm(at, seq));
-            to.into_iter().for_each(|at| self.turns.push_alarm(at, seq));
+            from.into_iter().for_each(|at| self.push(&DELETE_TURNS, cells![ALARMS, 0, at.as_millis(), seq]));
+            to.into_iter().for_each(|at| self.push(&INSERT_TURNS, cells![ALARMS, 0, at.as_millis(), seq]));
         }
     }
 
-    fn count(&mut self, slot: i16) {
-        for (queue, counts) in std::mem::take(&mut self.tally) {
-            if counts.iter().all(|count| *count == 0) {
-                continue;
-            }
-            self.tally_columns.0.push(queue);
-            self.tally_columns.1.push(slot);
-            for (column, count) in self.tally_columns.2.iter_mut().zip(counts) {
-                column.push(count);
-            }
-        }
+    fn add_gate(&mut self, queue: &Queue) {
+        let hold = queue.hold;
+        let probe = hold.and_then(|hold| hold.probe).map(|probe| probe.as_u128().to_be_bytes().to_vec());
+        let (cause, round) = hold.map_or((0, 0), |hold| (code(&Cause::ALL, hold.cause), hold.round.cast_signed()));
+        let until = hold.map(|hold| hold.until.as_millis());
+        self.push(&UPDATE_GATES, cells![queue_number(queue.id), until, probe, cause, round, queue.pace.0]);
     }
 
     pub(super) async fn ready(&self, session: &Session) -> Result<(), Error> {
-        let statements: Vec<&Sql> = self.statements().into_iter().map(|(sql, _)| sql).collect();
+        let statements: Vec<&Sql> = self.tables.iter().map(|rows| rows.sql).collect();
         session.ready(&statements).await
     }
 
-    /// All in one flight, in this order.
+    /// All in one flight, in order.
     pub(super) async fn send(&self, session: &Session) -> Result<(), Error> {
-        let statements = self.statements();
+        let statements: Vec<_> = self.tables.iter().map(|rows| (rows.sql, rows.parameters())).collect();
         let sent: Vec<BoxFuture<'_, Result<u64, Error>>> = statements
             .iter()
             .map(|(sql, parameters)| -> BoxFuture<'_, Result<u64, Error>> {
@@ -261,53 +194,10 @@ impl<'w> Batch<'w> {
         }
         Ok(())
     }
+}
 
-    /// The statements that have something to do. The counts come last: their rows are the only ones that transactions of
-    /// one queue share, and so are locked for as short as possible.
-    fn statements<'b>(&'b self) -> Vec<(&'static Sql, Vec<Parameter<'b>>)> {
-        let mut list: Vec<(&'static Sql, Vec<Parameter<'b>>)> = Vec::with_capacity(8);
-        let mut add = |sql: &'static Sql, rows: usize, parameters: Vec<Parameter<'b>>| {
-            if rows > 0 {
-                list.push((sql, parameters));
-            }
-        };
-        let (born, changed) = (&self.born, &self.changed);
-        let (payloads, checksums) = &self.born_payloads;
-        let insert: Vec<Parameter<'b>> =
-            vec![&born.seq, &born.created_at, &born.queue, &born.status, &born.state, &self.specs, payloads, checksums];
-        add(&INSERT_JOB, born.seq.len(), insert);
-        add(&UPDATE_JOB, changed.seq.len(), vec![&changed.seq, &changed.status, &changed.state]);
-        add(&UPDATE_PAYLOAD, self.payloads.0.len(), vec![&self.payloads.0, &self.payloads.1, &self.payloads.2]);
-        add(&DELETE_JOBS, self.deleted.len(), vec![&self.deleted, &LATE_MILLIS]);
-        let gone = &self.turns_gone;
-        add(&DELETE_TURNS, gone.seq.len(), vec![&gone.queue, &gone.place, &gone.at, &gone.seq]);
-        let turns = &self.turns;
-        add(&INSERT_TURNS, turns.seq.len(), vec![&turns.queue, &turns.place, &turns.at, &turns.seq]);
-        add(&DELETE_DEAD, self.dead_gone.seq.len(), vec![&self.dead_gone.queue, &self.dead_gone.seq]);
-        add(&INSERT_DEAD, self.dead.seq.len(), vec![&self.dead.queue, &self.dead.seq]);
-        add(&KEEP_RESULTS, self.results.0.len(), vec![&self.results.0, &self.results.1, &self.results.2]);
-        add(&DELETE_RESULTS, self.results_gone.len(), vec![&self.results_gone]);
-        for (sql, rows, parameters) in self.kept.statements() {
-            add(sql, rows, parameters);
-        }
-        let history = &self.history;
-        add(&INSERT_HISTORY, history.0.len(), vec![&history.0, &history.1, &history.2, &history.3]);
-        add(&INSERT_LABELS, self.labels.0.len(), vec![&self.labels.0, &self.labels.1]);
-        add(&DELETE_LABELS, self.labels_gone.0.len(), vec![&self.labels_gone.0, &self.labels_gone.1]);
-        add(&TAKE_KEYS, self.keys.0.len(), vec![&self.keys.0, &self.keys.1]);
-        add(&DROP_KEYS, self.keys_gone.0.len(), vec![&self.keys_gone.0, &self.keys_gone.1]);
-        add(&DELETE_KEYS, self.keys_gone.0.len(), vec![&self.keys_gone.0]);
-        let holds = &self.holds;
-        let hold: Vec<Parameter<'b>> = vec![&holds.queue, &holds.until, &holds.probe, &holds.cause, &holds.round];
-        add(&UPDATE_HOLDS, holds.queue.len(), hold);
-        add(&UPDATE_PACES, self.paces.0.len(), vec![&self.paces.0, &self.paces.1]);
-        add(&SET_ASIDE, self.set_aside.len(), vec![&self.set_aside]);
-        let (queue, slot, [pending, queued, running, succeeded, failed, cancelled, expired]) = &self.tally_columns;
-        let tally: Vec<Parameter<'_>> =
-            vec![queue, slot, pending, queued, running, succeeded, failed, cancelled, expired];
-        add(&COUNT, queue.len(), tally);
-        list
-    }
+fn queue_number(queue: QueueId) -> i32 {
+    queue.0.cast_signed()
 }
 
 const I8: Type = Type::INT8_ARRAY;
@@ -339,7 +229,7 @@ static UPDATE_PAYLOAD: Sql = Sql {
     types: &[I8, TEXT, I4],
 };
 /// Who still writes an object of a job that goes can do so for a while.
-static LATE_MILLIS: i64 = DOOMED_FOR.as_secs().cast_signed() * 1_000;
+const LATE_MILLIS: i64 = DOOMED_FOR.as_secs().cast_signed() * 1_000;
 /// One statement for all tables that have rows of a job by its number alone.
 static DELETE_JOBS: Sql = Sql {
     text: "
@@ -349,12 +239,13 @@ static DELETE_JOBS: Sql = Sql {
              objects AS (
                  UPDATE object
                  SET doomed_at = floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
-                     + CASE WHEN kept THEN 0 ELSE $2 END
-                 WHERE job = ANY ($1) AND doomed_at IS NULL
+                     + CASE WHEN kept THEN 0 ELSE gone.late END
+                 FROM unnest($1, $2) AS gone (seq, late)
+                 WHERE object.job = gone.seq AND doomed_at IS NULL
              ),
              histories AS (DELETE FROM history WHERE job = ANY ($1))
         DELETE FROM job WHERE seq = ANY ($1)",
-    types: &[I8, Type::INT8],
+    types: &[I8, I8],
 };
 pub(super) static DELETE_TURNS: Sql = Sql {
     text: "
@@ -411,18 +302,14 @@ static DROP_KEYS: Sql = Sql {
 };
 static DELETE_KEYS: Sql =
     Sql { text: "DELETE FROM dedupe WHERE hash = ANY ($1) AND cardinality(seqs) = 0", types: &[I8] };
-static UPDATE_HOLDS: Sql = Sql {
+static UPDATE_GATES: Sql = Sql {
     text: "
         UPDATE queue
         SET hold_until = new.hold_until, hold_probe = new.hold_probe, hold_cause = new.hold_cause,
-            hold_round = new.hold_round
-        FROM unnest($1, $2, $3, $4, $5) AS new (id, hold_until, hold_probe, hold_cause, hold_round)
+            hold_round = new.hold_round, pace = new.pace
+        FROM unnest($1, $2, $3, $4, $5, $6) AS new (id, hold_until, hold_probe, hold_cause, hold_round, pace)
         WHERE queue.id = new.id",
-    types: &[I4, I8, BYTES, I2, I4],
-};
-static UPDATE_PACES: Sql = Sql {
-    text: "UPDATE queue SET pace = new.pace FROM unnest($1, $2) AS new (id, pace) WHERE queue.id = new.id",
-    types: &[I4, I8],
+    types: &[I4, I8, BYTES, I2, I4, I8],
 };
 static SET_ASIDE: Sql = Sql { text: "DELETE FROM turn WHERE seq = ANY ($1)", types: &[I8] };
 pub(super) static COUNT: Sql = Sql {

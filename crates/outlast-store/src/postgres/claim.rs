@@ -1,25 +1,24 @@
 //! Handing out: the claims of a group take jobs together and share them in the order they came. The order of the jobs
 //! comes from the table `turn`, the lock from the job's row, the effect from `decide`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use outlast_core::state::Phase;
-use outlast_core::{Command, NamespaceId, Queue, Status};
+use outlast_core::{NamespaceId, Queue, Status};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::line::{TAKE, Taken, Taking, Wanted, leave, line_up, look_again, saved_bytes, take, take_for};
+use super::line::{TAKE, Taken, Taking, Wanted, leave, line_up, look_again, read_saved_bytes, take, take_for};
 use super::registry::{QUEUE_COLUMNS, queue_columns};
 use super::session::{Session, Sql};
 use super::shared::Shared;
 use super::transact::{Fault, Name, Queues, Tx};
-use super::write::Transition;
-use crate::error::Error;
 use crate::jobs::{Claim, Claimed};
 use crate::step::admit;
+use crate::transition::hand_out;
 
 /// The claims of a group.
 pub(super) struct Part<'g> {
@@ -173,17 +172,11 @@ async fn hand_out_wide(
     tx: &mut Tx<'_>,
 ) -> Result<Vec<Claimed>, Fault> {
     let (mut line, mut planned) = line_up(queue, &found.taken, tx);
-    let saved = saved_bytes(line.as_slice(), tx).await?;
+    read_saved_bytes(line.as_slice(), tx).await?;
     let (mut answers, mut is_short) = (Vec::with_capacity(asked.len()), false);
     for Asked { claim, .. } in asked {
-        let (mut claimed, limit) = admit(Arc::clone(queue), claim, 0, tx.now);
-        let limit = if limit > 0 && claimed.fit_into(&tx.shared.handouts) { limit } else { 0 };
-        while !claimed.is_full(limit) {
-            let Some(seq) = line.next() else {
-                break;
-            };
-            hand_out(seq, claim, &saved, &mut claimed, tx)?;
-        }
+        let (mut claimed, limit) = admit(Arc::clone(queue), claim, 0, tx.now, &tx.shared.handouts);
+        fill(&mut claimed, claim, limit, &mut line, tx)?;
         // Jobs that were taken and could not be handed out were in the way of others.
         while !claimed.is_full(limit) && tx.writes.has_left_line() {
             tx.writes.flush(tx.session, tx.shared.slot()).await?;
@@ -212,12 +205,8 @@ async fn hand_out_more(
 ) -> Result<Option<Duration>, Fault> {
     let taken = take(queue, limit - claimed.jobs.len(), tx).await?;
     let (mut more, planned) = line_up(queue, &taken, tx);
-    let saved = saved_bytes(more.as_slice(), tx).await?;
-    while !claimed.is_full(limit)
-        && let Some(seq) = more.next()
-    {
-        hand_out(seq, claim, &saved, claimed, tx)?;
-    }
+    read_saved_bytes(more.as_slice(), tx).await?;
+    fill(claimed, claim, limit, &mut more, tx)?;
     leave(queue, more, tx);
     Ok(planned)
 }
@@ -251,8 +240,8 @@ async fn hand_out_narrow(name: &Name, asked: &[Asked<'_>], tx: &mut Tx<'_>) -> R
     let mut answers = Vec::with_capacity(asked.len());
     for Asked { claim, .. } in asked {
         let queue = tx.writes.queue(queue.id).cloned().unwrap_or_else(|| Arc::clone(&queue));
-        let (mut claimed, limit) = admit(Arc::clone(&queue), claim, u64::try_from(running).unwrap_or(0), tx.now);
-        let limit = if limit > 0 && claimed.fit_into(&tx.shared.handouts) { limit } else { 0 };
+        let now_running = u64::try_from(running).unwrap_or(0);
+        let (mut claimed, limit) = admit(Arc::clone(&queue), claim, now_running, tx.now, &tx.shared.handouts);
         while !claimed.is_full(limit) {
             let taken = take(&queue, limit - claimed.jobs.len(), tx).await?;
             let (mut more, planned) = line_up(&queue, &taken, tx);
@@ -263,12 +252,8 @@ async fn hand_out_narrow(name: &Name, asked: &[Asked<'_>], tx: &mut Tx<'_>) -> R
                 }
                 break;
             }
-            let saved = saved_bytes(more.as_slice(), tx).await?;
-            while !claimed.is_full(limit)
-                && let Some(seq) = more.next()
-            {
-                hand_out(seq, claim, &saved, &mut claimed, tx)?;
-            }
+            read_saved_bytes(more.as_slice(), tx).await?;
+            fill(&mut claimed, claim, limit, &mut more, tx)?;
             leave(&queue, more, tx);
             tx.writes.flush(tx.session, tx.shared.slot()).await?;
         }
@@ -280,33 +265,23 @@ async fn hand_out_narrow(name: &Name, asked: &[Asked<'_>], tx: &mut Tx<'_>) -> R
     Ok(answers)
 }
 
-fn hand_out(
-    seq: i64,
-    ask: &Claim,
-    saved: &HashMap<i64, usize>,
+/// Hands jobs of the line to a claim until it is full.
+fn fill(
     claimed: &mut Claimed,
+    claim: &Claim,
+    limit: usize,
+    line: &mut std::vec::IntoIter<i64>,
     tx: &mut Tx<'_>,
 ) -> Result<(), Fault> {
-    // Another call of this very group may have moved it.
-    if tx.writes.get(seq).is_none_or(|record| record.job.status() != Status::Queued) {
-        return Ok(());
-    }
-    let command = Command::Claim { phase: ask.phase, visibility: ask.visibility, worker: ask.worker.clone() };
-    let done = tx.transition(seq, command)?;
-    if let Some(Transition::Refused(refusal)) = done {
-        return Err(Error::Corrupt(format!("job row {seq} stands in line as queued: {refusal}")).into());
-    }
-    if let Some(Transition::Changed { published, .. }) = done {
-        claimed.published.extend(published);
-    }
-    // A job whose time was over while it waited is cancelled by this and not handed out.
-    match tx.writes.get(seq) {
-        Some(record) if record.job.status() == Status::Running => {
-            claimed.wake_at = claimed.wake_at.into_iter().chain(record.wake_at).min();
-            claimed.add(record.job.clone(), saved.get(&seq).copied().unwrap_or(0));
+    while !claimed.is_full(limit)
+        && let Some(seq) = line.next()
+    {
+        // Another call of this very group may have moved it.
+        if tx.writes.get(seq).is_some_and(|record| record.job.status() == Status::Queued)
+            && let Some(entry) = tx.writes.take(seq)
+        {
+            hand_out(tx, entry, claim, claimed)?;
         }
-        Some(record) => claimed.ended.push(record.job.id),
-        None => {}
     }
     Ok(())
 }

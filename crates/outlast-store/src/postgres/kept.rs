@@ -10,10 +10,11 @@ use outlast_core::{JobId, Object, ObjectKey, Role, State, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use super::batch::Batch;
 use super::read::{self, AFTER_QUEUE};
 use super::registry::queue_columns;
-use super::rows::{Cell, get, job_columns, row_sum, text_sum, verify};
-use super::session::{Parameter, Sql};
+use super::rows::{Cell, cells, get, job_columns, row_sum, text_sum, verify};
+use super::session::Sql;
 use super::shared::Shared;
 use super::transact::{Fault, Tx};
 use crate::checksum::Table;
@@ -76,154 +77,49 @@ impl KeptWrites {
     }
 }
 
-/// The same as columns, borrowed.
-#[derive(Default)]
-pub(super) struct KeptColumns<'w> {
-    dropped: Vec<i64>,
-    checkpoints: Checkpoints<'w>,
-    sections: Sections<'w>,
-    dooms: (Vec<i64>, Vec<bool>, Vec<Option<i16>>, Vec<i64>),
-    objects: Objects<'w>,
-}
-
-/// Job, name, time, body and checksum.
-type Sections<'w> = (Vec<i64>, Vec<&'w str>, Vec<i64>, Vec<&'w str>, Vec<i32>);
-
-#[derive(Default)]
-struct Checkpoints<'w> {
-    seq: Vec<i64>,
-    schema_version: Vec<i64>,
-    at: Vec<i64>,
-    run: Vec<i32>,
-    attempt: Vec<i32>,
-    data: Vec<Option<&'w str>>,
-    object: Vec<Option<String>>,
-    checksum: Vec<i32>,
-}
-
-#[derive(Default)]
-struct Objects<'w> {
-    key: Vec<String>,
-    job: Vec<i64>,
-    role: Vec<i16>,
-    kept: Vec<bool>,
-    doomed_at: Vec<Option<i64>>,
-    length: Vec<i64>,
-    sha256: Vec<&'w [u8]>,
-    content_type: Vec<Option<&'w str>>,
-    filename: Vec<Option<&'w str>>,
-    upload: Vec<Option<&'w str>>,
-    parts: Vec<i32>,
-    copied_from: Vec<Option<i64>>,
-    checksums: Vec<Option<&'w [u8]>>,
-    checksum: Vec<i32>,
-}
-
-impl<'w> KeptColumns<'w> {
-    pub(super) fn of(writes: &'w KeptWrites) -> KeptColumns<'w> {
-        let mut columns = KeptColumns { dropped: writes.dropped.clone(), ..KeptColumns::default() };
-        for (seq, checkpoint) in &writes.checkpoints {
-            columns.checkpoints.push(*seq, checkpoint);
+impl KeptWrites {
+    pub(super) fn add_to<'w>(&'w self, batch: &mut Batch<'w>) {
+        self.dropped.iter().for_each(|seq| batch.push(&DROP_CHECKPOINTS, cells![*seq]));
+        for (seq, Checkpoint { schema_version, at, run, attempt, data }) in
+            self.checkpoints.iter().map(|(seq, checkpoint)| (*seq, &**checkpoint))
+        {
+            let (data, object) = match data {
+                Data::Inline(text) => (Some(&**text), None),
+                Data::Object(object) => (None, Some(object.key.to_string())),
+            };
+            let numbers = [at.as_millis(), (*run).into(), (*attempt).into()];
+            let sum = checkpoint_sum(seq, (*schema_version).into(), numbers, data, object.as_deref());
+            let (run, attempt) = (run.cast_signed(), attempt.cast_signed());
+            let row = cells![seq, *schema_version, at.as_millis(), run, attempt, data, object, sum];
+            batch.push(&KEEP_CHECKPOINTS, row);
         }
-        for ((seq, name), section) in &writes.sections {
-            columns.sections.0.push(*seq);
-            columns.sections.1.push(name);
-            columns.sections.2.push(section.at.as_millis());
-            columns.sections.3.push(&section.body);
-            columns.sections.4.push(section_sum(*seq, name, section.at.as_millis(), &section.body));
+        for ((seq, name), section) in &self.sections {
+            let (at, body) = (section.at.as_millis(), &*section.body);
+            batch.push(&KEEP_SECTIONS, cells![*seq, &**name, at, body, section_sum(*seq, name, at, body)]);
         }
-        for (seq, doom) in &writes.dooms {
-            columns.dooms.0.push(*seq);
-            columns.dooms.1.push(doom.kept);
-            columns.dooms.2.push(doom.role.map(|role| code(&Role::ALL, role).into()));
-            columns.dooms.3.push(doom.at.as_millis());
+        for (seq, doom) in &self.dooms {
+            let role = doom.role.map(|role| code(&Role::ALL, role));
+            batch.push(&DOOM, cells![*seq, doom.kept, role, doom.at.as_millis()]);
         }
-        for pending in writes.objects.values() {
-            columns.objects.push(pending);
+        for Pending { seq, object, kept, doomed_at } in self.objects.values() {
+            let row = cells![
+                object.key.to_string(),
+                *seq,
+                code(&Role::ALL, object.role),
+                *kept,
+                doomed_at.map(Timestamp::as_millis),
+                object.length.cast_signed(),
+                object.sha256.as_slice(),
+                object.content_type.as_deref(),
+                object.filename.as_deref(),
+                object.upload.as_deref(),
+                object.parts,
+                object.copied_from.map(u64::cast_signed),
+                object.checksums.as_deref(),
+                object_sum(object),
+            ];
+            batch.push(&PUT_OBJECTS, row);
         }
-        columns
-    }
-
-    /// In the order they are to be sent.
-    pub(super) fn statements<'b>(&'b self) -> Vec<(&'static Sql, usize, Vec<Parameter<'b>>)> {
-        let (checkpoints, sections, dooms) = (&self.checkpoints, &self.sections, &self.dooms);
-        let objects = &self.objects;
-        let checkpoint: Vec<Parameter<'b>> = vec![
-            &checkpoints.seq,
-            &checkpoints.schema_version,
-            &checkpoints.at,
-            &checkpoints.run,
-            &checkpoints.attempt,
-            &checkpoints.data,
-            &checkpoints.object,
-            &checkpoints.checksum,
-        ];
-        let object: Vec<Parameter<'b>> = vec![
-            &objects.key,
-            &objects.job,
-            &objects.role,
-            &objects.kept,
-            &objects.doomed_at,
-            &objects.length,
-            &objects.sha256,
-            &objects.content_type,
-            &objects.filename,
-            &objects.upload,
-            &objects.parts,
-            &objects.copied_from,
-            &objects.checksums,
-            &objects.checksum,
-        ];
-        vec![
-            (&DROP_CHECKPOINTS, self.dropped.len(), vec![&self.dropped]),
-            (&KEEP_CHECKPOINTS, checkpoints.seq.len(), checkpoint),
-            (&KEEP_SECTIONS, sections.0.len(), vec![&sections.0, &sections.1, &sections.2, &sections.3, &sections.4]),
-            (&DOOM, dooms.0.len(), vec![&dooms.0, &dooms.1, &dooms.2, &dooms.3]),
-            (&PUT_OBJECTS, objects.key.len(), object),
-        ]
-    }
-}
-
-impl<'w> Checkpoints<'w> {
-    fn push(&mut self, seq: i64, checkpoint: &'w Checkpoint) {
-        let (data, object) = match &checkpoint.data {
-            Data::Inline(text) => (Some(&**text), None),
-            Data::Object(object) => (None, Some(object.key.to_string())),
-        };
-        self.seq.push(seq);
-        self.schema_version.push(checkpoint.schema_version.into());
-        self.at.push(checkpoint.at.as_millis());
-        self.run.push(checkpoint.run.cast_signed());
-        self.attempt.push(checkpoint.attempt.cast_signed());
-        self.checksum.push(checkpoint_sum(
-            seq,
-            checkpoint.schema_version.into(),
-            [checkpoint.at.as_millis(), checkpoint.run.into(), checkpoint.attempt.into()],
-            data,
-            object.as_deref(),
-        ));
-        self.data.push(data);
-        self.object.push(object);
-    }
-}
-
-impl<'w> Objects<'w> {
-    fn push(&mut self, pending: &'w Pending) {
-        let object = &pending.object;
-        self.key.push(object.key.to_string());
-        self.job.push(pending.seq);
-        self.role.push(code(&Role::ALL, object.role).into());
-        self.kept.push(pending.kept);
-        self.doomed_at.push(pending.doomed_at.map(Timestamp::as_millis));
-        self.length.push(object.length.cast_signed());
-        self.sha256.push(&object.sha256);
-        self.content_type.push(object.content_type.as_deref());
-        self.filename.push(object.filename.as_deref());
-        self.upload.push(object.upload.as_deref());
-        self.parts.push(object.parts.into());
-        self.copied_from.push(object.copied_from.map(u64::cast_signed));
-        self.checksums.push(object.checksums.as_deref());
-        self.checksum.push(object_sum(object));
     }
 }
 
@@ -234,13 +130,13 @@ const BOOL: Type = Type::BOOL_ARRAY;
 const BYTES: Type = Type::BYTEA_ARRAY;
 const TEXT: Type = Type::TEXT_ARRAY;
 
-static DROP_CHECKPOINTS: Sql = Sql {
+pub(super) static DROP_CHECKPOINTS: Sql = Sql {
     text: "
         WITH sections AS (DELETE FROM section WHERE job = ANY ($1))
         DELETE FROM checkpoint WHERE seq = ANY ($1)",
     types: &[I8],
 };
-static KEEP_CHECKPOINTS: Sql = Sql {
+pub(super) static KEEP_CHECKPOINTS: Sql = Sql {
     text: "
         INSERT INTO checkpoint (seq, schema_version, at, run, attempt, data, object, checksum)
         SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8)
@@ -249,7 +145,7 @@ static KEEP_CHECKPOINTS: Sql = Sql {
             attempt = excluded.attempt, data = excluded.data, object = excluded.object, checksum = excluded.checksum",
     types: &[I8, I8, I8, I4, I4, TEXT, TEXT, I4],
 };
-static KEEP_SECTIONS: Sql = Sql {
+pub(super) static KEEP_SECTIONS: Sql = Sql {
     text: "
         INSERT INTO section (job, name, at, body, checksum)
         SELECT * FROM unnest($1, $2, $3, $4, $5)
@@ -257,7 +153,7 @@ static KEEP_SECTIONS: Sql = Sql {
     types: &[I8, TEXT, I8, TEXT, I4],
 };
 /// Several for one job: the earliest counts.
-static DOOM: Sql = Sql {
+pub(super) static DOOM: Sql = Sql {
     text: "
         UPDATE object
         SET doomed_at = doom.at
@@ -270,7 +166,7 @@ static DOOM: Sql = Sql {
             AND (doom.role IS NULL OR object.role = doom.role)",
     types: &[I8, BOOL, I2, I8],
 };
-static PUT_OBJECTS: Sql = Sql {
+pub(super) static PUT_OBJECTS: Sql = Sql {
     text: "
         INSERT INTO object (key, job, role, kept, doomed_at, length, sha256, content_type, filename, upload, parts,
                             copied_from, checksums, checksum)
@@ -496,7 +392,7 @@ pub(super) async fn result(shared: &Arc<Shared>, reach: &Reach, id: JobId) -> Re
 }
 
 fn section_sum(job: i64, name: &str, at: i64, body: &str) -> i32 {
-    row_sum(Table::Section, &[Cell::Number(job), Cell::Text(name), Cell::Number(at), Cell::Text(body)])
+    row_sum(Table::Section, &cells![job, name, at, body])
 }
 
 fn checkpoint_sum(
@@ -506,27 +402,16 @@ fn checkpoint_sum(
     data: Option<&str>,
     object: Option<&str>,
 ) -> i32 {
-    let numbers = [seq, schema_version, at, run, attempt].map(Cell::Number);
-    let mut cells = Vec::from(numbers);
-    cells.extend([Cell::text(data), Cell::text(object)]);
-    row_sum(Table::Checkpoint, &cells)
+    row_sum(Table::Checkpoint, &cells![seq, schema_version, at, run, attempt, data, object])
 }
 
 /// Not what changes: whether it is kept, when it is deleted, and how often it was read.
 fn object_sum(object: &Object) -> i32 {
-    let key = object.key.to_string();
-    row_sum(
-        Table::Object,
-        &[
-            Cell::Text(&key),
-            Cell::Number(code(&Role::ALL, object.role).into()),
-            Cell::Number(object.length.cast_signed()),
-            Cell::Bytes(&object.sha256),
-            Cell::text(object.content_type.as_deref()),
-            Cell::text(object.filename.as_deref()),
-            Cell::text(object.upload.as_deref()),
-        ],
-    )
+    let (role, length) = (code(&Role::ALL, object.role), object.length.cast_signed());
+    let (kind, filename, upload) =
+        (object.content_type.as_deref(), object.filename.as_deref(), object.upload.as_deref());
+    let row = cells![object.key.to_string(), role, length, object.sha256.as_slice(), kind, filename, upload];
+    row_sum(Table::Object, &row)
 }
 
 pub(super) async fn count_download(seq: i64, tx: &mut Tx<'_>) -> Result<(), Fault> {

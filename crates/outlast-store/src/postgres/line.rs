@@ -1,7 +1,6 @@
 //! The line of a queue: its next jobs are locked and taken into the transaction, and what cannot be had at the moment is
 //! looked at again. Says nothing about who gets them.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use outlast_core::Queue;
@@ -13,8 +12,8 @@ use super::rows::{COLUMNS, get, job_columns};
 use super::session::{Parameter, Sql};
 use super::shared::Shared;
 use super::transact::{Fault, Tx};
-use super::write::Place;
 use crate::page::PAGE_BYTES_MAX;
+use crate::rows::Place;
 
 /// The row of the job is what is locked and passed over when somebody else has it: all who move a job hold it. A row of
 /// `turn` that was there when the statement began may be outdated, so the status is asked again under the lock.
@@ -163,18 +162,18 @@ static SAVED_BYTES: Sql = Sql {
     types: &[Type::INT8_ARRAY],
 };
 
-/// Bytes that attempts of these jobs have saved, where they have.
-pub(super) async fn saved_bytes(line: &[i64], tx: &mut Tx<'_>) -> Result<HashMap<i64, usize>, Fault> {
+/// Reads how many bytes attempts of these jobs have saved, where they have.
+pub(super) async fn read_saved_bytes(line: &[i64], tx: &mut Tx<'_>) -> Result<(), Fault> {
     let has_saved = |seq: &&i64| {
         let headway = tx.writes.get(**seq).map(|record| record.job.headway);
         headway.is_some_and(|headway| headway.has_checkpoint || headway.has_sections)
     };
     let saved: Vec<i64> = line.iter().filter(has_saved).copied().collect();
-    if saved.is_empty() {
-        return Ok(HashMap::new());
+    if !saved.is_empty() {
+        let rows = tx.session.query(&SAVED_BYTES, &[&saved]).await?;
+        tx.saved_bytes.extend(rows.iter().map(|row| (row.get(0), usize::try_from(row.get::<_, i64>(1)).unwrap_or(0))));
     }
-    let rows = tx.session.query(&SAVED_BYTES, &[&saved]).await?;
-    Ok(rows.iter().map(|row| (row.get(0), usize::try_from(row.get::<_, i64>(1)).unwrap_or(0))).collect())
+    Ok(())
 }
 
 pub(super) static IN_LINE: Sql = Sql {

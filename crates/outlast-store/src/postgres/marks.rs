@@ -8,10 +8,9 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::rows::Place;
 use outlast_core::QueueId;
 use tokio::time::Instant;
-
-use super::write::Place;
 
 /// A place in the line: priority, age, number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

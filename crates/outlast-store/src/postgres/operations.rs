@@ -15,11 +15,10 @@ use super::rows::{get, job_columns, record};
 use super::session::Sql;
 use super::shared::Shared;
 use super::transact::{Fault, Tx};
-use super::write::Transition;
 use crate::error::Error;
-use crate::operations::{NewOperation, Operation, OperationId, OperationKind, OperationStatus, Processed, Step, step};
-use crate::rows::from_json;
-use crate::rows::to_json;
+use crate::operations::{NewOperation, Operation, OperationId, OperationKind, OperationStatus, Step, step};
+use crate::rows::{from_json, to_json};
+use crate::transition::operate;
 
 /// Rows one step looks at, whether they match or not: what bounds its time and its locks.
 const LOOK_MAX: usize = 500;
@@ -204,29 +203,13 @@ async fn walk(operation: &mut Operation, queue: &Queue, limit: usize, tx: &mut T
         if done >= limit || operation.is_full() {
             return Ok(false);
         }
-        let processed = operate(operation, *seq, tx)?;
-        done += usize::from(operation.count(processed));
+        if let (Some(entry), Some(queue)) = (tx.writes.take(*seq), tx.writes.queue(queue.id).cloned()) {
+            let processed = operate(tx, entry, operation, &queue)?;
+            done += usize::from(operation.count(processed));
+        }
         operation.position = seq.cast_unsigned();
     }
     Ok(rows.len() < LOOK_MAX)
-}
-
-fn operate(operation: &Operation, seq: i64, tx: &mut Tx<'_>) -> Result<Processed, Error> {
-    let Some(record) = tx.writes.get(seq) else {
-        return Ok(Processed::Unmatched);
-    };
-    match step(operation, &record.job) {
-        Step::Skip => Ok(Processed::Unmatched),
-        Step::Delete => {
-            tx.writes.delete(seq, tx.shared.ids);
-            Ok(Processed::Changed)
-        }
-        Step::Command(command) => Ok(match tx.transition(seq, command)? {
-            Some(Transition::Changed { .. }) => Processed::Changed,
-            Some(Transition::Refused(refusal)) => Processed::of_refusal(refusal),
-            Some(Transition::Unchanged | Transition::Deleted) | None => Processed::Unmatched,
-        }),
-    }
 }
 
 async fn candidates(operation: &Operation, limit: usize, tx: &mut Tx<'_>) -> Result<Vec<i64>, Fault> {

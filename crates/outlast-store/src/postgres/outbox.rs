@@ -11,7 +11,7 @@ use super::queues;
 use super::registry::queue_columns;
 use super::session::Sql;
 use super::transact::{Fault, Name, Queues, Tx};
-use crate::outbox::Publisher;
+use crate::publish::Publisher;
 
 /// The queue must not go while jobs are put into it.
 static FIND: Sql = Sql {

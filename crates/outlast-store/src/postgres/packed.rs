@@ -3,11 +3,11 @@
 
 use outlast_core::Timestamp;
 
-use super::rows::Record;
 use crate::checksum::{Digest, RowSum, Table};
 use crate::error::Error;
 use crate::history::{Reader, put_number, put_text};
 use crate::progress::work_column;
+use crate::rows::Record;
 use crate::rows::{HotRow, opened_at_column, queued_at_column, state_columns};
 
 /// Raised when the form changes; older rows are then still read. The second one has a checksum behind it.

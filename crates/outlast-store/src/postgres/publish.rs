@@ -3,19 +3,17 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use outlast_core::alarm::alarm;
-use outlast_core::dedupe::holds_key;
-use outlast_core::{Job, NamespaceId, Queue, Spec};
+use outlast_core::{Job, NamespaceId, Queue, Timestamp};
 use tokio_postgres::types::Type;
 
-use super::rows::{Record, job_columns, record, spec_json};
+use super::rows::{job_columns, record, spec_json};
 use super::session::Sql;
 use super::transact::{Fault, Queues, Tx};
 use crate::checksum::Digest;
-use crate::history;
+use crate::ids::Ids;
 use crate::jobs::{NewJob, Published};
-use crate::outbox::Publisher;
-use crate::step::{birth, same_json};
+use crate::publish::{Publisher, Publishing, publish};
+use crate::rows::Record;
 
 /// Takes the keys that nobody has. Racing publishers of one key wait here for each other.
 pub(super) static TAKE_NEW_KEYS: Sql = Sql {
@@ -75,34 +73,35 @@ impl<'g> Part<'g> {
         if self.jobs.is_empty() {
             return Ok(Vec::new());
         }
-        let seqs = seqs.into_iter();
-        let mut desk = Desk { queues, seqs, holders: HashMap::new(), waiting: HashMap::new() };
-        let mut drafts: Vec<Draft<'_>> = Vec::with_capacity(self.jobs.len());
-        for new in self.jobs {
-            drafts.push(desk.draft(new, self.publisher, tx));
-        }
+        let mut desk = Desk { queues, holders: HashMap::new(), waiting: HashMap::new() };
+        // Each with its number and the hash of its key.
+        let hash = |new: &NewJob| {
+            let queue = queues.get(&(new.namespace, Arc::clone(&new.queue)))?;
+            let key = self.publisher.dedupe_key(&new.spec, queue)?;
+            Some(tx.shared.ids.key_hash(queue.id, &key))
+        };
+        let drafts: Vec<(&NewJob, i64, Option<i64>)> =
+            self.jobs.iter().zip(seqs).map(|(new, seq)| (*new, seq, hash(new))).collect();
         desk.take_keys(&drafts, tx).await?;
         if self.publisher == Publisher::User {
             desk.count_waiting(tx).await?;
         }
-        Ok(drafts.into_iter().map(|draft| desk.publish(draft, tx)).collect())
+        let mut answers = Vec::with_capacity(drafts.len());
+        for (new, seq, hash) in drafts {
+            let mut one = One { desk: &mut desk, seq, tx };
+            let published = publish(&mut one, new, self.publisher)?;
+            if let (Published::QuotaReached { .. }, Some(hash)) = (&published, hash) {
+                one.give_back(hash);
+            }
+            answers.push(published);
+        }
+        Ok(answers)
     }
-}
-
-/// A publish with what is known before anything is decided.
-struct Draft<'g> {
-    new: &'g NewJob,
-    queue: Option<Arc<Queue>>,
-    /// The key with its hash.
-    key: Option<(String, i64)>,
-    /// The number it gets if it becomes a job.
-    seq: i64,
 }
 
 /// What the publishes of a group share.
 struct Desk<'q> {
     queues: &'q Queues,
-    seqs: std::vec::IntoIter<i64>,
     /// By hash: the jobs made with this key, newest first. A key that was free has only the number that took it.
     holders: HashMap<i64, Vec<Holder>>,
     waiting: HashMap<NamespaceId, u64>,
@@ -115,22 +114,12 @@ enum Holder {
 }
 
 impl Desk<'_> {
-    fn draft<'g>(&mut self, new: &'g NewJob, publisher: Publisher, tx: &Tx<'_>) -> Draft<'g> {
-        let queue = self.queues.get(&(new.namespace, Arc::clone(&new.queue))).cloned();
-        let key = queue.as_ref().and_then(|queue| {
-            let key = publisher.dedupe_key(&new.spec, queue)?;
-            Some((key.to_string(), tx.shared.ids.key_hash(queue.id, &key)))
-        });
-        let seq = self.seqs.next().unwrap_or(0);
-        Draft { new, queue, key, seq }
-    }
-
     /// Takes free keys and finds out who has the others.
-    async fn take_keys(&mut self, drafts: &[Draft<'_>], tx: &mut Tx<'_>) -> Result<(), Fault> {
+    async fn take_keys(&mut self, drafts: &[(&NewJob, i64, Option<i64>)], tx: &mut Tx<'_>) -> Result<(), Fault> {
         let mut taken: BTreeMap<i64, i64> = BTreeMap::new();
-        for draft in drafts {
-            if let Some((_, hash)) = &draft.key {
-                taken.entry(*hash).or_insert(draft.seq);
+        for (_, seq, hash) in drafts {
+            if let Some(hash) = hash {
+                taken.entry(*hash).or_insert(*seq);
             }
         }
         // Again for keys that were let go between the two statements.
@@ -197,81 +186,79 @@ impl Desk<'_> {
         }
         Ok(())
     }
+}
 
-    fn publish(&mut self, draft: Draft<'_>, tx: &mut Tx<'_>) -> Published {
-        let Some(queue) = draft.queue else {
-            return Published::QueueNotFound;
-        };
-        if let Some(existing) = self.holder(&queue, draft.key.as_ref(), tx) {
-            let payload_mismatch = !same_json(&existing.spec.payload, &draft.new.spec.payload);
-            return Published::Existing { job: existing, payload_mismatch };
-        }
-        let waiting_max = tx.shared.quota.waiting_max;
-        if let Some(waiting) = self.waiting.get_mut(&draft.new.namespace) {
-            if *waiting >= waiting_max {
-                self.give_back(draft.key.as_ref(), draft.seq, tx);
-                return Published::QuotaReached { waiting_max };
-            }
-            *waiting += 1;
-        }
-        let spec = match (&draft.new.spec.idempotency_key, &draft.key) {
-            (None, Some((key, _))) => {
-                Arc::new(Spec { idempotency_key: Some(key.as_str().into()), ..Spec::clone(&draft.new.spec) })
-            }
-            _ => Arc::clone(&draft.new.spec),
-        };
-        let (job, wake_at) = create(&queue, spec, draft.seq, tx);
-        if let Some((_, hash)) = draft.key {
-            self.take_over(hash, draft.seq, &job, tx);
-        }
-        Published::Created { job, wake_at }
+/// One publish of a group.
+struct One<'a, 'q, 't> {
+    desk: &'a mut Desk<'q>,
+    seq: i64,
+    tx: &'a mut Tx<'t>,
+}
+
+impl Publishing for One<'_, '_, '_> {
+    type Fault = Fault;
+
+    fn now(&self) -> Timestamp {
+        self.tx.now
     }
 
-    /// The job that holds the key now, if any. A hash is only a hint; the stored key decides.
-    fn holder(&self, queue: &Queue, key: Option<&(String, i64)>, tx: &Tx<'_>) -> Option<Job> {
-        let (key, hash) = key?;
-        let holds = |job: &Job| {
-            job.queue == queue.id && job.spec.idempotency_key.as_deref() == Some(key) && holds_key(job, queue, tx.now)
-        };
-        self.holders.get(hash)?.iter().find_map(|holder| match holder {
+    fn ids(&self) -> Ids {
+        self.tx.shared.ids
+    }
+
+    fn find_queue(&self, namespace: NamespaceId, name: &Arc<str>) -> Option<Arc<Queue>> {
+        self.desk.queues.get(&(namespace, Arc::clone(name))).cloned()
+    }
+
+    fn find_by_key(&mut self, hash: i64, holds: impl Fn(&Job) -> bool) -> Result<Option<Job>, Fault> {
+        Ok(self.desk.holders.get(&hash).into_iter().flatten().find_map(|holder| match holder {
             Holder::Job(job) if holds(job) => Some(Job::clone(job)),
             Holder::Job(_) | Holder::Tentative(_) => None,
-        })
+        }))
     }
 
+    fn quota_reached(&mut self, namespace: NamespaceId) -> Option<u64> {
+        let (waiting, waiting_max) = (self.desk.waiting.get_mut(&namespace)?, self.tx.shared.quota.waiting_max);
+        if *waiting >= waiting_max {
+            return Some(waiting_max);
+        }
+        *waiting += 1;
+        None
+    }
+
+    fn seq(&self) -> i64 {
+        self.seq
+    }
+
+    fn insert(&mut self, mut record: Record, queue: &Queue) -> Result<(), Fault> {
+        record.spec_digest = spec_json(&record.job.spec).map(|json| Digest::of_text(json.as_bytes()));
+        if let Some(hash) = record.key_hash {
+            self.take_over(hash, &record.job);
+        }
+        self.tx.writes.insert(record, queue, self.tx.shared.ids);
+        Ok(())
+    }
+}
+
+impl One<'_, '_, '_> {
     /// The new job is the newest holder. Where the key was free, the row names it already.
-    fn take_over(&mut self, hash: i64, seq: i64, job: &Job, tx: &mut Tx<'_>) {
-        let holders = self.holders.entry(hash).or_default();
+    fn take_over(&mut self, hash: i64, job: &Job) {
+        let (seq, holders) = (self.seq, self.desk.holders.entry(hash).or_default());
         let named = holders.iter().any(|holder| matches!(holder, Holder::Tentative(taken) if *taken == seq));
         if named {
             holders.retain(|holder| matches!(holder, Holder::Job(_)));
         } else {
-            tx.writes.keys.push((hash, seq));
+            self.tx.writes.keys.push((hash, seq));
         }
         holders.insert(0, Holder::Job(Box::new(job.clone())));
     }
 
     /// The job was refused after its key had been taken for it: the key is free again.
-    fn give_back(&mut self, key: Option<&(String, i64)>, seq: i64, tx: &mut Tx<'_>) {
-        let Some((_, hash)) = key else {
-            return;
-        };
-        tx.writes.keys_gone.push((*hash, seq));
-        if let Some(holders) = self.holders.get_mut(hash) {
+    fn give_back(&mut self, hash: i64) {
+        let seq = self.seq;
+        self.tx.writes.keys_gone.push((hash, seq));
+        if let Some(holders) = self.desk.holders.get_mut(&hash) {
             holders.retain(|holder| !matches!(holder, Holder::Tentative(taken) if *taken == seq));
         }
     }
-}
-
-fn create(queue: &Queue, spec: Arc<Spec>, seq: i64, tx: &mut Tx<'_>) -> (Job, Option<outlast_core::Timestamp>) {
-    let ids = tx.shared.ids;
-    let mut job = Job::admit(ids.id(seq, tx.now), queue.id, spec, tx.now);
-    let event = birth(&mut job);
-    let mut bytes = Vec::with_capacity(16);
-    history::append(&mut bytes, job.created_at, &event);
-    let wake_at = alarm(&job, queue);
-    let spec_digest = spec_json(&job.spec).map(|json| Digest::of_text(json.as_bytes()));
-    let record = Record { seq, job: job.clone(), history: bytes, wake_at, spec_digest };
-    tx.writes.insert(record, queue, ids);
-    (job, wake_at)
 }

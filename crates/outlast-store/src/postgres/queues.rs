@@ -93,13 +93,10 @@ pub(super) async fn save(
             Some(queue) if draft.is_present(&queue) => return Ok(Ok(Saved { queue, created: false })),
             Some(queue) => {
                 let changed = draft.applied_to(&queue, tx.now);
-                if changed.hold != queue.hold {
-                    tx.writes.set_hold(queue.id, changed.hold);
+                if changed.hold != queue.hold || changed.pace != queue.pace {
+                    tx.writes.write_gate(changed.clone());
+                    tx.writes.flush(tx.session, tx.shared.slot()).await?;
                 }
-                if changed.pace != queue.pace {
-                    tx.writes.set_pace(queue.id, changed.pace);
-                }
-                tx.writes.flush(tx.session, tx.shared.slot()).await?;
                 let queue = update(&changed, tx).await?;
                 return Ok(Ok(Saved { queue, created: false }));
             }

@@ -12,7 +12,7 @@ use tokio_postgres::types::Type;
 
 use super::connect::causes;
 use super::registry::{QUEUE_COLUMNS, queue_columns};
-use super::rows::{COLUMNS, Cell, Record, get, job_columns, record, row_sum, verify};
+use super::rows::{COLUMNS, Cell, get, job_columns, record, row_sum, verify};
 use super::session::{Parameter, Sql};
 use super::shared::Shared;
 use crate::checksum::Table;
@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::history::{Log, RUN_BYTES_MAX, Span};
 use crate::jobs::{Found, JobPage, ListJobs, Reach};
 use crate::page::{PageSize, Written};
+use crate::rows::Record;
 use crate::step::label;
 
 /// Rows one page of a list looks at.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use outlast_core::arrival::Origin;
-use outlast_core::{Job, Overrides, Spec, Timestamp};
+use outlast_core::{Overrides, Spec, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
@@ -12,19 +12,7 @@ use super::packed::unpack;
 use crate::checksum::{Digest, RowSum, Table};
 use crate::error::Error;
 use crate::ids::Ids;
-use crate::rows::{HotRow, StoredOverrides, from_json};
-
-/// A job with what only the store knows about it.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Record {
-    pub(super) seq: i64,
-    pub(super) job: Job,
-    /// The latest events, in bytes; older ones may have moved to the history table.
-    pub(super) history: Vec<u8>,
-    pub(super) wake_at: Option<Timestamp>,
-    /// Of the column `spec`.
-    pub(super) spec_digest: Option<Digest>,
-}
+use crate::rows::{HotRow, Record, StoredOverrides, from_json};
 
 /// Columns of the hot row, in the order [`record`] reads them. The payload, or NULL where it is not needed, follows.
 macro_rules! job_columns {
@@ -55,7 +43,7 @@ pub(super) fn record(row: &Row, ids: Ids) -> Result<Record, Error> {
     }
     let spec = Arc::new(spec(row, unpacked.priority)?);
     let (history, wake_at) = (unpacked.history, unpacked.wake_at);
-    Ok(Record { seq, job: hot.job(ids, spec)?, history, wake_at, spec_digest })
+    Ok(Record { seq, job: hot.job(ids, spec)?, history, wake_at, key_hash: None, spec_digest })
 }
 
 fn spec(row: &Row, priority: i8) -> Result<Spec, Error> {
@@ -145,8 +133,45 @@ pub(super) fn verify(table: Table, row: &str, stored: Option<i32>, found: i32) -
 pub(super) enum Cell<'a> {
     Number(i64),
     Text(&'a str),
+    OwnText(String),
     Bytes(&'a [u8]),
+    OwnBytes(Vec<u8>),
     Null,
+}
+
+/// The cells of a row, of whatever can be one.
+macro_rules! cells {
+    ($($cell:expr),* $(,)?) => { [$(Cell::from($cell)),*] };
+}
+pub(super) use cells;
+
+macro_rules! cell_from {
+    ($($kind:ty => |$value:ident| $cell:expr),* $(,)?) => {
+        $(impl<'a> From<$kind> for Cell<'a> {
+            fn from($value: $kind) -> Cell<'a> {
+                $cell
+            }
+        })*
+    };
+}
+cell_from! {
+    i64 => |number| Cell::Number(number),
+    i32 => |number| Cell::Number(number.into()),
+    i16 => |number| Cell::Number(number.into()),
+    u32 => |number| Cell::Number(number.into()),
+    u16 => |number| Cell::Number(number.into()),
+    u8 => |number| Cell::Number(number.into()),
+    bool => |flag| Cell::Number(flag.into()),
+    &'a str => |text| Cell::Text(text),
+    String => |text| Cell::OwnText(text),
+    &'a [u8] => |bytes| Cell::Bytes(bytes),
+    Vec<u8> => |bytes| Cell::OwnBytes(bytes),
+}
+
+impl<'a, T: Into<Cell<'a>>> From<Option<T>> for Cell<'a> {
+    fn from(value: Option<T>) -> Cell<'a> {
+        value.map_or(Cell::Null, Into::into)
+    }
 }
 
 impl<'a> Cell<'a> {
@@ -169,7 +194,9 @@ pub(super) fn row_sum(table: Table, cells: &[Cell<'_>]) -> i32 {
         match cell {
             Cell::Number(number) => sum.integer(*number),
             Cell::Text(text) => sum.text(text.as_bytes()),
+            Cell::OwnText(text) => sum.text(text.as_bytes()),
             Cell::Bytes(bytes) => sum.blob(bytes),
+            Cell::OwnBytes(bytes) => sum.blob(bytes),
             Cell::Null => sum.null(),
         }
     }

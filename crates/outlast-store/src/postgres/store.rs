@@ -138,6 +138,19 @@ impl PostgresStore {
     }
 }
 
+/// Runs a verb in a transaction of its own. It may run more than once, so what it borrows is shared by all runs.
+macro_rules! transact {
+    ($store:ident, $tx:ident, [$($name:ident = $value:expr),*], $work:expr) => {{
+        $(let $name = Arc::new($value);)*
+        $store
+            .transact(move |$tx| {
+                $(let $name = Arc::clone(&$name);)*
+                Box::pin(async move { $work.await })
+            })
+            .await
+    }};
+}
+
 const MAKE_SECRET: &str = "INSERT INTO meta (name, value) VALUES ('secret', $1) ON CONFLICT (name) DO NOTHING";
 const READ_SECRET: &str = "SELECT value FROM meta WHERE name = 'secret'";
 
@@ -177,12 +190,7 @@ impl JobStore for PostgresStore {
     }
 
     async fn ingest(&self, new: Vec<NewArrival>) -> Result<Vec<Ingested>, Error> {
-        let new: Arc<[NewArrival]> = new.into();
-        self.transact(move |tx| {
-            let new = Arc::clone(&new);
-            Box::pin(async move { arrivals::ingest(&new, tx).await })
-        })
-        .await
+        transact!(self, tx, [new = new], arrivals::ingest(&new, tx))
     }
 
     async fn arrival(&self, namespace: NamespaceId, id: ArrivalId) -> Result<Option<Arrival>, Error> {
@@ -194,7 +202,7 @@ impl JobStore for PostgresStore {
     }
 
     async fn prune_arrivals(&self, before: Timestamp, limit: usize) -> Result<usize, Error> {
-        self.transact(move |tx| Box::pin(async move { arrivals::prune(before, limit, tx).await })).await
+        transact!(self, tx, [], arrivals::prune(before, limit, tx))
     }
 
     async fn claim(&self, want: Claim) -> Result<Option<Claimed>, Error> {
@@ -260,16 +268,11 @@ impl JobStore for PostgresStore {
 
     async fn count_download(&self, id: JobId) -> Result<(), Error> {
         let seq = self.shared.ids.seq(id);
-        self.transact(move |tx| Box::pin(async move { kept::count_download(seq, tx).await })).await
+        transact!(self, tx, [], kept::count_download(seq, tx))
     }
 
     async fn record_inspection(&self, key: &ObjectKey, found: Inspection) -> Result<(), Error> {
-        let call = Arc::new((key.to_string(), found));
-        self.transact(move |tx| {
-            let call = Arc::clone(&call);
-            Box::pin(async move { kept::record_inspection(&call.0, &call.1, tx).await })
-        })
-        .await
+        transact!(self, tx, [key = key.to_string(), found = found], kept::record_inspection(&key, &found, tx))
     }
 
     async fn doomed(&self, limit: usize) -> Result<Doomed, Error> {
@@ -277,12 +280,12 @@ impl JobStore for PostgresStore {
     }
 
     async fn forget_objects(&self, keys: &[ObjectKey]) -> Result<(), Error> {
-        let keys: Arc<[String]> = keys.iter().map(ObjectKey::to_string).collect();
-        self.transact(move |tx| {
-            let keys = Arc::clone(&keys);
-            Box::pin(async move { kept::forget_objects(&keys, tx).await })
-        })
-        .await
+        transact!(
+            self,
+            tx,
+            [keys = keys.iter().map(ObjectKey::to_string).collect::<Vec<_>>()],
+            kept::forget_objects(&keys, tx)
+        )
     }
 
     async fn save_queue(
@@ -292,30 +295,15 @@ impl JobStore for PostgresStore {
         draft: QueueDraft,
         expect: Expect,
     ) -> Result<Result<Saved, SaveRefusal>, Error> {
-        let (name, draft) = (Arc::<str>::from(name), Arc::new(draft));
-        self.transact(move |tx| {
-            let (name, draft) = (Arc::clone(&name), Arc::clone(&draft));
-            Box::pin(async move { queues::save(namespace, &name, &draft, expect, tx).await })
-        })
-        .await
+        transact!(self, tx, [name = name.to_owned(), draft = draft], queues::save(namespace, &name, &draft, expect, tx))
     }
 
     async fn set_paused(&self, namespace: NamespaceId, name: &str, paused: bool) -> Result<Option<Arc<Queue>>, Error> {
-        let name = Arc::<str>::from(name);
-        self.transact(move |tx| {
-            let name = Arc::clone(&name);
-            Box::pin(async move { queues::set_paused(namespace, &name, paused, tx).await })
-        })
-        .await
+        transact!(self, tx, [name = name.to_owned()], queues::set_paused(namespace, &name, paused, tx))
     }
 
     async fn delete_queue(&self, namespace: NamespaceId, name: &str) -> Result<Result<(), DeleteRefusal>, Error> {
-        let name = Arc::<str>::from(name);
-        self.transact(move |tx| {
-            let name = Arc::clone(&name);
-            Box::pin(async move { queues::delete(namespace, &name, tx).await })
-        })
-        .await
+        transact!(self, tx, [name = name.to_owned()], queues::delete(namespace, &name, tx))
     }
 
     async fn queue(&self, namespace: NamespaceId, name: &str) -> Result<Option<(Arc<Queue>, Counts)>, Error> {
@@ -345,39 +333,19 @@ impl JobStore for PostgresStore {
     }
 
     async fn sealing_key(&self, key: i64, replaces: &[i64]) -> Result<i64, Error> {
-        let replaces: Arc<[i64]> = replaces.into();
-        self.transact(move |tx| {
-            let replaces = Arc::clone(&replaces);
-            Box::pin(async move { keys::sealing_key(key, &replaces, tx).await })
-        })
-        .await
+        transact!(self, tx, [replaces = replaces.to_vec()], keys::sealing_key(key, &replaces, tx))
     }
 
     async fn namespace(&self, name: &str) -> Result<NamespaceId, Error> {
-        let name = Arc::<str>::from(name);
-        self.transact(move |tx| {
-            let name = Arc::clone(&name);
-            Box::pin(async move { keys::namespace(&name, tx).await })
-        })
-        .await
+        transact!(self, tx, [name = name.to_owned()], keys::namespace(&name, tx))
     }
 
     async fn add_key(&self, key: NewKey) -> Result<KeyRecord, Error> {
-        let key = Arc::new(key);
-        self.transact(move |tx| {
-            let key = Arc::clone(&key);
-            Box::pin(async move { keys::add(&key, tx).await })
-        })
-        .await
+        transact!(self, tx, [key = key], keys::add(&key, tx))
     }
 
     async fn add_first_key(&self, key: NewKey) -> Result<Option<KeyRecord>, Error> {
-        let key = Arc::new(key);
-        self.transact(move |tx| {
-            let key = Arc::clone(&key);
-            Box::pin(async move { keys::add_first(&key, tx).await })
-        })
-        .await
+        transact!(self, tx, [key = key], keys::add_first(&key, tx))
     }
 
     async fn keys(&self) -> Result<Vec<KeyRecord>, Error> {
@@ -385,16 +353,11 @@ impl JobStore for PostgresStore {
     }
 
     async fn revoke_key(&self, namespace: Option<NamespaceId>, id: KeyId) -> Result<Option<KeyRecord>, Error> {
-        self.transact(move |tx| Box::pin(async move { keys::revoke(namespace, id, tx).await })).await
+        transact!(self, tx, [], keys::revoke(namespace, id, tx))
     }
 
     async fn start_operation(&self, operation: NewOperation) -> Result<Option<Operation>, Error> {
-        let operation = Arc::new(operation);
-        self.transact(move |tx| {
-            let operation = Arc::clone(&operation);
-            Box::pin(async move { operations::start(&operation, tx).await })
-        })
-        .await
+        transact!(self, tx, [operation = operation], operations::start(&operation, tx))
     }
 
     async fn operation(&self, namespace: NamespaceId, id: OperationId) -> Result<Option<Operation>, Error> {
@@ -411,11 +374,11 @@ impl JobStore for PostgresStore {
     }
 
     async fn stop_operation(&self, namespace: NamespaceId, id: OperationId) -> Result<Option<Operation>, Error> {
-        self.transact(move |tx| Box::pin(async move { operations::stop(namespace, id, tx).await })).await
+        transact!(self, tx, [], operations::stop(namespace, id, tx))
     }
 
     async fn advance_operation(&self, id: OperationId, limit: usize) -> Result<Option<Operation>, Error> {
-        self.transact(move |tx| Box::pin(async move { operations::advance(id, limit, tx).await })).await
+        transact!(self, tx, [], operations::advance(id, limit, tx))
     }
 
     async fn count_operation(&self, operation: &NewOperation, limit: usize) -> Result<u64, Error> {

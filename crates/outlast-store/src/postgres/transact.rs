@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::{join, join3};
-use outlast_core::{Command, NamespaceId, Queue, Timestamp};
+use outlast_core::{NamespaceId, Queue, Timestamp};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::Row;
 use tokio_postgres::error::{DbError, SqlState};
@@ -21,9 +21,8 @@ use super::registry::queue_columns;
 use super::rows::record;
 use super::session::{Parameter, Session, Sql};
 use super::shared::Shared;
-use super::write::{Transition, Writes};
+use super::write::Writes;
 use crate::error::Error;
-use crate::step::Around;
 
 /// How long after a call came in its transaction, which surely did not happen, is tried again.
 const RETRY_MAX: Duration = Duration::from_secs(5);
@@ -143,6 +142,8 @@ pub(super) struct Tx<'a> {
     pub(super) writes: Writes,
     /// Who has the keys of the jobs that this transaction replays.
     pub(super) key_holders: KeyHolders,
+    /// What attempts of some jobs have saved.
+    pub(super) saved_bytes: HashMap<i64, usize>,
 }
 
 /// A queue is called by namespace and name.
@@ -217,17 +218,6 @@ impl Tx<'_> {
                 None
             }
         }
-    }
-
-    /// Runs one command on a job that this transaction holds. `None` when it does not.
-    pub(super) fn transition(&mut self, seq: i64, command: Command) -> Result<Option<Transition>, Error> {
-        let mut entropy = self.shared.entropy();
-        let (now, ids) = (self.now, self.shared.ids);
-        let replayed = self.writes.get(seq).filter(|_| command.is_replay());
-        let key_holder =
-            replayed.and_then(|record| self.key_holders.blocks_replay(&record.job, &self.writes, ids, now));
-        let around = Around { now, entropy: entropy.as_mut(), compose: self.shared.compose };
-        self.writes.transition(seq, command, key_holder, ids, around)
     }
 
     /// Begins a transaction that will write, with nothing else in the flight.
@@ -335,6 +325,7 @@ impl Shared {
             number: None,
             writes: Writes::default(),
             key_holders: KeyHolders::default(),
+            saved_bytes: HashMap::new(),
         };
         let working = async {
             let answer = work.run(&mut tx).await?;

@@ -18,9 +18,9 @@ use super::rows::{job_columns, record};
 use super::session::Sql;
 use super::shared::Shared;
 use super::transact::{Fault, OPENING_TO_PUBLISH, Tx, Work};
-use super::write::Place;
 use crate::error::Error;
 use crate::queues::Counts;
+use crate::rows::Place;
 
 static JOBS: Sql = Sql { text: concat!("SELECT ", job_columns!(), ", NULL::text FROM job"), types: &[] };
 static TURNS: Sql = Sql { text: "SELECT queue, place, at, seq FROM turn", types: &[] };

@@ -4,48 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map};
 use std::sync::Arc;
 
-use outlast_core::gate::{Hold, hold_without};
-use outlast_core::pace::Pace;
-use outlast_core::{Command, Effect, JobId, Queue, QueueId, Refusal, Spec, State, Status, Timestamp, Update};
+use outlast_core::{Queue, QueueId, Spec, Status};
 
 use super::batch::Batch;
 use super::kept::KeptWrites;
 use super::marks::Rank;
-use super::rows::Record;
 use super::session::Session;
-use crate::error::Error;
-use crate::history;
 use crate::ids::Ids;
 use crate::jobs::NewJob;
-use crate::outbox::queues_of;
-use crate::step::{Around, Step, labels, step};
-
-/// Where a job stands in the tables that are kept in order.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Place {
-    pub(super) queue: QueueId,
-    pub(super) status: Status,
-    pub(super) priority: i8,
-    /// Of queued jobs only.
-    pub(super) ready_at: Timestamp,
-    pub(super) wake_at: Option<Timestamp>,
-}
-
-impl Place {
-    pub(super) fn of(record: &Record) -> Place {
-        let ready_at = match &record.job.state {
-            State::Queued { ready_at } => *ready_at,
-            _ => Timestamp::EPOCH,
-        };
-        Place {
-            queue: record.job.queue,
-            status: record.job.status(),
-            priority: record.job.spec.priority,
-            ready_at,
-            wake_at: record.wake_at,
-        }
-    }
-}
+use crate::rows::{Place, Record};
+use crate::step::labels;
 
 /// A job in the hands of a transaction.
 #[derive(Debug)]
@@ -91,23 +59,14 @@ pub(super) enum Fate {
     Gone,
 }
 
-/// What a command did to a job.
-#[derive(Debug)]
-pub(super) enum Transition {
-    Refused(Refusal),
-    Unchanged,
-    Changed { frees: bool, stalled: bool, published: Vec<Arc<str>> },
-    Deleted,
-}
-
 #[derive(Debug, Default)]
 pub(super) struct Writes {
     entries: BTreeMap<i64, Entry>,
     queues: HashMap<QueueId, Arc<Queue>>,
     /// Queues whose hold or pace this transaction has decided on: newer than any reading.
     decided: BTreeSet<QueueId>,
-    pub(super) holds: BTreeMap<QueueId, Option<Hold>>,
-    pub(super) paces: BTreeMap<QueueId, Pace>,
+    /// Those whose hold and pace are to be written.
+    pub(super) gates: BTreeMap<QueueId, Arc<Queue>>,
     /// Jobs that state changes create; published when all else has been decided.
     pub(super) outbox: Vec<NewJob>,
     pub(super) payloads: BTreeMap<i64, Arc<str>>,
@@ -175,122 +134,33 @@ impl Writes {
         self.entries.insert(record.seq, Entry { record, before: None, fate: Fate::Changed });
     }
 
-    /// Runs one command on a loaded job. `None` when it is not here. `key_holder` is the job whose idempotency key keeps it
-    /// from being replayed.
-    pub(super) fn transition(
-        &mut self,
-        seq: i64,
-        command: Command,
-        key_holder: Option<JobId>,
-        ids: Ids,
-        around: Around<'_>,
-    ) -> Result<Option<Transition>, Error> {
-        let Some(entry) = self.entries.get_mut(&seq).filter(|entry| !entry.is_gone()) else {
-            return Ok(None);
-        };
-        let Some(queue) = self.queues.get(&entry.record.job.queue).cloned() else {
-            return Err(Error::Corrupt(format!("a job of queue {} which does not exist", entry.record.job.queue.0)));
-        };
-        let stepped = step(&entry.record.job, &queue, command, around);
-        if let (Ok(_), Some(holder)) = (&stepped, key_holder) {
-            return Ok(Some(Transition::Refused(Refusal::KeyTaken { holder })));
-        }
-        Ok(Some(match stepped {
-            Err(refusal) => Transition::Refused(refusal),
-            Ok(Step::Nothing) => Transition::Unchanged,
-            Ok(Step::Rearm { wake_at }) => {
-                if entry.record.wake_at != wake_at {
-                    entry.record.wake_at = wake_at;
-                    entry.fate = if entry.fate == Fate::Untouched { Fate::Rearmed } else { entry.fate };
-                }
-                Transition::Unchanged
-            }
-            Ok(Step::Delete) => {
-                self.delete(seq, ids);
-                Transition::Deleted
-            }
-            Ok(Step::Update { update, wake_at, frees, stalled, outbox }) => {
-                self.update(seq, &queue, *update, wake_at)?;
-                let published = queues_of(&outbox);
-                self.outbox.extend(outbox);
-                Transition::Changed { frees, stalled, published }
-            }
-        }))
+    /// Takes a job into the caller's hands, if it is here.
+    pub(super) fn take(&mut self, seq: i64) -> Option<Entry> {
+        self.get(seq)?;
+        self.entries.remove(&seq)
     }
 
-    fn update(&mut self, seq: i64, queue: &Queue, update: Update, wake_at: Option<Timestamp>) -> Result<(), Error> {
-        let Some(entry) = self.entries.get_mut(&seq) else {
-            return Ok(());
-        };
-        let record = &mut entry.record;
-        let created_at = record.job.created_at;
-        let moved = history::extend(&mut record.history, record.job.events, created_at, &update.events)?;
-        self.history.extend(moved.map(|(first, moved)| (seq, first, moved)));
-        if entry.before.is_some() && !Arc::ptr_eq(&record.job.spec, &update.job.spec) {
-            self.payloads.insert(seq, Arc::clone(&update.job.spec.payload));
-        }
-        record.job = update.job;
-        record.wake_at = wake_at;
-        entry.fate = Fate::Changed;
-        for effect in update.effects {
-            match effect {
-                Effect::KeepResult(body) => {
-                    self.results.insert(seq, Some(body));
-                }
-                Effect::DropResult => {
-                    self.results.insert(seq, None);
-                }
-                Effect::SetHold(hold) => self.set_hold(queue.id, hold),
-                Effect::SetPace(pace) => self.set_pace(queue.id, pace),
-                // Made from the whole step, see `transition`.
-                Effect::Publish { .. } => {}
-                Effect::KeepCheckpoint(checkpoint) => self.kept.keep_checkpoint(seq, checkpoint),
-                Effect::KeepSection(section) => self.kept.keep_section(seq, section),
-                Effect::DropCheckpoints => self.kept.drop_checkpoints(seq),
-                Effect::Expect(object) => self.kept.put_object(seq, object, false),
-                Effect::Keep(object) => self.kept.put_object(seq, object, true),
-                Effect::Doom(doom) => self.kept.doom(seq, doom),
-            }
-        }
-        Ok(())
+    pub(super) fn put_back(&mut self, entry: Entry) {
+        self.entries.insert(entry.record.seq, entry);
     }
 
     /// Removes a job and all that belongs to it.
-    pub(super) fn delete(&mut self, seq: i64, ids: Ids) {
-        let Some(entry) = self.entries.get_mut(&seq) else {
-            return;
-        };
-        entry.fate = Fate::Deleted;
-        let job = entry.record.job.clone();
-        let Some(queue) = self.queues.get(&job.queue).cloned() else {
-            return;
-        };
-        let hashes = labels(&job, queue.namespace).into_iter().map(|label| ids.label_hash(&label));
+    pub(super) fn delete(&mut self, mut entry: Entry, queue: &Queue, ids: Ids) {
+        let (seq, job) = (entry.record.seq, &entry.record.job);
+        let hashes = labels(job, queue.namespace).into_iter().map(|label| ids.label_hash(&label));
         self.labels_gone.extend(hashes.map(|hash| (hash, seq)));
         if let Some(key) = &job.spec.idempotency_key {
             self.keys_gone.push((ids.key_hash(queue.id, key), seq));
         }
-        if let Some(hold) = hold_without(&queue, job.id) {
-            self.set_hold(queue.id, Some(hold));
-        }
+        entry.fate = Fate::Deleted;
+        self.put_back(entry);
     }
 
-    pub(super) fn set_hold(&mut self, queue: QueueId, hold: Option<Hold>) {
-        self.decided.insert(queue);
-        self.holds.insert(queue, hold);
-        if let Some(present) = self.queues.get(&queue) {
-            let held = Arc::new(Queue { hold, ..Queue::clone(present) });
-            self.queues.insert(queue, held);
-        }
-    }
-
-    pub(super) fn set_pace(&mut self, queue: QueueId, pace: Pace) {
-        self.decided.insert(queue);
-        self.paces.insert(queue, pace);
-        if let Some(present) = self.queues.get(&queue) {
-            let paced = Arc::new(Queue { pace, ..Queue::clone(present) });
-            self.queues.insert(queue, paced);
-        }
+    pub(super) fn write_gate(&mut self, queue: Queue) {
+        let queue = Arc::new(queue);
+        self.decided.insert(queue.id);
+        self.queues.insert(queue.id, Arc::clone(&queue));
+        self.gates.insert(queue.id, queue);
     }
 
     /// Did a job leave its line unclaimed, which the database does not know yet?

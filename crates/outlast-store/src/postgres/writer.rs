@@ -12,7 +12,7 @@ use super::shared::Shared;
 use super::transact::{Fault, Opened, Opening, Tx};
 use super::{apply, claim, publish};
 use crate::jobs::{Claim, Claimed, NewJob, Order, Published};
-use crate::outbox::Publisher;
+use crate::publish::Publisher;
 
 pub(super) struct Writer;
 

@@ -12,7 +12,7 @@ use super::faults::Fault;
 use super::long_text::{Packed, Unpacked};
 use super::publish::Form;
 use super::read::Reader;
-use super::rows::{Record, headers};
+use super::rows::headers;
 use super::sealed::{self, verify};
 use super::write::{pages, unreadable};
 use super::writer::Core;
@@ -21,8 +21,7 @@ use crate::checksum::Table;
 use crate::error::Error;
 use crate::ids::Ids;
 use crate::jobs::Published;
-use crate::outbox::Publisher;
-use crate::rows::to_json;
+use crate::rows::{Record, to_json};
 
 pub(super) const INSERT: &str = "
     INSERT INTO arrival (seq, namespace, at, source, kind, key, headers, jobs, checksum, body, body_of, body_checksum)
@@ -114,7 +113,7 @@ impl Core<'_> {
         for job in &new.jobs {
             let own = (!Arc::ptr_eq(&job.spec.payload, &new.body)).then(|| Packed::new(&job.spec.payload));
             let form = Form { payload: own.as_ref().unwrap_or(&ready.body), arrival: Some(seq) };
-            jobs.push(self.publish_one(&new.stamped(job, id), form, Publisher::User)?);
+            jobs.push(self.publish_one(&new.stamped(job, id), form)?);
         }
         let body_of = self.place_of_body(new, &jobs);
         let body = body_of.is_none().then_some(&ready.body);

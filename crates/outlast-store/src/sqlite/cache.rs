@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::rows::Record;
+use crate::rows::Record;
 
 /// What a record costs beside its payload; an estimate on the high side.
 const OVERHEAD_BYTES: u64 = 1200;

@@ -4,30 +4,16 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use outlast_core::{NamespaceId, QueueId, State, Status, Timestamp};
+use outlast_core::{NamespaceId, QueueId, Status, Timestamp};
 
 use crate::queues::Counts;
+use crate::rows::Place;
 
-/// What the indexes need to know about a job.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Place {
-    pub(super) seq: i64,
-    pub(super) queue: QueueId,
-    pub(super) namespace: NamespaceId,
-    pub(super) status: Status,
-    pub(super) priority: i8,
-    /// Order within a priority; only of queued jobs.
-    pub(super) ready_at: Timestamp,
-    pub(super) wake_at: Option<Timestamp>,
-}
-
-impl Place {
-    /// Priority, then age, then row: packed into one number that sorts so. The time has 48 bits, good for 8,900 years.
-    fn rank(&self) -> u128 {
-        let priority = u128::from((100i16 - i16::from(self.priority)).unsigned_abs());
-        let ready_at = u128::from(self.ready_at.as_millis().unsigned_abs());
-        priority << 112 | ready_at << 64 | u128::from(self.seq.unsigned_abs())
-    }
+/// Priority, then age, then row: packed into one number that sorts so. The time has 48 bits, good for 8,900 years.
+fn rank(place: &Place) -> u128 {
+    let priority = u128::from((100i16 - i16::from(place.priority)).unsigned_abs());
+    let ready_at = u128::from(place.ready_at.as_millis().unsigned_abs());
+    priority << 112 | ready_at << 64 | u128::from(place.seq.unsigned_abs())
 }
 
 fn seq_of_rank(rank: u128) -> i64 {
@@ -53,32 +39,32 @@ pub(super) struct Index {
 }
 
 impl Index {
-    pub(super) fn insert(&mut self, place: &Place) {
+    pub(super) fn insert(&mut self, place: &Place, namespace: NamespaceId) {
         let queue = self.queues.entry(place.queue).or_default();
         queue.counts.add(place.status);
         if place.status == Status::Queued {
-            queue.ready.insert(place.rank());
+            queue.ready.insert(rank(place));
         }
         if let Some(wake_at) = place.wake_at {
             self.alarms.insert((wake_at, place.seq));
         }
         if is_waiting(place.status) {
-            *self.waiting.entry(place.namespace).or_default() += 1;
+            *self.waiting.entry(namespace).or_default() += 1;
         }
     }
 
-    pub(super) fn remove(&mut self, place: &Place) {
+    pub(super) fn remove(&mut self, place: &Place, namespace: NamespaceId) {
         if let Some(queue) = self.queues.get_mut(&place.queue) {
             queue.counts.remove(place.status);
             if place.status == Status::Queued {
-                queue.ready.remove(&place.rank());
+                queue.ready.remove(&rank(place));
             }
         }
         if let Some(wake_at) = place.wake_at {
             self.alarms.remove(&(wake_at, place.seq));
         }
         if is_waiting(place.status)
-            && let Some(waiting) = self.waiting.get_mut(&place.namespace)
+            && let Some(waiting) = self.waiting.get_mut(&namespace)
         {
             *waiting = waiting.saturating_sub(1);
         }
@@ -184,14 +170,6 @@ fn is_waiting(status: Status) -> bool {
     matches!(status, Status::Pending | Status::Queued)
 }
 
-/// The order time of a queued job; other states have none.
-pub(super) fn ready_at(state: &State) -> Timestamp {
-    match state {
-        State::Queued { ready_at } => *ready_at,
-        _ => Timestamp::EPOCH,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,7 +178,6 @@ mod tests {
         Place {
             seq,
             queue: QueueId(1),
-            namespace: NamespaceId(1),
             status: Status::Queued,
             priority,
             ready_at: Timestamp::from_millis(ready_at),
@@ -213,13 +190,13 @@ mod tests {
         let mut index = Index::default();
         let places = [queued(1, 0, 50), queued(2, 0, 40), queued(3, 100, 90), queued(4, -100, 1), queued(5, 0, 40)];
         for place in &places {
-            index.insert(place);
+            index.insert(place, NamespaceId(1));
         }
 
         let mut order = Vec::new();
         while let Some(seq) = index.first(QueueId(1)) {
             order.push(seq);
-            index.remove(places.iter().find(|place| place.seq == seq).unwrap());
+            index.remove(places.iter().find(|place| place.seq == seq).unwrap(), NamespaceId(1));
         }
 
         assert_eq!(order, [3, 2, 5, 1, 4]);

@@ -8,14 +8,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::faults::Fault;
-use super::rows::Record;
 use super::sealed::{self, verify};
-use super::write::{Transition, unreadable};
+use super::write::unreadable;
 use super::writer::Core;
 use crate::checksum::Table;
 use crate::error::Error;
 use crate::operations::{NewOperation, Operation, OperationId, OperationKind, OperationStatus, Processed, Step, step};
 use crate::rows::to_json;
+use crate::transition::operate;
 
 /// Rows one step looks at, whether they match or not: what bounds its time.
 const LOOK_MAX: usize = 2000;
@@ -179,7 +179,14 @@ impl Core<'_> {
             }
             match self.take(*seq) {
                 Ok(Some(record)) => {
-                    let processed = self.operate(operation, queue, record)?;
+                    let processed = match operate(self, record, operation, queue) {
+                        // A replay reads the other jobs of its key before it writes anything. Without them the job stays.
+                        Err(Fault::Unsound(error)) if operation.kind == OperationKind::Replay => {
+                            tracing::error!(row = seq, %error, "replay skipped a job: cannot read what it needs");
+                            Processed::Skipped
+                        }
+                        processed => processed?,
+                    };
                     done += usize::from(operation.count(processed));
                 }
                 Ok(None) => {}
@@ -190,35 +197,6 @@ impl Core<'_> {
             operation.position = seq.cast_unsigned();
         }
         Ok(rows.len() < LOOK_MAX)
-    }
-
-    fn operate(&mut self, operation: &Operation, queue: &Queue, record: Record) -> Result<Processed, Fault> {
-        let (seq, command) = match step(operation, &record.job) {
-            Step::Skip => {
-                self.keep(record);
-                return Ok(Processed::Unmatched);
-            }
-            Step::Delete => {
-                self.delete(&record, queue)?;
-                return Ok(Processed::Changed);
-            }
-            Step::Command(command) => (record.seq, command),
-        };
-        // A replay also reads the other jobs of its key, before it writes anything. Without them the job stays as it is.
-        if command.is_replay()
-            && let Err(Fault::Unsound(error)) = self.blocks_replay(&record, queue)
-        {
-            tracing::error!(row = seq, %error, "replay skipped a job: another job of its idempotency key cannot be read");
-            self.keep(record);
-            return Ok(Processed::Skipped);
-        }
-        let (record, transition) = self.transition(record, queue, command)?;
-        self.keep(record);
-        Ok(match transition {
-            Transition::Changed { .. } => Processed::Changed,
-            Transition::Refused(refusal) => Processed::of_refusal(refusal),
-            Transition::Unchanged | Transition::Deleted => Processed::Unmatched,
-        })
     }
 
     fn candidates(&self, operation: &Operation, limit: usize) -> Result<Vec<i64>, Fault> {

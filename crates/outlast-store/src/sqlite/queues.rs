@@ -42,11 +42,8 @@ impl Core<'_> {
             Some(queue) if draft.is_present(&queue) => Ok(Ok(Saved { queue, created: false })),
             Some(queue) => {
                 let changed = draft.applied_to(&queue, self.now);
-                if changed.hold != queue.hold {
-                    self.set_hold(queue.id, changed.hold)?;
-                }
-                if changed.pace != queue.pace {
-                    self.set_pace(queue.id, changed.pace)?;
+                if changed.hold != queue.hold || changed.pace != queue.pace {
+                    self.write_hold_and_pace(&changed)?;
                 }
                 self.update_queue(changed).map(|queue| Ok(Saved { queue, created: false }))
             }
@@ -142,7 +139,7 @@ impl Core<'_> {
             updated_at: now,
         };
         self.write_queue(&queue)?;
-        self.write_gate(&queue)?;
+        self.write_hold_and_pace(&queue)?;
         Ok(self.registry.put(queue))
     }
 

@@ -12,7 +12,7 @@ use super::directory::database_path;
 use super::hot::select_record;
 use super::options::OpenError;
 use super::registry::Shared;
-use super::rows::{Record, record};
+use super::rows::record;
 use super::scan::first_reachable;
 use super::sealed::verify;
 use super::store::keep_plans;
@@ -24,6 +24,7 @@ use crate::history::{Log, RUN_BYTES_MAX, Span};
 use crate::ids::Ids;
 use crate::jobs::{Found, JobPage, ListJobs, Reach};
 use crate::page::{PageSize, Written};
+use crate::rows::Record;
 use crate::step::label;
 
 /// Readers at work at once; what they hold in memory is bounded by it.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use outlast_core::arrival::{ArrivalId, Headers, Origin};
-use outlast_core::{Job, Overrides, Spec, Timestamp};
+use outlast_core::{Overrides, Spec, Timestamp};
 use rusqlite::Row;
 
 use super::long_text::Unpacked;
@@ -11,18 +11,7 @@ use super::sealed::verify;
 use crate::checksum::Table;
 use crate::error::Error;
 use crate::ids::Ids;
-use crate::rows::{HotRow, StoredOverrides, from_json};
-
-/// A job with what only the store knows about it.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Record {
-    pub(super) seq: i64,
-    pub(super) job: Job,
-    /// The latest events, in bytes; older ones may have moved to the history table.
-    pub(super) history: Vec<u8>,
-    pub(super) wake_at: Option<Timestamp>,
-    pub(super) key_hash: Option<i64>,
-}
+use crate::rows::{HotRow, Record, StoredOverrides, from_json};
 
 /// Columns of the hot row, in the order [`record`] reads them.
 pub(super) const JOB_COLUMNS: &str = "
@@ -83,6 +72,7 @@ pub(super) fn record(row: &Row<'_>, ids: Ids) -> Result<Record, Error> {
         history: get(row, 12)?,
         wake_at: get::<Option<i64>>(row, 14)?.map(Timestamp::from_millis),
         key_hash: get(row, 15)?,
+        spec_digest: None,
     })
 }
 

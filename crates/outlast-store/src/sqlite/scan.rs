@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 
 use outlast_core::state::Phase;
-use outlast_core::{QueueId, Status, Timestamp};
+use outlast_core::{NamespaceId, QueueId, Status, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::faults::is_damage;
-use super::index::{Index, Place};
+use super::index::Index;
 use super::registry::Registry;
 use super::rows::{JOB_COLUMNS, JOB_WIDTH};
 use super::sealed::verify;
@@ -19,7 +19,7 @@ use crate::checksum::Table;
 use crate::damage::Damage;
 use crate::error::Error;
 use crate::history::{PHASES, code};
-use crate::rows::UPLOAD;
+use crate::rows::{Place, UPLOAD};
 
 /// Tables whose rows have numbers that are given out once.
 const NUMBERED: [&str; 3] = ["job", "spec", "arrival"];
@@ -111,7 +111,6 @@ impl Core<'_> {
         let place = Place {
             seq: row.get(0).map_err(unreadable)?,
             queue,
-            namespace,
             status,
             priority: row.get(4).map_err(unreadable)?,
             ready_at: if status == Status::Queued { time(13)?.unwrap_or(created_at) } else { Timestamp::EPOCH },
@@ -119,20 +118,21 @@ impl Core<'_> {
         };
         let phase = row.get::<_, i64>(3).map_err(unreadable)? % UPLOAD;
         let is_delivering = status == Status::Running && phase == i64::from(code(&PHASES, Phase::Delivering));
-        Ok(Entry { place, is_delivering, key_hash: row.get(15).map_err(unreadable)? })
+        Ok(Entry { place, namespace, is_delivering, key_hash: row.get(15).map_err(unreadable)? })
     }
 }
 
 /// A row as the memory needs it.
 struct Entry {
     place: Place,
+    namespace: NamespaceId,
     is_delivering: bool,
     key_hash: Option<i64>,
 }
 
 impl Scan {
     fn add(&mut self, entry: &Entry) {
-        self.index.insert(&entry.place);
+        self.index.insert(&entry.place, entry.namespace);
         if entry.is_delivering {
             self.delivering.push(entry.place.seq);
         }

@@ -43,6 +43,7 @@ use crate::kept::{Doomed, Inline, Inspection, Kept, Stored};
 use crate::keys::{KeyId, KeyRecord, NewKey};
 use crate::operations::{NewOperation, Operation, OperationId};
 use crate::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
+use crate::transition::apply;
 
 const STATEMENTS_MAX: usize = 64;
 /// How long the writer waits for readers at a checkpoint, and for a stranger that holds the write lock.
@@ -309,7 +310,7 @@ impl JobStore for SqliteStore {
             orders if orders.iter().all(|order| matches!(order.command, Command::Heartbeat { .. })) => Kind::Patient,
             _ => Kind::Write,
         };
-        self.call(kind, move |core| core.apply(&orders)).await
+        self.call(kind, move |core| orders.iter().map(|order| apply(core, order)).collect()).await
     }
 
     async fn due(&self, limit: usize) -> Result<Due, Error> {

@@ -1,31 +1,27 @@
 //! Loading and writing single jobs inside the writer's transaction, and keeping the memory in step with the rows.
 
-use std::sync::Arc;
-
-use outlast_core::gate::{Cause, Hold, hold_without};
-use outlast_core::pace::Pace;
+use outlast_core::gate::Cause;
 use outlast_core::state::Phase;
-use outlast_core::{Command, Effect, Event, JobId, Outcome, Queue, QueueId, Refusal, Spec, State, Timestamp, Update};
+use outlast_core::{Command, JobId, Outcome, Queue, Spec, State, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Statement, params};
 
 use super::faults::Fault;
 use super::faults::is_damage;
-use super::hot::UPDATE_ALARM;
-use super::index::{Place, ready_at};
 use super::long_text::Packed;
 use super::publish::Form;
-use super::rows::{Record, overrides_json, record, tags_json};
+use super::rows::{overrides_json, record, tags_json};
 use super::sealed::{self, verify};
 use super::writer::Core;
 use crate::checksum::Table;
 use crate::damage::Damage;
 use crate::error::Error;
-use crate::history::{self, code};
+use crate::history::code;
 use crate::ids::Ids;
-use crate::outbox::queues_of;
+use crate::jobs::{Order, Reach};
 use crate::progress::work_column;
-use crate::rows::{opened_at_column, queued_at_column, state_columns, to_json};
-use crate::step::{Around, Step, labels, step};
+use crate::rows::{Place, Record, opened_at_column, queued_at_column, state_columns, to_json};
+use crate::step::labels;
+use crate::transition::apply;
 
 const PAGE_BYTES: usize = 4096;
 
@@ -100,40 +96,6 @@ impl Core<'_> {
         }
     }
 
-    /// Runs one command and writes what it changes. The record comes back as it is afterwards, with what happened.
-    pub(super) fn transition(
-        &mut self,
-        record: Record,
-        queue: &Queue,
-        command: Command,
-    ) -> Result<(Record, Transition), Fault> {
-        let replays = command.is_replay();
-        let around = Around { now: self.now, entropy: self.entropy.as_mut(), compose: self.compose };
-        let stepped = step(&record.job, queue, command, around);
-        if replays
-            && stepped.is_ok()
-            && let Some(holder) = self.blocks_replay(&record, queue)?
-        {
-            return Ok((record, Transition::Refused(Refusal::KeyTaken { holder })));
-        }
-        match stepped {
-            Err(refusal) => Ok((record, Transition::Refused(refusal))),
-            Ok(Step::Nothing) => Ok((record, Transition::Unchanged)),
-            Ok(Step::Rearm { wake_at }) => Ok((self.rearm(record, queue, wake_at)?, Transition::Unchanged)),
-            Ok(Step::Delete) => {
-                self.delete(&record, queue)?;
-                Ok((record, Transition::Deleted))
-            }
-            Ok(Step::Update { update, wake_at, frees, stalled, outbox }) => {
-                let record = self.update(record, queue, *update, wake_at)?;
-                for job in &outbox {
-                    self.publish_outgoing(job)?;
-                }
-                Ok((record, Transition::Changed { frees, stalled, published: queues_of(&outbox) }))
-            }
-        }
-    }
-
     pub(super) fn insert(&mut self, record: &Record, form: &Form<'_>, queue: &Queue) -> Result<(), Fault> {
         let (job, spec) = (&record.job, &record.job.spec);
         self.stored_seq = self.stored_seq.max(record.seq + 1);
@@ -146,53 +108,12 @@ impl Core<'_> {
         if let Some(hash) = record.key_hash {
             self.index.take_key(hash, record.seq);
         }
-        self.index.insert(&place(record, queue));
+        self.index.insert(&Place::of(record), queue.namespace);
         Ok(())
     }
 
-    fn update(
-        &mut self,
-        mut record: Record,
-        queue: &Queue,
-        update: Update,
-        wake_at: Option<Timestamp>,
-    ) -> Result<Record, Fault> {
-        let before = place(&record, queue);
-        let payload_changed = !Arc::ptr_eq(&record.job.spec, &update.job.spec);
-        self.append_history(&mut record, &update.events)?;
-        if payload_changed {
-            self.give_body_back(&record)?;
-        }
-        record.job = update.job;
-        record.wake_at = wake_at;
-        self.update_row(&record)?;
-        if payload_changed {
-            self.update_payload(&record)?;
-        }
-        for effect in update.effects {
-            self.carry_out(&record, queue, effect)?;
-        }
-        self.index.remove(&before);
-        self.index.insert(&place(&record, queue));
-        self.dirty_pages += 1;
-        Ok(record)
-    }
-
-    /// Sets the alarm and nothing else.
-    fn rearm(&mut self, mut record: Record, queue: &Queue, wake_at: Option<Timestamp>) -> Result<Record, Fault> {
-        if record.wake_at == wake_at {
-            return Ok(record);
-        }
-        self.index.remove(&place(&record, queue));
-        record.wake_at = wake_at;
-        write_job(&mut *self.connection.prepare_cached(UPDATE_ALARM)?, &record)?;
-        self.index.insert(&place(&record, queue));
-        self.dirty_pages += 1;
-        Ok(record)
-    }
-
     /// The rest of the spec stays as it is; whether its event still stands beside it is read again.
-    fn update_payload(&mut self, record: &Record) -> Result<(), Fault> {
+    pub(super) fn update_payload(&mut self, record: &Record) -> Result<(), Fault> {
         let arrival = self.connection.prepare_cached(ARRIVAL_OF)?.query_row([record.seq], |row| row.get(0))?;
         let payload = Packed::new(&record.job.spec.payload);
         let mut update = self.connection.prepare_cached(UPDATE_SPEC)?;
@@ -200,67 +121,7 @@ impl Core<'_> {
         Ok(())
     }
 
-    fn update_row(&mut self, record: &Record) -> Result<(), Fault> {
-        let changed = write_job(&mut self.hot.update_job, record)?;
-        match changed {
-            1 => Ok(()),
-            _ => Err(Fault::Unsound(Error::Corrupt(format!("job row {} is gone", record.seq)))),
-        }
-    }
-
-    /// Adds events to the hot row; what no longer fits moves out.
-    fn append_history(&mut self, record: &mut Record, events: &[Event]) -> Result<(), Fault> {
-        let moved = history::extend(&mut record.history, record.job.events, record.job.created_at, events)?;
-        if let Some((first, moved)) = moved {
-            let mut insert = self.connection.prepare_cached(INSERT_HISTORY)?;
-            sealed::execute(&mut insert, Table::History, params![record.seq, first, moved])?;
-        }
-        Ok(())
-    }
-
-    fn carry_out(&mut self, record: &Record, queue: &Queue, effect: Effect) -> Result<(), Fault> {
-        match effect {
-            Effect::KeepResult(body) => {
-                let mut insert = self.connection.prepare_cached(INSERT_RESULT)?;
-                sealed::execute(&mut insert, Table::Result, params![record.seq, &*body])?;
-                self.dirty_pages += pages(body.len());
-            }
-            Effect::DropResult => {
-                self.connection.prepare_cached(DELETE_RESULT)?.execute([record.seq])?;
-            }
-            Effect::SetHold(hold) => self.set_hold(queue.id, hold)?,
-            Effect::SetPace(pace) => self.set_pace(queue.id, pace)?,
-            // Made from the whole step, see `transition`.
-            Effect::Publish { .. } => {}
-            Effect::KeepCheckpoint(checkpoint) => self.keep_checkpoint(record.seq, &checkpoint)?,
-            Effect::KeepSection(section) => self.keep_section(record.seq, &section)?,
-            Effect::DropCheckpoints => self.drop_checkpoints(record.seq)?,
-            Effect::Expect(object) => self.put_object(record.seq, &object, false)?,
-            Effect::Keep(object) => self.put_object(record.seq, &object, true)?,
-            Effect::Doom(doom) => self.doom(record.seq, &doom)?,
-        }
-        Ok(())
-    }
-
-    pub(super) fn set_hold(&mut self, queue: QueueId, hold: Option<Hold>) -> Result<(), Fault> {
-        if let Some(present) = self.registry.get(queue) {
-            let held = Queue { hold, ..Queue::clone(present) };
-            self.write_gate(&held)?;
-            self.registry.put(held);
-        }
-        Ok(())
-    }
-
-    pub(super) fn set_pace(&mut self, queue: QueueId, pace: Pace) -> Result<(), Fault> {
-        if let Some(present) = self.registry.get(queue) {
-            let paced = Queue { pace, ..Queue::clone(present) };
-            self.write_gate(&paced)?;
-            self.registry.put(paced);
-        }
-        Ok(())
-    }
-
-    pub(super) fn write_gate(&self, queue: &Queue) -> Result<(), Fault> {
+    pub(super) fn write_hold_and_pace(&self, queue: &Queue) -> Result<(), Fault> {
         let hold = queue.hold;
         let mut update = self.connection.prepare_cached(UPDATE_GATE)?;
         let columns = params![
@@ -275,8 +136,8 @@ impl Core<'_> {
         Ok(())
     }
 
-    /// Removes a job and all that belongs to it.
-    pub(super) fn delete(&mut self, record: &Record, queue: &Queue) -> Result<(), Fault> {
+    /// Removes the rows of a job and all that belongs to it.
+    pub(super) fn delete_rows(&mut self, record: &Record, queue: &Queue) -> Result<(), Fault> {
         self.give_body_back(record)?;
         for statement in [DELETE_JOB, DELETE_SPEC, DELETE_RESULT, DELETE_HISTORY] {
             self.connection.prepare_cached(statement)?.execute([record.seq])?;
@@ -288,11 +149,7 @@ impl Core<'_> {
         if let Some(hash) = record.key_hash {
             self.index.drop_key(hash, record.seq);
         }
-        self.index.remove(&place(record, queue));
-        let hold = self.registry.get(queue.id).and_then(|queue| hold_without(queue, record.job.id));
-        if hold.is_some() {
-            self.set_hold(queue.id, hold)?;
-        }
+        self.index.remove(&Place::of(record), queue.namespace);
         self.keep_next_seq(record.seq)?;
         self.dirty_pages += 2;
         Ok(())
@@ -341,37 +198,9 @@ impl Core<'_> {
                 outcome: Outcome::Release,
                 evidence: outlast_core::Evidence::default(),
             };
-            let Some(record) = self.take_by_id(id)? else {
-                continue;
-            };
-            let Some(queue) = self.registry.get(record.job.queue).cloned() else {
-                continue;
-            };
-            let (record, _) = self.transition(record, &queue, command)?;
-            self.keep(record);
+            let _ = apply(self, &Order { id, reach: Reach::Everything, command })?;
         }
         Ok(())
-    }
-}
-
-/// What a command did to a record.
-#[derive(Debug)]
-pub(super) enum Transition {
-    Refused(Refusal),
-    Unchanged,
-    Changed { frees: bool, stalled: bool, published: Vec<Arc<str>> },
-    Deleted,
-}
-
-fn place(record: &Record, queue: &Queue) -> Place {
-    Place {
-        seq: record.seq,
-        queue: queue.id,
-        namespace: queue.namespace,
-        status: record.job.status(),
-        priority: record.job.spec.priority,
-        ready_at: ready_at(&record.job.state),
-        wake_at: record.wake_at,
     }
 }
 
@@ -398,7 +227,7 @@ pub(super) fn unreadable(error: rusqlite::Error) -> Error {
 }
 
 /// Writes the hot row by a statement with the parameters of [`super::hot`].
-fn write_job(statement: &mut Statement<'_>, record: &Record) -> rusqlite::Result<usize> {
+pub(super) fn write_job(statement: &mut Statement<'_>, record: &Record) -> rusqlite::Result<usize> {
     let (job, columns) = (&record.job, state_columns(&record.job));
     let row = params![
         record.seq,
@@ -468,9 +297,9 @@ const UPDATE_GATE: &str = "
     UPDATE queue
     SET hold_until = ?2, hold_probe = ?3, hold_cause = ?4, hold_round = ?5, pace = ?6, gate_checksum = ?7
     WHERE id = ?1";
-const INSERT_HISTORY: &str = "INSERT INTO history (job, first, events, checksum) VALUES (?1, ?2, ?3, ?4)";
-const INSERT_RESULT: &str = "INSERT OR REPLACE INTO result (seq, body, checksum) VALUES (?1, ?2, ?3)";
-const DELETE_RESULT: &str = "DELETE FROM result WHERE seq = ?1";
+pub(super) const INSERT_HISTORY: &str = "INSERT INTO history (job, first, events, checksum) VALUES (?1, ?2, ?3, ?4)";
+pub(super) const INSERT_RESULT: &str = "INSERT OR REPLACE INTO result (seq, body, checksum) VALUES (?1, ?2, ?3)";
+pub(super) const DELETE_RESULT: &str = "DELETE FROM result WHERE seq = ?1";
 const DELETE_JOB: &str = "DELETE FROM job WHERE seq = ?1";
 const DELETE_SPEC: &str = "DELETE FROM spec WHERE seq = ?1";
 const DELETE_HISTORY: &str = "DELETE FROM history WHERE job = ?1";
