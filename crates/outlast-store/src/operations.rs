@@ -2,9 +2,14 @@
 //! walks the jobs in order of their position; each step commits the jobs' changes together with the new position, so that
 //! a crash in the middle leaves neither doubles nor holes.
 
+use std::sync::Arc;
+
 use outlast_core::state::{CancelReason, FailReason, State};
 use outlast_core::{Command, Job, NamespaceId, Queue, QueueId, Refusal, Timestamp};
 use serde::{Deserialize, Serialize};
+
+use crate::queues::{Lock, QueueRows};
+use crate::transition::{Transaction, operate};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperationId(pub u32);
@@ -191,4 +196,129 @@ fn matches(operation: &Operation, job: &Job) -> bool {
         && filter.reason.as_ref().is_none_or(|wanted| FailReason::as_str(*reason) == wanted)
         && filter.finished_after.is_none_or(|after| *at >= after)
         && filter.finished_before.is_none_or(|before| *at < before)
+}
+
+/// The rows of operations and of their jobs in a transaction of an engine. One that never has to wait answers at once.
+pub(crate) trait OperationRows: Transaction + QueueRows<Fault = <Self as Transaction>::Fault> {
+    /// Jobs one step looks at, whether they match or not: what bounds its time and its locks.
+    const LOOK_MAX: usize;
+
+    async fn insert_operation(&mut self, draft: Operation) -> Done<Self, Operation>;
+    async fn save_operation(&mut self, operation: &Operation) -> Done<Self, ()>;
+    async fn lock_operation(&mut self, id: OperationId) -> Done<Self, Option<Operation>>;
+    /// With whether it is locked: another node may be at it.
+    async fn try_lock_operation(&mut self, id: OperationId) -> Done<Self, (Option<Operation>, bool)>;
+    async fn queue_of(&mut self, operation: &Operation) -> Done<Self, Option<Arc<Queue>>>;
+    /// The next jobs to look at, up to [`OperationRows::LOOK_MAX`], ready to be taken.
+    async fn load_candidates(&mut self, operation: &Operation) -> Done<Self, Vec<i64>>;
+    /// `None` for a job that is gone or cannot be read, which must not stop the rest.
+    fn take_row(&mut self, seq: i64) -> Done<Self, Option<Self::Held>>;
+    /// A replay could not read what it needs, and has written nothing. `Ok` leaves the job as it is.
+    fn pass_over(&mut self, _seq: i64, fault: <Self as Transaction>::Fault) -> Done<Self, ()> {
+        Err(fault)
+    }
+    /// The first job that came into a queue behind the position of its deletion.
+    async fn first_readable(&mut self, queue: &Queue) -> Done<Self, Option<i64>>;
+}
+
+pub(crate) type Done<T, R> = Result<R, <T as Transaction>::Fault>;
+
+/// `None` when there is no such queue.
+pub(crate) async fn start<T: OperationRows>(tx: &mut T, new: &NewOperation) -> Done<T, Option<Operation>> {
+    match tx.lock_queue(new.namespace, &new.queue, Lock::Changes).await? {
+        Some(queue) => tx.insert_operation(new.draft(&queue, tx.now())).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+pub(crate) async fn stop<T: OperationRows>(
+    tx: &mut T,
+    namespace: NamespaceId,
+    id: OperationId,
+) -> Done<T, Option<Operation>> {
+    let Some(mut operation) = tx.lock_operation(id).await?.filter(|operation| operation.namespace == namespace) else {
+        return Ok(None);
+    };
+    if operation.status == OperationStatus::Running {
+        operation.status = OperationStatus::Stopped;
+        operation.finished_at = Some(tx.now());
+        tx.save_operation(&operation).await?;
+    }
+    Ok(Some(operation))
+}
+
+/// Does up to `limit` jobs and remembers how far it came. `None` when there is no such operation.
+pub(crate) async fn advance<T: OperationRows>(tx: &mut T, id: OperationId, limit: usize) -> Done<T, Option<Operation>> {
+    let (found, is_locked) = tx.try_lock_operation(id).await?;
+    let Some(mut operation) = found else {
+        return Ok(None);
+    };
+    if !is_locked || operation.status != OperationStatus::Running {
+        return Ok(Some(operation));
+    }
+    let queue = tx.queue_of(&operation).await?;
+    let is_exhausted = match &queue {
+        Some(queue) => walk(tx, &mut operation, queue, limit).await?,
+        None => true,
+    };
+    if is_exhausted || operation.is_full() {
+        operation.status = match queue {
+            Some(queue) if operation.kind == OperationKind::Delete => end_deletion(tx, &mut operation, &queue).await?,
+            _ => OperationStatus::Done,
+        };
+        operation.finished_at = (operation.status != OperationStatus::Running).then(|| tx.now());
+    }
+    tx.save_operation(&operation).await?;
+    Ok(Some(operation))
+}
+
+/// True when there is nothing left to look at.
+async fn walk<T: OperationRows>(tx: &mut T, operation: &mut Operation, queue: &Queue, limit: usize) -> Done<T, bool> {
+    let rows = tx.load_candidates(operation).await?;
+    let mut done = 0;
+    for seq in &rows {
+        if done >= limit || operation.is_full() {
+            return Ok(false);
+        }
+        if let Some(held) = tx.take_row(*seq)? {
+            // Its hold may name one of these jobs.
+            let queue = tx.queue(queue.id);
+            let processed = match queue.map(|queue| operate(tx, held, operation, &queue)) {
+                None => Processed::Unmatched,
+                Some(Err(fault)) if operation.kind == OperationKind::Replay => {
+                    tx.pass_over(*seq, fault)?;
+                    Processed::Skipped
+                }
+                Some(processed) => processed?,
+            };
+            done += usize::from(operation.count(processed));
+        }
+        operation.position = seq.cast_unsigned();
+    }
+    Ok(rows.len() < T::LOOK_MAX)
+}
+
+/// Removes the queue if nothing is left of it, or else says how it goes on.
+async fn end_deletion<T: OperationRows>(
+    tx: &mut T,
+    operation: &mut Operation,
+    queue: &Queue,
+) -> Done<T, OperationStatus> {
+    let locked = tx.lock_queue(queue.namespace, &queue.name, Lock::Publishers).await?;
+    if locked.is_none_or(|locked| locked.id != queue.id) {
+        return Ok(OperationStatus::Done);
+    }
+    if !tx.has_jobs(queue).await? {
+        tx.remove_queue(queue).await?;
+        return Ok(OperationStatus::Done);
+    }
+    if operation.is_full() {
+        return Ok(OperationStatus::Done);
+    }
+    if let Some(seq) = tx.first_readable(queue).await? {
+        operation.position = seq.saturating_sub(1).cast_unsigned();
+        return Ok(OperationStatus::Running);
+    }
+    tracing::error!(operation = operation.id.0, queue = queue.name, "a queue stays: jobs that are left cannot be read");
+    Ok(OperationStatus::Stuck)
 }

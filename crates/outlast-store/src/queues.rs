@@ -1,9 +1,9 @@
-//! What stores say about queues.
+//! What stores say about queues, and how queues are changed on every engine.
 
 use std::sync::Arc;
 
 use outlast_core::state::Status;
-use outlast_core::{Queue, QueueSettings, Timestamp};
+use outlast_core::{NamespaceId, Queue, QueueSettings, Timestamp};
 
 /// A condition on saving a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +81,99 @@ pub enum SaveRefusal {
 pub enum DeleteRefusal {
     NotFound,
     NotEmpty,
+}
+
+/// What a lock on a queue keeps away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lock {
+    /// Other changes.
+    Changes,
+    /// Publishers, too: no job is half way into it.
+    Publishers,
+}
+
+/// The rows of queues in a transaction of an engine. One that never has to wait answers at once.
+pub(crate) trait QueueRows {
+    type Fault;
+
+    /// The time to decide by.
+    fn now(&self) -> Timestamp;
+    async fn lock_queue(
+        &mut self,
+        namespace: NamespaceId,
+        name: &str,
+        lock: Lock,
+    ) -> Result<Option<Arc<Queue>>, Self::Fault>;
+    /// `None` when somebody else has made it in between.
+    async fn insert_queue(
+        &mut self,
+        namespace: NamespaceId,
+        name: &str,
+        draft: &QueueDraft,
+    ) -> Result<Option<Arc<Queue>>, Self::Fault>;
+    /// Gives it the next version.
+    async fn update_queue(&mut self, changed: Queue, is_gate_changed: bool) -> Result<Arc<Queue>, Self::Fault>;
+    async fn has_jobs(&mut self, queue: &Queue) -> Result<bool, Self::Fault>;
+    /// The queue has no jobs.
+    async fn remove_queue(&mut self, queue: &Queue) -> Result<(), Self::Fault>;
+}
+
+/// Creates or replaces a queue's settings, if `expect` holds.
+pub(crate) async fn save<T: QueueRows>(
+    tx: &mut T,
+    namespace: NamespaceId,
+    name: &str,
+    draft: &QueueDraft,
+    expect: Expect,
+) -> Result<Result<Saved, SaveRefusal>, T::Fault> {
+    loop {
+        let present = tx.lock_queue(namespace, name, Lock::Changes).await?;
+        if let Some(refusal) = expect.refusal(present.as_deref()) {
+            return Ok(Err(refusal));
+        }
+        let Some(queue) = present else {
+            match tx.insert_queue(namespace, name, draft).await? {
+                Some(queue) => return Ok(Ok(Saved { queue, created: true })),
+                None => continue,
+            }
+        };
+        if draft.is_present(&queue) {
+            return Ok(Ok(Saved { queue, created: false }));
+        }
+        let changed = draft.applied_to(&queue, tx.now());
+        let is_gate_changed = changed.hold != queue.hold || changed.pace != queue.pace;
+        let queue = tx.update_queue(changed, is_gate_changed).await?;
+        return Ok(Ok(Saved { queue, created: false }));
+    }
+}
+
+pub(crate) async fn set_paused<T: QueueRows>(
+    tx: &mut T,
+    namespace: NamespaceId,
+    name: &str,
+    paused: bool,
+) -> Result<Option<Arc<Queue>>, T::Fault> {
+    match tx.lock_queue(namespace, name, Lock::Changes).await? {
+        Some(queue) if queue.paused != paused => {
+            tx.update_queue(Queue { paused, ..Queue::clone(&queue) }, false).await.map(Some)
+        }
+        found => Ok(found),
+    }
+}
+
+/// Deletes a queue that has no jobs.
+pub(crate) async fn delete<T: QueueRows>(
+    tx: &mut T,
+    namespace: NamespaceId,
+    name: &str,
+) -> Result<Result<(), DeleteRefusal>, T::Fault> {
+    let Some(queue) = tx.lock_queue(namespace, name, Lock::Publishers).await? else {
+        return Ok(Err(DeleteRefusal::NotFound));
+    };
+    if tx.has_jobs(&queue).await? {
+        return Ok(Err(DeleteRefusal::NotEmpty));
+    }
+    tx.remove_queue(&queue).await.map(Ok)
 }
 
 /// Jobs per status.

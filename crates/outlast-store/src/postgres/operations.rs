@@ -9,18 +9,16 @@ use tokio_postgres::types::Type;
 
 use super::apply::{load_more, lock_holds};
 use super::key_holders;
-use super::queues::{has_jobs, lock_whole, remove};
 use super::registry::queue_columns;
 use super::rows::{get, job_columns, record};
-use super::session::Sql;
+use super::session::{Parameter, Sql};
 use super::shared::Shared;
 use super::transact::{Fault, Tx};
+use super::write::Entry;
 use crate::error::Error;
-use crate::operations::{NewOperation, Operation, OperationId, OperationKind, OperationStatus, Step, step};
+use crate::operations::{NewOperation, Operation, OperationId, OperationKind, OperationRows, Step, step};
 use crate::rows::{from_json, to_json};
-use crate::transition::operate;
 
-/// Rows one step looks at, whether they match or not: what bounds its time and its locks.
 const LOOK_MAX: usize = 500;
 
 macro_rules! select_operations {
@@ -74,19 +72,81 @@ static JOBS: Sql = Sql {
     types: &[Type::INT8_ARRAY],
 };
 
-/// `None` when there is no such queue.
-pub(super) async fn start(new: &NewOperation, tx: &mut Tx<'_>) -> Result<Option<Operation>, Fault> {
-    tx.begin_write().await?;
-    let namespace = new.namespace.0.cast_signed();
-    let found = tx.session.query(&QUEUE_BY_NAME, &[&namespace, &new.queue]).await?;
-    let Some(queue) = found.first().map(|row| tx.shared.registry.queue(row, 0)).transpose()? else {
-        return Ok(None);
-    };
-    let (kind, filter) = (new.kind.as_str(), to_json(&new.filter)?);
-    let (take, rate) = (new.limit.map(u64::cast_signed), new.rate_per_second.map(i64::from));
-    let (id, now) = (queue.id.0.cast_signed(), tx.now.as_millis());
-    let made = tx.session.query(&INSERT, &[&namespace, &id, &queue.name, &kind, &filter, &take, &rate, &now]).await?;
-    Ok(made.first().map(operation).transpose()?)
+impl OperationRows for Tx<'_> {
+    const LOOK_MAX: usize = LOOK_MAX;
+
+    async fn insert_operation(&mut self, draft: Operation) -> Result<Operation, Fault> {
+        let (namespace, queue) = (draft.namespace.0.cast_signed(), draft.queue.0.cast_signed());
+        let (name, kind, filter) = (&draft.queue_name, draft.kind.as_str(), to_json(&draft.filter)?);
+        let (take, rate) = (draft.limit.map(u64::cast_signed), draft.rate_per_second.map(i64::from));
+        let now = draft.created_at.as_millis();
+        let columns: [Parameter<'_>; 8] = [&namespace, &queue, name, &kind, &filter, &take, &rate, &now];
+        let made = self.session.query(&INSERT, &columns).await?;
+        Ok(operation(made.first().ok_or(Fault::Silent)?)?)
+    }
+
+    async fn save_operation(&mut self, operation: &Operation) -> Result<(), Fault> {
+        let (id, status) = (operation.id.0.cast_signed(), operation.status.as_str());
+        let (position, processed) = (operation.position.cast_signed(), operation.processed.cast_signed());
+        let (finished_at, skipped) = (operation.finished_at.map(Timestamp::as_millis), operation.skipped.cast_signed());
+        self.session.execute(&UPDATE, &[&id, &status, &position, &processed, &finished_at, &skipped]).await?;
+        Ok(())
+    }
+
+    async fn lock_operation(&mut self, id: OperationId) -> Result<Option<Operation>, Fault> {
+        Ok(self.session.query(&LOCK, &[&id.0.cast_signed()]).await?.first().map(operation).transpose()?)
+    }
+
+    async fn try_lock_operation(&mut self, id: OperationId) -> Result<(Option<Operation>, bool), Fault> {
+        let number = id.0.cast_signed();
+        let locked = self.session.query(&LOCK_IF_FREE, &[&number]).await?.first().map(operation).transpose()?;
+        if locked.is_some() {
+            return Ok((locked, true));
+        }
+        Ok((self.session.query(&ONE, &[&number]).await?.first().map(operation).transpose()?, false))
+    }
+
+    async fn queue_of(&mut self, operation: &Operation) -> Result<Option<Arc<Queue>>, Fault> {
+        let found = self.session.query(&QUEUE_BY_ID, &[&operation.queue.0.cast_signed()]).await?;
+        Ok(found.first().map(|row| self.shared.registry.queue(row, 0)).transpose()?)
+    }
+
+    async fn load_candidates(&mut self, operation: &Operation) -> Result<Vec<i64>, Fault> {
+        let (queue, position) = (operation.queue.0.cast_signed(), operation.position.cast_signed());
+        let limit = i64::try_from(LOOK_MAX).unwrap_or(i64::MAX);
+        let rows = self.session.query(next(operation.kind), &[&queue, &position, &limit]).await?;
+        let rows: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+        load_more(&rows, self).await?;
+        // Read again under a lock: the hold may name one of these jobs by now.
+        lock_holds(&[queue], self).await?;
+        if operation.kind == OperationKind::Replay {
+            key_holders::load(&rows, self).await?;
+        }
+        Ok(rows)
+    }
+
+    fn take_row(&mut self, seq: i64) -> Result<Option<Entry>, Fault> {
+        Ok(self.writes.take(seq))
+    }
+
+    /// Numbers are given out before they are committed.
+    async fn first_readable(&mut self, queue: &Queue) -> Result<Option<i64>, Fault> {
+        let (id, limit) = (queue.id.0.cast_signed(), i64::try_from(LOOK_MAX).unwrap_or(i64::MAX));
+        let mut position = 0_i64;
+        loop {
+            let rows = self.session.query(&NEXT_OF_QUEUE, &[&id, &position, &limit]).await?;
+            let seqs: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+            let Some(last) = seqs.last() else {
+                return Ok(None);
+            };
+            position = *last;
+            let rows = self.session.query(&JOBS, &[&seqs]).await?;
+            let readable = rows.iter().filter(|row| record(row, self.shared.ids).is_ok()).map(|row| row.get(0)).min();
+            if readable.is_some() {
+                return Ok(readable);
+            }
+        }
+    }
 }
 
 pub(super) async fn one(shared: &Arc<Shared>, id: OperationId) -> Result<Option<Operation>, Error> {
@@ -104,119 +164,6 @@ pub(super) async fn newest(
 
 pub(super) async fn open(shared: &Arc<Shared>) -> Result<Vec<Operation>, Error> {
     shared.read(&OPEN, &[]).await?.iter().map(operation).collect()
-}
-
-pub(super) async fn stop(namespace: NamespaceId, id: OperationId, tx: &mut Tx<'_>) -> Result<Option<Operation>, Fault> {
-    tx.begin_write().await?;
-    let found = tx.session.query(&LOCK, &[&id.0.cast_signed()]).await?.first().map(operation).transpose()?;
-    let Some(mut operation) = found.filter(|operation| operation.namespace == namespace) else {
-        return Ok(None);
-    };
-    if operation.status == OperationStatus::Running {
-        operation.status = OperationStatus::Stopped;
-        operation.finished_at = Some(tx.now);
-        save(&operation, tx).await?;
-    }
-    Ok(Some(operation))
-}
-
-/// Does up to `limit` jobs. `None` when there is no such operation. One that another node is at stays as it is.
-pub(super) async fn advance(id: OperationId, limit: usize, tx: &mut Tx<'_>) -> Result<Option<Operation>, Fault> {
-    tx.begin_write().await?;
-    let number = id.0.cast_signed();
-    let locked = tx.session.query(&LOCK_IF_FREE, &[&number]).await?.first().map(operation).transpose()?;
-    let Some(mut operation) = locked else {
-        return Ok(tx.session.query(&ONE, &[&number]).await?.first().map(operation).transpose()?);
-    };
-    if operation.status != OperationStatus::Running {
-        return Ok(Some(operation));
-    }
-    let found = tx.session.query(&QUEUE_BY_ID, &[&operation.queue.0.cast_signed()]).await?;
-    let queue = found.first().map(|row| tx.shared.registry.queue(row, 0)).transpose()?;
-    let exhausted = match &queue {
-        Some(queue) => walk(&mut operation, queue, limit, tx).await?,
-        None => true,
-    };
-    if exhausted || operation.is_full() {
-        operation.status = match queue {
-            Some(queue) if operation.kind == OperationKind::Delete => end_deletion(&mut operation, &queue, tx).await?,
-            _ => OperationStatus::Done,
-        };
-        operation.finished_at = (operation.status != OperationStatus::Running).then_some(tx.now);
-    }
-    save(&operation, tx).await?;
-    Ok(Some(operation))
-}
-
-/// Removes the queue if nothing is left of it, or else says how it goes on.
-async fn end_deletion(operation: &mut Operation, queue: &Queue, tx: &mut Tx<'_>) -> Result<OperationStatus, Fault> {
-    tx.writes.flush(tx.session, tx.shared.slot()).await?;
-    if !lock_whole(queue, tx).await? {
-        return Ok(OperationStatus::Done);
-    }
-    if !has_jobs(queue, tx).await? {
-        remove(queue, tx).await?;
-        return Ok(OperationStatus::Done);
-    }
-    if operation.is_full() {
-        return Ok(OperationStatus::Done);
-    }
-    // A job came in behind the position: numbers are given out before they are committed.
-    if let Some(seq) = first_readable(queue, tx).await? {
-        operation.position = seq.saturating_sub(1).cast_unsigned();
-        return Ok(OperationStatus::Running);
-    }
-    tracing::error!(operation = operation.id.0, queue = queue.name, "a queue stays: jobs that are left cannot be read");
-    Ok(OperationStatus::Stuck)
-}
-
-/// The first job of a queue that an operation can take. `None` when there is none but damaged ones.
-async fn first_readable(queue: &Queue, tx: &mut Tx<'_>) -> Result<Option<i64>, Fault> {
-    let (id, limit) = (queue.id.0.cast_signed(), i64::try_from(LOOK_MAX).unwrap_or(i64::MAX));
-    let mut position = 0_i64;
-    loop {
-        let rows = tx.session.query(&NEXT_OF_QUEUE, &[&id, &position, &limit]).await?;
-        let seqs: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
-        let Some(last) = seqs.last() else {
-            return Ok(None);
-        };
-        position = *last;
-        let rows = tx.session.query(&JOBS, &[&seqs]).await?;
-        let readable = rows.iter().filter(|row| record(row, tx.shared.ids).is_ok()).map(|row| row.get(0)).min();
-        if readable.is_some() {
-            return Ok(readable);
-        }
-    }
-}
-
-/// True when there is nothing left to look at.
-async fn walk(operation: &mut Operation, queue: &Queue, limit: usize, tx: &mut Tx<'_>) -> Result<bool, Fault> {
-    let rows = candidates(operation, LOOK_MAX, tx).await?;
-    load_more(&rows, tx).await?;
-    // Read again under a lock: the hold may name one of these jobs by now.
-    lock_holds(&[queue.id.0.cast_signed()], tx).await?;
-    if operation.kind == OperationKind::Replay {
-        key_holders::load(&rows, tx).await?;
-    }
-    let mut done = 0;
-    for seq in &rows {
-        if done >= limit || operation.is_full() {
-            return Ok(false);
-        }
-        if let (Some(entry), Some(queue)) = (tx.writes.take(*seq), tx.writes.queue(queue.id).cloned()) {
-            let processed = operate(tx, entry, operation, &queue)?;
-            done += usize::from(operation.count(processed));
-        }
-        operation.position = seq.cast_unsigned();
-    }
-    Ok(rows.len() < LOOK_MAX)
-}
-
-async fn candidates(operation: &Operation, limit: usize, tx: &mut Tx<'_>) -> Result<Vec<i64>, Fault> {
-    let (queue, position) = (operation.queue.0.cast_signed(), operation.position.cast_signed());
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let rows = tx.session.query(next(operation.kind), &[&queue, &position, &limit]).await?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
 fn next(kind: OperationKind) -> &'static Sql {
@@ -251,14 +198,6 @@ pub(super) async fn count(shared: &Arc<Shared>, new: &NewOperation, limit: usize
             }
         }
     }
-}
-
-async fn save(operation: &Operation, tx: &mut Tx<'_>) -> Result<(), Fault> {
-    let (id, status) = (operation.id.0.cast_signed(), operation.status.as_str());
-    let (position, processed) = (operation.position.cast_signed(), operation.processed.cast_signed());
-    let (finished_at, skipped) = (operation.finished_at.map(Timestamp::as_millis), operation.skipped.cast_signed());
-    tx.session.execute(&UPDATE, &[&id, &status, &position, &processed, &finished_at, &skipped]).await?;
-    Ok(())
 }
 
 fn operation(row: &Row) -> Result<Operation, Error> {

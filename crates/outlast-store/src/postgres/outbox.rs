@@ -7,11 +7,11 @@ use outlast_core::{Queue, system_queue};
 use tokio_postgres::types::Type;
 
 use super::publish::Part;
-use super::queues;
 use super::registry::queue_columns;
 use super::session::Sql;
 use super::transact::{Fault, Name, Queues, Tx};
 use crate::publish::Publisher;
+use crate::queues::QueueRows;
 
 /// The queue must not go while jobs are put into it.
 static FIND: Sql = Sql {
@@ -47,7 +47,7 @@ async fn find((namespace, name): &Name, tx: &mut Tx<'_>) -> Result<Option<Arc<Qu
         match (found.first(), system_queue(name)) {
             (Some(row), _) => return Ok(Some(tx.shared.registry.queue(row, 0)?)),
             (None, None) => return Ok(None),
-            (None, Some(own)) => queues::insert(*namespace, name, &(own.settings)().into(), tx).await?,
+            (None, Some(own)) => tx.insert_queue(*namespace, name, &(own.settings)().into()).await?,
         };
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use outlast_core::{NamespaceId, Queue, Status};
+use outlast_core::{NamespaceId, Queue, Status, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -11,7 +11,7 @@ use super::session::Sql;
 use super::shared::Shared;
 use super::transact::{Fault, Tx};
 use crate::error::Error;
-use crate::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
+use crate::queues::{Counts, Lock, QueueDraft, QueueRows};
 
 /// For changes: publishers, who hold the row against deletion, need not be waited for.
 static LOCK_TO_CHANGE: Sql = Sql {
@@ -71,115 +71,62 @@ static PAGE: Sql = Sql {
 };
 static ALL: Sql = Sql { text: counted!("GROUP BY queue.id"), types: &[] };
 
-async fn lock(sql: &Sql, namespace: NamespaceId, name: &str, tx: &mut Tx<'_>) -> Result<Option<Arc<Queue>>, Fault> {
-    let rows = tx.session.query(sql, &[&namespace.0.cast_signed(), &name]).await?;
-    Ok(rows.first().map(|row| tx.shared.registry.queue(row, 0)).transpose()?)
-}
+impl QueueRows for Tx<'_> {
+    type Fault = Fault;
 
-pub(super) async fn save(
-    namespace: NamespaceId,
-    name: &str,
-    draft: &QueueDraft,
-    expect: Expect,
-    tx: &mut Tx<'_>,
-) -> Result<Result<Saved, SaveRefusal>, Fault> {
-    tx.begin_write().await?;
-    loop {
-        let present = lock(&LOCK_TO_CHANGE, namespace, name, tx).await?;
-        if let Some(refusal) = expect.refusal(present.as_deref()) {
-            return Ok(Err(refusal));
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    async fn lock_queue(
+        &mut self,
+        namespace: NamespaceId,
+        name: &str,
+        lock: Lock,
+    ) -> Result<Option<Arc<Queue>>, Fault> {
+        // Who deletes a queue counts its jobs: the database must know all that this transaction has done to them.
+        self.writes.flush(self.session, self.shared.slot()).await?;
+        let sql = if lock == Lock::Changes { &LOCK_TO_CHANGE } else { &LOCK };
+        let rows = self.session.query(sql, &[&namespace.0.cast_signed(), &name]).await?;
+        Ok(rows.first().map(|row| self.shared.registry.queue(row, 0)).transpose()?)
+    }
+
+    async fn insert_queue(
+        &mut self,
+        namespace: NamespaceId,
+        name: &str,
+        draft: &QueueDraft,
+    ) -> Result<Option<Arc<Queue>>, Fault> {
+        let (json, now) = (settings_json(&draft.settings)?, self.now.as_millis());
+        let secrets = draft.secrets.as_deref();
+        let number = namespace.0.cast_signed();
+        let sum = queue_sum(number, name, &json, false, secrets);
+        let made = self.session.query(&INSERT, &[&number, &name, &json, &now, &secrets, &sum]).await?;
+        Ok(made.first().map(|row| self.shared.registry.queue(row, 0)).transpose()?)
+    }
+
+    async fn update_queue(&mut self, changed: Queue, is_gate_changed: bool) -> Result<Arc<Queue>, Fault> {
+        let (json, now) = (settings_json(&changed.settings)?, self.now.as_millis());
+        let (id, paused, secrets) = (changed.id.0.cast_signed(), changed.paused, changed.secrets.clone());
+        let sum = queue_sum(changed.namespace.0.cast_signed(), &changed.name, &json, paused, secrets.as_deref());
+        if is_gate_changed {
+            self.writes.write_gate(changed);
+            self.writes.flush(self.session, self.shared.slot()).await?;
         }
-        match present {
-            Some(queue) if draft.is_present(&queue) => return Ok(Ok(Saved { queue, created: false })),
-            Some(queue) => {
-                let changed = draft.applied_to(&queue, tx.now);
-                if changed.hold != queue.hold || changed.pace != queue.pace {
-                    tx.writes.write_gate(changed.clone());
-                    tx.writes.flush(tx.session, tx.shared.slot()).await?;
-                }
-                let queue = update(&changed, tx).await?;
-                return Ok(Ok(Saved { queue, created: false }));
-            }
-            None => {
-                if let Some(queue) = insert(namespace, name, draft, tx).await? {
-                    return Ok(Ok(Saved { queue, created: true }));
-                }
-                // Somebody else made it in between: look again.
-            }
-        }
+        let rows = self.session.query(&UPDATE, &[&id, &json, &paused, &now, &secrets.as_deref(), &sum]).await?;
+        let row = rows.first().ok_or_else(|| Error::Corrupt(format!("queue {id} is gone under its lock")))?;
+        Ok(self.shared.registry.queue(row, 0)?)
     }
-}
 
-/// `None` when somebody else has made it.
-pub(super) async fn insert(
-    namespace: NamespaceId,
-    name: &str,
-    draft: &QueueDraft,
-    tx: &mut Tx<'_>,
-) -> Result<Option<Arc<Queue>>, Fault> {
-    let (json, now) = (settings_json(&draft.settings)?, tx.now.as_millis());
-    let secrets = draft.secrets.as_deref();
-    let number = namespace.0.cast_signed();
-    let sum = queue_sum(number, name, &json, false, secrets);
-    let made = tx.session.query(&INSERT, &[&number, &name, &json, &now, &secrets, &sum]).await?;
-    Ok(made.first().map(|row| tx.shared.registry.queue(row, 0)).transpose()?)
-}
-
-pub(super) async fn set_paused(
-    namespace: NamespaceId,
-    name: &str,
-    paused: bool,
-    tx: &mut Tx<'_>,
-) -> Result<Option<Arc<Queue>>, Fault> {
-    tx.begin_write().await?;
-    match lock(&LOCK_TO_CHANGE, namespace, name, tx).await? {
-        Some(queue) if queue.paused != paused => Ok(Some(update(&Queue { paused, ..Queue::clone(&queue) }, tx).await?)),
-        found => Ok(found),
+    async fn has_jobs(&mut self, queue: &Queue) -> Result<bool, Fault> {
+        let rows = self.session.query(&HAS_JOBS, &[&queue.id.0.cast_signed()]).await?;
+        Ok(rows.first().is_some_and(|row| row.get(0)))
     }
-}
 
-pub(super) async fn delete(
-    namespace: NamespaceId,
-    name: &str,
-    tx: &mut Tx<'_>,
-) -> Result<Result<(), DeleteRefusal>, Fault> {
-    tx.begin_write().await?;
-    // Publishers hold the row against deletion, so none is half way.
-    let Some(queue) = lock(&LOCK, namespace, name, tx).await? else {
-        return Ok(Err(DeleteRefusal::NotFound));
-    };
-    if has_jobs(&queue, tx).await? {
-        return Ok(Err(DeleteRefusal::NotEmpty));
+    async fn remove_queue(&mut self, queue: &Queue) -> Result<(), Fault> {
+        self.session.execute(&DELETE, &[&queue.id.0.cast_signed()]).await?;
+        Ok(())
     }
-    remove(&queue, tx).await?;
-    Ok(Ok(()))
-}
-
-pub(super) async fn has_jobs(queue: &Queue, tx: &mut Tx<'_>) -> Result<bool, Fault> {
-    let rows = tx.session.query(&HAS_JOBS, &[&queue.id.0.cast_signed()]).await?;
-    Ok(rows.first().is_some_and(|row| row.get(0)))
-}
-
-/// The queue has no jobs, and its row is locked.
-pub(super) async fn remove(queue: &Queue, tx: &mut Tx<'_>) -> Result<(), Fault> {
-    tx.session.execute(&DELETE, &[&queue.id.0.cast_signed()]).await?;
-    Ok(())
-}
-
-/// Locks a queue by its number and its name, so that nobody publishes to it.
-pub(super) async fn lock_whole(queue: &Queue, tx: &mut Tx<'_>) -> Result<bool, Fault> {
-    let found = lock(&LOCK, queue.namespace, &queue.name, tx).await?;
-    Ok(found.is_some_and(|found| found.id == queue.id))
-}
-
-async fn update(queue: &Queue, tx: &mut Tx<'_>) -> Result<Arc<Queue>, Fault> {
-    let (json, now) = (settings_json(&queue.settings)?, tx.now.as_millis());
-    let secrets = queue.secrets.as_deref();
-    let sum = queue_sum(queue.namespace.0.cast_signed(), &queue.name, &json, queue.paused, secrets);
-    let id = queue.id.0.cast_signed();
-    let rows = tx.session.query(&UPDATE, &[&id, &json, &queue.paused, &now, &secrets, &sum]).await?;
-    let row = rows.first().ok_or_else(|| Error::Corrupt(format!("queue {} is gone under its lock", queue.id.0)))?;
-    Ok(tx.shared.registry.queue(row, 0)?)
 }
 
 pub(super) async fn one(

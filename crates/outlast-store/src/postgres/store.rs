@@ -140,6 +140,12 @@ impl PostgresStore {
 
 /// Runs a verb in a transaction of its own. It may run more than once, so what it borrows is shared by all runs.
 macro_rules! transact {
+    ($store:ident, $tx:ident, write [$($shared:tt)*], $work:expr) => {
+        transact!($store, $tx, [$($shared)*], async {
+            $tx.begin_write().await?;
+            $work.await
+        })
+    };
     ($store:ident, $tx:ident, [$($name:ident = $value:expr),*], $work:expr) => {{
         $(let $name = Arc::new($value);)*
         $store
@@ -295,15 +301,15 @@ impl JobStore for PostgresStore {
         draft: QueueDraft,
         expect: Expect,
     ) -> Result<Result<Saved, SaveRefusal>, Error> {
-        transact!(self, tx, [name = name.to_owned(), draft = draft], queues::save(namespace, &name, &draft, expect, tx))
+        transact!(self, tx, write [name = name.to_owned(), draft = draft], crate::queues::save(tx, namespace, &name, &draft, expect))
     }
 
     async fn set_paused(&self, namespace: NamespaceId, name: &str, paused: bool) -> Result<Option<Arc<Queue>>, Error> {
-        transact!(self, tx, [name = name.to_owned()], queues::set_paused(namespace, &name, paused, tx))
+        transact!(self, tx, write[name = name.to_owned()], crate::queues::set_paused(tx, namespace, &name, paused))
     }
 
     async fn delete_queue(&self, namespace: NamespaceId, name: &str) -> Result<Result<(), DeleteRefusal>, Error> {
-        transact!(self, tx, [name = name.to_owned()], queues::delete(namespace, &name, tx))
+        transact!(self, tx, write[name = name.to_owned()], crate::queues::delete(tx, namespace, &name))
     }
 
     async fn queue(&self, namespace: NamespaceId, name: &str) -> Result<Option<(Arc<Queue>, Counts)>, Error> {
@@ -357,7 +363,7 @@ impl JobStore for PostgresStore {
     }
 
     async fn start_operation(&self, operation: NewOperation) -> Result<Option<Operation>, Error> {
-        transact!(self, tx, [operation = operation], operations::start(&operation, tx))
+        transact!(self, tx, write[operation = operation], crate::operations::start(tx, &operation))
     }
 
     async fn operation(&self, namespace: NamespaceId, id: OperationId) -> Result<Option<Operation>, Error> {
@@ -374,11 +380,11 @@ impl JobStore for PostgresStore {
     }
 
     async fn stop_operation(&self, namespace: NamespaceId, id: OperationId) -> Result<Option<Operation>, Error> {
-        transact!(self, tx, [], operations::stop(namespace, id, tx))
+        transact!(self, tx, write [], crate::operations::stop(tx, namespace, id))
     }
 
     async fn advance_operation(&self, id: OperationId, limit: usize) -> Result<Option<Operation>, Error> {
-        transact!(self, tx, [], operations::advance(id, limit, tx))
+        transact!(self, tx, write [], crate::operations::advance(tx, id, limit))
     }
 
     async fn count_operation(&self, operation: &NewOperation, limit: usize) -> Result<u64, Error> {

@@ -13,11 +13,9 @@ use super::write::unreadable;
 use super::writer::Core;
 use crate::checksum::Table;
 use crate::error::Error;
-use crate::operations::{NewOperation, Operation, OperationId, OperationKind, OperationStatus, Processed, Step, step};
-use crate::rows::to_json;
-use crate::transition::operate;
+use crate::operations::{NewOperation, Operation, OperationId, OperationKind, OperationRows, Step, step};
+use crate::rows::{Record, to_json};
 
-/// Rows one step looks at, whether they match or not: what bounds its time.
 const LOOK_MAX: usize = 2000;
 
 const COLUMNS: &str = "
@@ -43,31 +41,70 @@ const NEXT_DEAD: &str =
 const NEXT_OF_QUEUE: &str =
     "SELECT seq FROM job INDEXED BY job_queue WHERE queue = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
 
-impl Core<'_> {
-    /// `None` when there is no such queue.
-    pub(super) fn start_operation(&mut self, new: &NewOperation) -> Result<Option<Operation>, Fault> {
-        let Some(queue) = self.registry.find(new.namespace, &new.queue).cloned() else {
-            return Ok(None);
-        };
+impl OperationRows for Core<'_> {
+    const LOOK_MAX: usize = LOOK_MAX;
+
+    async fn insert_operation(&mut self, mut draft: Operation) -> Result<Operation, Fault> {
         self.connection.prepare_cached(INSERT)?.execute(params![
-            new.namespace.0,
-            queue.id.0,
-            queue.name,
-            word(&new.kind)?,
-            to_json(&new.filter)?,
-            new.limit.map(u64::cast_signed),
-            new.rate_per_second,
-            self.now.as_millis(),
+            draft.namespace.0,
+            draft.queue.0,
+            draft.queue_name,
+            word(&draft.kind)?,
+            to_json(&draft.filter)?,
+            draft.limit.map(u64::cast_signed),
+            draft.rate_per_second,
+            draft.created_at.as_millis(),
         ])?;
         let id = u32::try_from(self.connection.last_insert_rowid())
             .map_err(|_| Error::Corrupt("too many operations were made".to_owned()))?;
-        let started = self.operation(OperationId(id))?;
-        if let Some(operation) = &started {
-            self.save_operation(operation)?;
-        }
-        Ok(started)
+        draft.id = OperationId(id);
+        self.write_operation(&draft)?;
+        Ok(draft)
     }
 
+    async fn save_operation(&mut self, operation: &Operation) -> Result<(), Fault> {
+        self.write_operation(operation)
+    }
+
+    async fn lock_operation(&mut self, id: OperationId) -> Result<Option<Operation>, Fault> {
+        Ok(self.operation(id)?)
+    }
+
+    async fn try_lock_operation(&mut self, id: OperationId) -> Result<(Option<Operation>, bool), Fault> {
+        Ok((self.operation(id)?, true))
+    }
+
+    async fn queue_of(&mut self, operation: &Operation) -> Result<Option<Arc<Queue>>, Fault> {
+        Ok(self.registry.get(operation.queue).cloned())
+    }
+
+    async fn load_candidates(&mut self, operation: &Operation) -> Result<Vec<i64>, Fault> {
+        self.candidates(operation, LOOK_MAX)
+    }
+
+    fn take_row(&mut self, seq: i64) -> Result<Option<Record>, Fault> {
+        match self.take(seq) {
+            // It is listed already.
+            Err(Fault::Unsound(_)) => Ok(None),
+            taken => taken,
+        }
+    }
+
+    fn pass_over(&mut self, seq: i64, fault: Fault) -> Result<(), Fault> {
+        let Fault::Unsound(error) = fault else {
+            return Err(fault);
+        };
+        tracing::error!(row = seq, %error, "replay skipped a job: cannot read what it needs");
+        Ok(())
+    }
+
+    /// Numbers are given out in order, by one writer.
+    async fn first_readable(&mut self, _: &Queue) -> Result<Option<i64>, Fault> {
+        Ok(None)
+    }
+}
+
+impl Core<'_> {
     pub(super) fn operation(&self, id: OperationId) -> Result<Option<Operation>, Error> {
         let mut found = self.select_operations(&format!("{COLUMNS} WHERE id = ?1 LIMIT ?2"), i64::from(id.0), 1)?;
         Ok(found.pop())
@@ -87,60 +124,6 @@ impl Core<'_> {
             0,
             10_000,
         )
-    }
-
-    pub(super) fn stop_operation(
-        &mut self,
-        namespace: NamespaceId,
-        id: OperationId,
-    ) -> Result<Option<Operation>, Fault> {
-        let Some(mut operation) = self.operation(id)?.filter(|operation| operation.namespace == namespace) else {
-            return Ok(None);
-        };
-        if operation.status == OperationStatus::Running {
-            operation.status = OperationStatus::Stopped;
-            operation.finished_at = Some(self.now);
-            self.save_operation(&operation)?;
-        }
-        Ok(Some(operation))
-    }
-
-    /// Does up to `limit` jobs. `None` when there is no such operation.
-    pub(super) fn advance_operation(&mut self, id: OperationId, limit: usize) -> Result<Option<Operation>, Fault> {
-        let Some(mut operation) = self.operation(id)? else {
-            return Ok(None);
-        };
-        if operation.status != OperationStatus::Running {
-            return Ok(Some(operation));
-        }
-        let queue = self.registry.get(operation.queue).cloned();
-        let exhausted = match &queue {
-            Some(queue) => self.walk(&mut operation, queue, limit)?,
-            None => true,
-        };
-        if exhausted || operation.is_full() {
-            operation.status = match queue {
-                Some(queue) if operation.kind == OperationKind::Delete => self.end_deletion(&operation, &queue)?,
-                _ => OperationStatus::Done,
-            };
-            operation.finished_at = Some(self.now);
-        }
-        self.save_operation(&operation)?;
-        Ok(Some(operation))
-    }
-
-    /// Removes the queue if nothing is left of it.
-    fn end_deletion(&mut self, operation: &Operation, queue: &Arc<Queue>) -> Result<OperationStatus, Fault> {
-        if self.index.counts(queue.id).total() == 0 {
-            self.remove_queue(queue)?;
-            return Ok(OperationStatus::Done);
-        }
-        if operation.is_full() {
-            return Ok(OperationStatus::Done);
-        }
-        let name = &queue.name;
-        tracing::error!(operation = operation.id.0, queue = name, "a queue stays: jobs that are left cannot be read");
-        Ok(OperationStatus::Stuck)
     }
 
     /// How many jobs it would touch, counting at most `limit`.
@@ -169,36 +152,6 @@ impl Core<'_> {
         }
     }
 
-    /// True when there is nothing left to look at.
-    fn walk(&mut self, operation: &mut Operation, queue: &Arc<Queue>, limit: usize) -> Result<bool, Fault> {
-        let rows = self.candidates(operation, LOOK_MAX)?;
-        let mut done = 0;
-        for seq in &rows {
-            if done >= limit || operation.is_full() {
-                return Ok(false);
-            }
-            match self.take(*seq) {
-                Ok(Some(record)) => {
-                    let processed = match operate(self, record, operation, queue) {
-                        // A replay reads the other jobs of its key before it writes anything. Without them the job stays.
-                        Err(Fault::Unsound(error)) if operation.kind == OperationKind::Replay => {
-                            tracing::error!(row = seq, %error, "replay skipped a job: cannot read what it needs");
-                            Processed::Skipped
-                        }
-                        processed => processed?,
-                    };
-                    done += usize::from(operation.count(processed));
-                }
-                Ok(None) => {}
-                // One damaged row must not stop the rest; it is listed already.
-                Err(Fault::Unsound(_)) => {}
-                Err(fault) => return Err(fault),
-            }
-            operation.position = seq.cast_unsigned();
-        }
-        Ok(rows.len() < LOOK_MAX)
-    }
-
     fn candidates(&self, operation: &Operation, limit: usize) -> Result<Vec<i64>, Fault> {
         let statement = match operation.kind {
             OperationKind::Replay | OperationKind::Discard => NEXT_DEAD,
@@ -211,7 +164,7 @@ impl Core<'_> {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    fn save_operation(&mut self, operation: &Operation) -> Result<(), Fault> {
+    fn write_operation(&mut self, operation: &Operation) -> Result<(), Fault> {
         let columns = params![
             operation.id.0,
             operation.namespace.0,

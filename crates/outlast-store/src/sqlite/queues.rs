@@ -1,6 +1,8 @@
 //! Queues inside the writer.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use outlast_core::pace::Pace;
 use outlast_core::{NamespaceId, Queue, QueueId, QueueSettings, Timestamp};
@@ -11,7 +13,7 @@ use super::sealed;
 use super::writer::Core;
 use crate::checksum::Table;
 use crate::error::Error;
-use crate::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
+use crate::queues::{Counts, Lock, QueueDraft, QueueRows};
 
 const INSERT_QUEUE: &str = "
     INSERT INTO queue (namespace, name, settings, paused, version, created_at, updated_at, secrets)
@@ -25,69 +27,57 @@ const UPDATE_QUEUE: &str = "
 
 const DELETE_QUEUE: &str = "DELETE FROM queue WHERE id = ?1";
 
-impl Core<'_> {
-    pub(super) fn save_queue(
+impl QueueRows for Core<'_> {
+    type Fault = Fault;
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    async fn lock_queue(&mut self, namespace: NamespaceId, name: &str, _: Lock) -> Result<Option<Arc<Queue>>, Fault> {
+        Ok(self.registry.find(namespace, name).cloned())
+    }
+
+    async fn insert_queue(
         &mut self,
         namespace: NamespaceId,
         name: &str,
         draft: &QueueDraft,
-        expect: Expect,
-    ) -> Result<Result<Saved, SaveRefusal>, Fault> {
-        let present = self.registry.find(namespace, name).cloned();
-        if let Some(refusal) = expect.refusal(present.as_deref()) {
-            return Ok(Err(refusal));
-        }
-        match present {
-            None => self.create_queue(namespace, name, draft).map(|queue| Ok(Saved { queue, created: true })),
-            Some(queue) if draft.is_present(&queue) => Ok(Ok(Saved { queue, created: false })),
-            Some(queue) => {
-                let changed = draft.applied_to(&queue, self.now);
-                if changed.hold != queue.hold || changed.pace != queue.pace {
-                    self.write_hold_and_pace(&changed)?;
-                }
-                self.update_queue(changed).map(|queue| Ok(Saved { queue, created: false }))
-            }
-        }
-    }
-
-    pub(super) fn set_paused(
-        &mut self,
-        namespace: NamespaceId,
-        name: &str,
-        paused: bool,
     ) -> Result<Option<Arc<Queue>>, Fault> {
-        let Some(queue) = self.registry.find(namespace, name).cloned() else {
-            return Ok(None);
-        };
-        if queue.paused == paused {
-            return Ok(Some(queue));
-        }
-        self.update_queue(Queue { paused, ..Queue::clone(&queue) }).map(Some)
+        self.create_queue(namespace, name, draft).map(Some)
     }
 
-    pub(super) fn delete_queue(
-        &mut self,
-        namespace: NamespaceId,
-        name: &str,
-    ) -> Result<Result<(), DeleteRefusal>, Fault> {
-        let Some(queue) = self.registry.find(namespace, name).cloned() else {
-            return Ok(Err(DeleteRefusal::NotFound));
-        };
-        if self.index.counts(queue.id).total() > 0 {
-            return Ok(Err(DeleteRefusal::NotEmpty));
+    async fn update_queue(&mut self, mut changed: Queue, is_gate_changed: bool) -> Result<Arc<Queue>, Fault> {
+        changed.version += 1;
+        changed.updated_at = self.now;
+        self.write_queue(&changed)?;
+        if is_gate_changed {
+            self.write_hold_and_pace(&changed)?;
         }
-        self.remove_queue(&queue)?;
-        Ok(Ok(()))
+        Ok(self.registry.put(changed))
     }
 
-    /// The queue has no jobs.
-    pub(super) fn remove_queue(&mut self, queue: &Queue) -> Result<(), Fault> {
+    async fn has_jobs(&mut self, queue: &Queue) -> Result<bool, Fault> {
+        Ok(self.index.counts(queue.id).total() > 0)
+    }
+
+    async fn remove_queue(&mut self, queue: &Queue) -> Result<(), Fault> {
         self.connection.prepare_cached(DELETE_QUEUE)?.execute([queue.id.0])?;
         self.registry.remove(queue);
         self.index.forget_queue(queue.id);
         Ok(())
     }
+}
 
+/// The writer never waits: what it asks of itself is answered at once.
+pub(super) fn at_once<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => done,
+        Poll::Pending => Err(Error::Unreadable("the writer was made to wait".to_owned()).into()),
+    }
+}
+
+impl Core<'_> {
     pub(super) fn queue(&self, namespace: NamespaceId, name: &str) -> Option<(Arc<Queue>, Counts)> {
         self.registry.find(namespace, name).map(|queue| self.counted(queue))
     }
@@ -140,13 +130,6 @@ impl Core<'_> {
         };
         self.write_queue(&queue)?;
         self.write_hold_and_pace(&queue)?;
-        Ok(self.registry.put(queue))
-    }
-
-    fn update_queue(&mut self, mut queue: Queue) -> Result<Arc<Queue>, Fault> {
-        queue.version += 1;
-        queue.updated_at = self.now;
-        self.write_queue(&queue)?;
         Ok(self.registry.put(queue))
     }
 

@@ -24,6 +24,7 @@ use super::long_text::Packed;
 use super::migrate::migrate;
 use super::opening::{Inspected, check_integrity, inspect, settle};
 use super::options::{Durability, OpenError, Options};
+use super::queues::at_once;
 use super::read::Readers;
 use super::registry::Shared;
 use super::reserve::Reserve;
@@ -41,8 +42,8 @@ use crate::jobs::{
 };
 use crate::kept::{Doomed, Inline, Inspection, Kept, Stored};
 use crate::keys::{KeyId, KeyRecord, NewKey};
-use crate::operations::{NewOperation, Operation, OperationId};
-use crate::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
+use crate::operations::{self, NewOperation, Operation, OperationId};
+use crate::queues::{self, Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
 use crate::transition::apply;
 
 const STATEMENTS_MAX: usize = 64;
@@ -388,17 +389,17 @@ impl JobStore for SqliteStore {
         expect: Expect,
     ) -> Result<Result<Saved, SaveRefusal>, Error> {
         let name = name.to_owned();
-        self.call(Kind::Grow, move |core| core.save_queue(namespace, &name, &draft, expect)).await
+        self.call(Kind::Grow, move |core| at_once(queues::save(core, namespace, &name, &draft, expect))).await
     }
 
     async fn set_paused(&self, namespace: NamespaceId, name: &str, paused: bool) -> Result<Option<Arc<Queue>>, Error> {
         let name = name.to_owned();
-        self.call(Kind::Write, move |core| core.set_paused(namespace, &name, paused)).await
+        self.call(Kind::Write, move |core| at_once(queues::set_paused(core, namespace, &name, paused))).await
     }
 
     async fn delete_queue(&self, namespace: NamespaceId, name: &str) -> Result<Result<(), DeleteRefusal>, Error> {
         let name = name.to_owned();
-        self.call(Kind::Write, move |core| core.delete_queue(namespace, &name)).await
+        self.call(Kind::Write, move |core| at_once(queues::delete(core, namespace, &name))).await
     }
 
     async fn queue(&self, namespace: NamespaceId, name: &str) -> Result<Option<(Arc<Queue>, Counts)>, Error> {
@@ -456,7 +457,7 @@ impl JobStore for SqliteStore {
     }
 
     async fn start_operation(&self, operation: NewOperation) -> Result<Option<Operation>, Error> {
-        self.call(Kind::Grow, move |core| core.start_operation(&operation)).await
+        self.call(Kind::Grow, move |core| at_once(operations::start(core, &operation))).await
     }
 
     async fn operation(&self, namespace: NamespaceId, id: OperationId) -> Result<Option<Operation>, Error> {
@@ -473,11 +474,11 @@ impl JobStore for SqliteStore {
     }
 
     async fn stop_operation(&self, namespace: NamespaceId, id: OperationId) -> Result<Option<Operation>, Error> {
-        self.call(Kind::Write, move |core| core.stop_operation(namespace, id)).await
+        self.call(Kind::Write, move |core| at_once(operations::stop(core, namespace, id))).await
     }
 
     async fn advance_operation(&self, id: OperationId, limit: usize) -> Result<Option<Operation>, Error> {
-        self.call(Kind::Write, move |core| core.advance_operation(id, limit)).await
+        self.call(Kind::Write, move |core| at_once(operations::advance(core, id, limit))).await
     }
 
     async fn count_operation(&self, operation: &NewOperation, limit: usize) -> Result<u64, Error> {
