@@ -12,6 +12,7 @@ use outlast_store::sqlite::{Durability, OpenError, Options, SqliteStore};
 use outlast_tests::model::{ModelDisk, Rules};
 use outlast_tests::ports::{SeededEntropy, VirtualClock};
 use outlast_tests::postgres::Database;
+use outlast_tests::violation;
 use tempfile::TempDir;
 
 /// What the test keeps in its hand: time, chance, and the one setting of a store that shows.
@@ -70,6 +71,11 @@ pub trait Backend: Send + Sync {
     /// Makes the row of the oldest job unreadable and tells how many rows it changed. The store must be closed.
     fn damage_first_row(&self) -> usize {
         0
+    }
+
+    /// Gives the oldest job attempt number 0, which no job has, in a row that is sound otherwise. The store must be closed.
+    fn plant_violation(&self) {
+        panic!("nothing can be planted here");
     }
 
     /// How many jobs the newest transaction wrote, where the engine can tell.
@@ -167,6 +173,10 @@ impl Backend for Sqlite {
         let damage = "UPDATE job SET lease = x'00', last_how = 99, detail = 77 WHERE seq = (SELECT min(seq) FROM job)";
         self.connect().execute(damage, []).expect("the row is written")
     }
+
+    fn plant_violation(&self) {
+        violation::plant_in_sqlite(self.directory.path(), 1);
+    }
 }
 
 pub struct Postgres {
@@ -219,6 +229,10 @@ impl Backend for Postgres {
              SELECT count(*) FROM damaged",
         );
         damaged.trim().parse().expect("a count")
+    }
+
+    fn plant_violation(&self) {
+        violation::plant_in_postgres(&self.database, 1);
     }
 
     fn written_by_the_newest_transaction(&self) -> Option<usize> {

@@ -11,6 +11,7 @@ mod cases;
 mod diff;
 mod damage;
 mod damaged_bytes;
+mod violations;
 mod many_arrivals;
 mod live;
 mod blobs;

@@ -13,6 +13,7 @@ mod objects;
 mod sync_error;
 
 mod lock;
+mod panicking_loop;
 mod lost_files;
 mod taken_files;
 mod killed_at_steps;

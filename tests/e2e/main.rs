@@ -26,6 +26,7 @@ mod outages;
 mod zombies;
 mod work;
 mod replay;
+mod set_aside;
 mod simple;
 mod streams;
 mod tokens;

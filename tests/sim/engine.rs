@@ -4,6 +4,7 @@
 mod arrivals;
 mod followers;
 mod hang_ups;
+mod panics;
 
 use std::sync::Arc;
 use std::time::Duration;

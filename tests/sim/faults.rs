@@ -37,6 +37,8 @@ pub struct Faults {
     calm: AtomicBool,
     /// Steps of operations are done, and nobody hears of it.
     loses_steps: AtomicBool,
+    /// How many looks at the alarms panic.
+    panics: AtomicU64,
     calls: AtomicU64,
     log_reads: AtomicU64,
     job_reads: AtomicU64,
@@ -63,8 +65,8 @@ enum Ending {
 impl Faults {
     pub fn new(chance: Chance) -> Faults {
         let (calm, loses_steps) = (AtomicBool::new(false), AtomicBool::new(false));
-        let [calls, log_reads, job_reads] = [0; 3].map(AtomicU64::new);
-        Faults { chance: Mutex::new(chance), latency: None, calm, loses_steps, calls, log_reads, job_reads }
+        let [panics, calls, log_reads, job_reads] = [0; 4].map(AtomicU64::new);
+        Faults { chance: Mutex::new(chance), latency: None, calm, loses_steps, panics, calls, log_reads, job_reads }
     }
 
     /// No faults, and the same time for every call.
@@ -85,6 +87,11 @@ impl Faults {
     /// From here on the answers of all steps of operations are lost.
     pub fn lose_steps(&self) {
         self.loses_steps.store(true, Ordering::SeqCst);
+    }
+
+    /// The next looks at the alarms panic.
+    pub fn panic_at_alarms(&self, times: u64) {
+        self.panics.store(times, Ordering::SeqCst);
     }
 
     pub fn is_calm(&self) -> bool {
@@ -286,6 +293,9 @@ impl JobStore for FaultyStore {
     }
 
     async fn due(&self, limit: usize) -> Result<Due, Error> {
+        let panics = &self.faults.panics;
+        let left = panics.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        assert!(left.is_err(), "a planted panic");
         self.call(self.inner.due(limit)).await.map(|due| self.plant.on_due(due))
     }
 

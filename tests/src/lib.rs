@@ -34,6 +34,7 @@ pub mod certificates;
 pub mod sink;
 pub mod round_robin;
 pub mod fault;
+pub mod violation;
 pub mod trace;
 
 pub mod history;

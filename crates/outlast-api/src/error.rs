@@ -65,11 +65,12 @@ pub enum Code {
     DiskFull,
     UnsupportedTransferEncoding,
     DataDamaged,
+    JobSetAside,
     Internal,
 }
 
 impl Code {
-    pub const ALL: [Code; 50] = [
+    pub const ALL: [Code; 51] = [
         Code::InvalidRequest,
         Code::LeaseRequired,
         Code::Unauthorized,
@@ -119,6 +120,7 @@ impl Code {
         Code::DiskFull,
         Code::UnsupportedTransferEncoding,
         Code::DataDamaged,
+        Code::JobSetAside,
         Code::Internal,
     ];
 
@@ -176,6 +178,7 @@ impl Code {
                 ("unsupported_transfer_encoding", 501, "This transfer encoding is not understood")
             }
             Code::DataDamaged => ("data_damaged", 500, "Stored data is damaged"),
+            Code::JobSetAside => ("job_set_aside", 500, "The job was set aside"),
             Code::Internal => ("internal", 500, "Something broke"),
         }
     }
@@ -405,6 +408,7 @@ impl From<Declined> for Problem {
             Refusal::NotQueued { .. } => (Code::NotRunning, "it cannot be handed out"),
             Refusal::ResultExists => (Code::ResultExists, "ack without a result to keep what was uploaded"),
             Refusal::OutputFull => (Code::OutputFull, "put long texts into the result"),
+            Refusal::SetAside => (Code::JobSetAside, "its error says which rule; the operator can replay it"),
             Refusal::NoCancelRequested => (Code::NoCancelRequested, "report ack, nack, defer or release instead"),
         };
         Problem::new(code, format!("{refusal}; {advice}"))

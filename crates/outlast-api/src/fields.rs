@@ -394,6 +394,7 @@ const DEAD_FILTER: Object = Object {
                 "ack_timeout",
                 "deferral_exhausted",
                 "max_age_exceeded",
+                "set_aside",
             ]),
             "why it failed",
         ),

@@ -26,6 +26,11 @@ pub(crate) async fn ready(call: Call) -> Result<Response, Problem> {
     if call.engine.is_draining() {
         return Err(Problem::new(Code::Draining, "the server is shutting down; use another one"));
     }
+    let stopped_loops = call.engine.stopped_loops();
+    if !stopped_loops.is_empty() {
+        let detail = format!("background loops have failed and are about to start again: {}", stopped_loops.join(", "));
+        return Err(Problem::new(Code::Unavailable, detail));
+    }
     for budget in [&call.budgets.slots, &call.budgets.bytes] {
         if budget.exhausted_for() >= EXHAUSTED_MAX {
             let detail = format!("all {} have been in use for a while, so requests are refused", budget.what());

@@ -122,6 +122,8 @@ fn register_process(registry: &mut Registry, engine: &Engine, of_process: &OfPro
     ] {
         register(registry, name, help, value.get());
     }
+    let set_aside = engine.store().damage().violations();
+    register(registry, "jobs_set_aside", "Times that a job broke a rule of the server and was set aside", set_aside);
     register_link(registry, engine.link());
     let answers: Family<Labels, Counter> = Family::default();
     for (class, count) in [("2xx", &requests.success), ("4xx", &requests.client_error), ("5xx", &requests.server_error)]

@@ -107,6 +107,9 @@ pub enum Refusal {
     ResultExists,
     #[error("the job's output has {OUTPUT_BYTES_MAX} bytes, which is the most there can be")]
     OutputFull,
+    /// A bug of ours, never of the caller.
+    #[error("the server broke a rule of its own on this job and set it aside")]
+    SetAside,
 }
 
 /// The most output a job keeps over its whole life.

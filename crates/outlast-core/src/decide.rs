@@ -3,6 +3,7 @@
 
 mod draft;
 mod ending;
+pub mod set_aside;
 mod wake;
 mod work;
 

@@ -104,10 +104,11 @@ pub enum Reason {
     Replayed,
     ResultExpired,
     Stalled,
+    SetAside,
 }
 
 impl Reason {
-    pub const ALL: [Reason; 26] = [
+    pub const ALL: [Reason; 27] = [
         Reason::Published,
         Reason::Delayed,
         Reason::Due,
@@ -134,6 +135,7 @@ impl Reason {
         Reason::Replayed,
         Reason::ResultExpired,
         Reason::Stalled,
+        Reason::SetAside,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -164,6 +166,7 @@ impl Reason {
             Reason::Replayed => "replayed",
             Reason::ResultExpired => "result_expired",
             Reason::Stalled => "stalled",
+            Reason::SetAside => "set_aside",
         }
     }
 }

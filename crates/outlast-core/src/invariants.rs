@@ -1,41 +1,53 @@
-//! What must hold for every job at every moment, and across every step. The property tests, the simulator and the
-//! stores' debug checks all ask here; nothing else states these rules.
+//! What must hold for every job at every moment, and across every step. The property tests, the simulator and the stores
+//! before they write all ask here; nothing else states these rules.
 
 use crate::change::Update;
+use crate::ids::JobId;
 use crate::job::Job;
 use crate::queue::Queue;
 use crate::state::{State, Status};
 
 /// A broken rule: a bug of ours, never of the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{id}: {rule} (job {job})")]
+#[error("{id}: {rule}")]
 pub struct Violation {
     pub id: &'static str,
     pub rule: &'static str,
-    pub job: String,
+    /// Nothing else of the job: payloads and keys do not belong into messages.
+    pub job: JobId,
 }
 
 /// Rules of a single moment.
 pub fn check(job: &Job, queue: &Queue) -> Result<(), Violation> {
+    check_job(job)?;
     let rules = [
-        ("I-17", "attempt lies between 1 and the limit", (1..=job.max_attempts(queue)).contains(&job.attempt)),
+        ("I-17", "attempt stays within the limit", job.attempt <= job.max_attempts(queue)),
         ("I-18", "deferrals stay within their budget", job.deferrals <= job.max_deferrals(queue)),
+        ("I-14", "a lease ends after it began", running_times_are_ordered(job)),
+        (
+            "state",
+            "a pending job waits for a later time than it was made",
+            !matches!(job.state, State::Pending { until, .. } if until < job.created_at),
+        ),
+    ];
+    first_broken(&rules, job)
+}
+
+/// Those of them that hold whatever the queue's settings are changed to and however often a clock is set back: stores check
+/// them before they write.
+pub fn check_job(job: &Job) -> Result<(), Violation> {
+    let rules = [
+        ("I-17", "the first attempt is number 1", job.attempt >= 1),
         (
             "I-14",
             "a running job was handed out",
             !matches!(job.state, State::Running(_)) || (job.epoch > 0 && job.started_at.is_some()),
         ),
-        ("I-14", "a lease ends after it began", running_times_are_ordered(job)),
         ("I-16", "a finished job knows when", job.status().is_terminal() == job.finished_at().is_some()),
         (
             "state",
             "a queued job knows since when",
             !matches!(job.state, State::Queued { .. }) || job.queued_at.is_some(),
-        ),
-        (
-            "state",
-            "a pending job waits for a later time than it was made",
-            !matches!(job.state, State::Pending { until, .. } if until < job.created_at),
         ),
     ];
     first_broken(&rules, job)
@@ -77,7 +89,7 @@ pub fn check_step(before: &Job, update: &Update) -> Result<(), Violation> {
 
 fn first_broken(rules: &[(&'static str, &'static str, bool)], job: &Job) -> Result<(), Violation> {
     match rules.iter().find(|(_, _, holds)| !holds) {
-        Some((id, rule, _)) => Err(Violation { id, rule, job: format!("{job:?}") }),
+        Some((id, rule, _)) => Err(Violation { id, rule, job: job.id }),
         None => Ok(()),
     }
 }

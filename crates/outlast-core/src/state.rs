@@ -205,6 +205,8 @@ pub enum FailReason {
     AckTimeout,
     DeferralExhausted,
     MaxAgeExceeded,
+    /// A rule of the server was broken while it worked on the job: a bug of ours, see [`crate::invariants`].
+    SetAside,
 }
 
 impl FailReason {
@@ -215,15 +217,17 @@ impl FailReason {
             FailReason::AckTimeout => "ack_timeout",
             FailReason::DeferralExhausted => "deferral_exhausted",
             FailReason::MaxAgeExceeded => "max_age_exceeded",
+            FailReason::SetAside => "set_aside",
         }
     }
 
-    pub const ALL: [FailReason; 5] = [
+    pub const ALL: [FailReason; 6] = [
         FailReason::AttemptsExhausted,
         FailReason::NotRetryable,
         FailReason::AckTimeout,
         FailReason::DeferralExhausted,
         FailReason::MaxAgeExceeded,
+        FailReason::SetAside,
     ];
 }
 

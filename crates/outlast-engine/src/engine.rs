@@ -21,6 +21,7 @@ use crate::outage::Signs;
 use crate::push::{Push, PushSettings};
 use crate::reports::Reports;
 use crate::seal::Seal;
+use crate::supervisor::Supervisor;
 use crate::sweep::Sweep;
 use crate::wakes::Wakes;
 
@@ -59,6 +60,7 @@ pub(crate) struct Shared {
     pub(crate) event_came: Notify,
     /// Rung when an operation was started.
     pub(crate) operation_started: Notify,
+    pub(crate) supervisor: Supervisor,
     draining: AtomicBool,
     /// Turns true once, when the engine stops.
     stop: watch::Sender<bool>,
@@ -86,7 +88,7 @@ impl Loops {
     /// Waits until all loops have ended, and every call whose caller has gone; [`Engine::stop`] ends the loops.
     pub async fn finish(self) {
         for task in self.tasks {
-            // A loop that panicked has been logged by its own guard; there is nothing left to wait for.
+            // A panic of a loop never reaches its task: the supervisor catches it.
             let _ = task.await;
         }
         self.detached.finish().await;
@@ -118,6 +120,7 @@ impl Engine {
             looks: Looks::default(),
             event_came: Notify::new(),
             operation_started: Notify::new(),
+            supervisor: Supervisor::default(),
             draining: AtomicBool::new(false),
             stop: watch::channel(false).0,
         };
@@ -127,17 +130,17 @@ impl Engine {
     /// Starts the loops: alarms, operations, deliveries and the collection of objects; where nodes share the store, also those that learn what others did.
     pub fn start(&self) -> Loops {
         let mut loops = vec![
-            tokio::spawn(self.clone().run_sweep()),
-            tokio::spawn(self.clone().run_operations()),
-            tokio::spawn(self.clone().run_push()),
-            tokio::spawn(self.clone().run_collect()),
-            tokio::spawn(self.clone().run_boards()),
-            tokio::spawn(self.clone().run_event_pruning()),
+            self.supervise("alarms", Engine::run_sweep),
+            self.supervise("operations", Engine::run_operations),
+            self.supervise("deliveries", Engine::run_push),
+            self.supervise("object collection", Engine::run_collect),
+            self.supervise("queue feeds", Engine::run_boards),
+            self.supervise("event pruning", Engine::run_event_pruning),
         ];
         if self.is_shared() {
-            loops.push(tokio::spawn(self.clone().run_hearing()));
-            loops.push(tokio::spawn(self.clone().run_patrol()));
-            loops.push(tokio::spawn(self.clone().run_key_loading()));
+            loops.push(self.supervise("peer signals", Engine::run_hearing));
+            loops.push(self.supervise("peer patrol", Engine::run_patrol));
+            loops.push(self.supervise("key loading", Engine::run_key_loading));
         }
         Loops { tasks: loops, detached: Arc::clone(&self.shared.detached) }
     }

@@ -5,6 +5,7 @@ pub mod ports;
 pub mod sign;
 pub mod inbound;
 pub mod engine;
+mod supervisor;
 pub mod wakes;
 mod tail;
 mod said;

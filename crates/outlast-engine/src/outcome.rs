@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use outlast_core::system_queue::SYSTEM_QUEUES;
-use outlast_core::{Command, JobId, NamespaceId, OutcomeKind, Status};
+use outlast_core::{Command, JobId, NamespaceId, OutcomeKind, Refusal, Status};
 use outlast_store::Error;
 use outlast_store::jobs::{Applied, Declined, Order};
 
@@ -20,13 +20,19 @@ impl Engine {
             if matches!(answers, Err(Error::Indeterminate)) {
                 named.iter().for_each(|named| engine.announce_maybe_applied(named));
             }
-            for (answer, named) in answers.iter().flatten().zip(named) {
-                engine.count(answer, named.kind);
-                if let Ok(applied) = answer {
+            let answered = answers?.into_iter().zip(named).map(|(answer, named)| {
+                if let Ok(applied) = &answer {
                     engine.announce(applied);
                 }
-            }
-            answers
+                // The job has failed, and the caller hears that its command had no effect.
+                let answer = match answer {
+                    Ok(applied) if applied.set_aside => Err(Declined::Refused(Refusal::SetAside)),
+                    answer => answer,
+                };
+                engine.count(&answer, named.kind);
+                answer
+            });
+            Ok(answered.collect())
         })
         .await
     }

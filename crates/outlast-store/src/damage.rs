@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use outlast_core::invariants::Violation;
+
 /// More findings than this are counted but not remembered.
 const FINDINGS_MAX: usize = 10_000;
 
@@ -19,6 +21,8 @@ struct Findings {
     gaps: Vec<RangeInclusive<i64>>,
     /// Something is lost and nothing says what: a number without a row may be a lost one.
     is_unbounded: bool,
+    /// How often a job was set aside because a rule was broken.
+    set_aside: u64,
 }
 
 impl Damage {
@@ -62,6 +66,18 @@ impl Damage {
     pub(crate) fn may_have_lost(&self, row: i64) -> bool {
         let findings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         findings.is_unbounded || findings.gaps.iter().any(|gap| gap.contains(&row))
+    }
+
+    /// A command broke a rule on this job, which is set aside. Not damage: the job can be read, and says why itself.
+    pub(crate) fn note_violation(&self, violation: &Violation) {
+        let Violation { id, rule, job } = violation;
+        tracing::error!(job_id = %job, id, rule, "a job broke a rule of the server and was set aside; report this as a bug, replay the job");
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).set_aside += 1;
+    }
+
+    /// How often a job was set aside because a rule was broken.
+    pub fn violations(&self) -> u64 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).set_aside
     }
 
     /// How many findings there are.

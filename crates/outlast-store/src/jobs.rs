@@ -196,6 +196,8 @@ pub struct Applied {
     pub stalled: bool,
     /// Queues of the namespace that got jobs by this change.
     pub published: Vec<Arc<str>>,
+    /// The command broke a rule and did not do what it should; the job has failed instead.
+    pub set_aside: bool,
     pub wake_at: Option<Timestamp>,
     /// The job as it is now, while it runs.
     pub running: Option<Box<Job>>,

@@ -1,10 +1,13 @@
 //! The middle of every transaction, shared by all engines: decide, check the invariants, work out what to index.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use outlast_core::alarm::alarm;
+use outlast_core::decide::set_aside::set_aside;
 use outlast_core::event::{EventKind, Reason};
 use outlast_core::gate::{Gate, gate, loosens};
+use outlast_core::invariants::Violation;
 use outlast_core::object::digest_text;
 use outlast_core::queue::{DedupeBy, QueueSettings};
 use outlast_core::{
@@ -34,8 +37,12 @@ pub enum Step {
         stalled: bool,
         /// Jobs to be created with it.
         outbox: Vec<NewJob>,
+        /// The command did not do what it should: it broke this rule, and the job is a dead letter instead.
+        set_aside: Option<Violation>,
     },
     Delete,
+    /// A command broke this rule on a finished job, which stays as it is: only its alarm is silenced.
+    Silence(Violation),
 }
 
 /// What a decision takes from outside.
@@ -45,23 +52,52 @@ pub struct Around<'e> {
     pub compose: Compose,
 }
 
-/// Runs the state machine on a loaded job. A broken invariant is a bug and must not reach the disk: better one failed
-/// call than a wrong fact.
+/// Runs the state machine on a loaded job. A broken invariant is a bug and must not reach the disk, and neither must it
+/// hold up other jobs: this one is set aside. The same goes for a panic of the rules.
 pub fn step(job: &Job, queue: &Queue, command: Command, around: Around<'_>) -> Result<Step, Refusal> {
-    let wakes = command.is_wake();
-    let update = match decide(job, queue, command, around.now, around.entropy)? {
-        Change::None if wakes => return Ok(Step::Rearm { wake_at: alarm(job, queue) }),
-        Change::None => return Ok(Step::Nothing),
-        Change::Delete => return Ok(Step::Delete),
-        Change::Update(update) => update,
+    let (now, compose) = (around.now, around.compose);
+    let checked = catch_unwind(AssertUnwindSafe(|| checked_step(job, queue, command, around)));
+    let violation = match checked {
+        Ok(Ok(decided)) => return decided,
+        Ok(Err(violation)) => violation,
+        Err(_) => Violation { id: "state", rule: "the rules apply without a panic", job: job.id },
     };
-    if let Err(violation) = invariants::check_step(job, &update) {
-        panic!("invariant broken before writing: {violation}");
-    }
+    let Some(update) = set_aside(job, queue, &violation, now) else {
+        return Ok(Step::Silence(violation));
+    };
+    let written = written(job, queue, Box::new(update), compose);
+    Ok(match written {
+        Step::Update { update, wake_at, frees, stalled, outbox, .. } => {
+            Step::Update { update, wake_at, frees, stalled, outbox, set_aside: Some(violation) }
+        }
+        other => other,
+    })
+}
+
+fn checked_step(
+    job: &Job,
+    queue: &Queue,
+    command: Command,
+    around: Around<'_>,
+) -> Result<Result<Step, Refusal>, Violation> {
+    let wakes = command.is_wake();
+    let update = match decide(job, queue, command, around.now, around.entropy) {
+        Err(refusal) => return Ok(Err(refusal)),
+        Ok(Change::None) if wakes => return Ok(Ok(Step::Rearm { wake_at: alarm(job, queue) })),
+        Ok(Change::None) => return Ok(Ok(Step::Nothing)),
+        Ok(Change::Delete) => return Ok(Ok(Step::Delete)),
+        Ok(Change::Update(update)) => update,
+    };
+    invariants::check_step(job, &update)?;
+    invariants::check_job(&update.job)?;
+    Ok(Ok(written(job, queue, update, around.compose)))
+}
+
+fn written(job: &Job, queue: &Queue, update: Box<Update>, compose: Compose) -> Step {
     let wake_at = alarm(&update.job, queue);
     let (frees, stalled) = (frees(job, queue, &update), update.events.iter().any(Event::is_stall));
-    let outbox = outbox::outgoing(&update, queue, around.compose);
-    Ok(Step::Update { update, wake_at, frees, stalled, outbox })
+    let outbox = outbox::outgoing(&update, queue, compose);
+    Step::Update { update, wake_at, frees, stalled, outbox, set_aside: None }
 }
 
 /// A job that becomes eligible, one that ends and so makes room under a limit, and one that loosens the queue's hold.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use outlast_core::gate::hold_without;
 use outlast_core::{Command, Effect, Job, JobId, Queue, QueueId, Refusal, Status, Timestamp, Update};
 
+use crate::damage::Damage;
 use crate::error::Error;
 use crate::history;
 use crate::jobs::{Applied, Claim, Claimed, Declined, NewJob, Order};
@@ -20,6 +21,8 @@ pub(crate) trait Transaction {
     /// A job in the caller's hands, who puts it back or has it erased.
     type Held: Held;
 
+    /// Where broken rules are counted.
+    fn damage(&self) -> &Damage;
     /// Asks the rules about a job, by the transaction's time and chance.
     fn step(&mut self, job: &Job, queue: &Queue, command: Command) -> Result<Step, Refusal>;
 
@@ -66,7 +69,7 @@ pub(crate) trait Held {
 pub(crate) enum Transition {
     Refused(Refusal),
     Unchanged,
-    Changed { frees: bool, stalled: bool, published: Vec<Arc<str>> },
+    Changed { frees: bool, stalled: bool, published: Vec<Arc<str>>, set_aside: bool },
     Deleted,
 }
 
@@ -88,26 +91,42 @@ pub(crate) fn transition<T: Transaction>(
     let done = match step {
         Step::Nothing => Transition::Unchanged,
         Step::Rearm { wake_at } => {
-            let before = Place::of(held.record());
-            if before.wake_at != wake_at {
-                held.record_mut().wake_at = wake_at;
-                let alarm = Rewrite { queue, before, is_alarm_only: true, has_new_payload: false, moved_events: None };
-                tx.write(&mut held, alarm)?;
-            }
+            rearm(tx, &mut held, queue, wake_at)?;
             Transition::Unchanged
+        }
+        Step::Silence(violation) => {
+            tx.damage().note_violation(&violation);
+            rearm(tx, &mut held, queue, None)?;
+            Transition::Refused(Refusal::SetAside)
         }
         Step::Delete => {
             delete(tx, held, queue)?;
             return Ok((None, Transition::Deleted));
         }
-        Step::Update { update, wake_at, frees, stalled, outbox } => {
+        Step::Update { update, wake_at, frees, stalled, outbox, set_aside } => {
+            set_aside.iter().for_each(|violation| tx.damage().note_violation(violation));
             write_update(tx, &mut held, queue, *update, wake_at)?;
             let published = queues_of(&outbox);
             outbox.into_iter().try_for_each(|job| tx.publish_outgoing(job))?;
-            Transition::Changed { frees, stalled, published }
+            Transition::Changed { frees, stalled, published, set_aside: set_aside.is_some() }
         }
     };
     Ok((Some(held), done))
+}
+
+/// Sets the alarm and nothing else.
+fn rearm<T: Transaction>(
+    tx: &mut T,
+    held: &mut T::Held,
+    queue: &Queue,
+    wake_at: Option<Timestamp>,
+) -> Result<(), T::Fault> {
+    let before = Place::of(held.record());
+    if before.wake_at == wake_at {
+        return Ok(());
+    }
+    held.record_mut().wake_at = wake_at;
+    tx.write(held, Rewrite { queue, before, is_alarm_only: true, has_new_payload: false, moved_events: None })
 }
 
 fn write_update<T: Transaction>(
@@ -172,13 +191,15 @@ pub(crate) fn apply<T: Transaction>(tx: &mut T, order: &Order) -> Result<Result<
     let running = running.map(|job| Box::new(job.clone()));
     let (changed, deleted) = (!matches!(done, Transition::Unchanged), held.is_none());
     held.into_iter().for_each(|held| tx.put_back(held));
-    let (frees, stalled, published) = match done {
+    let (frees, stalled, published, set_aside) = match done {
         Transition::Refused(refusal) => return Ok(Err(Declined::Refused(refusal))),
-        Transition::Unchanged | Transition::Deleted => (false, false, Vec::new()),
-        Transition::Changed { frees, stalled, published } => (frees, stalled, published),
+        Transition::Unchanged | Transition::Deleted => (false, false, Vec::new(), false),
+        Transition::Changed { frees, stalled, published, set_aside } => (frees, stalled, published, set_aside),
     };
     let id = order.id;
-    Ok(Ok(Applied { id, queue, status, version, changed, deleted, frees, stalled, published, wake_at, running }))
+    let applied =
+        Applied { id, queue, status, version, changed, deleted, frees, stalled, published, set_aside, wake_at, running };
+    Ok(Ok(applied))
 }
 
 /// Hands out one job that stands first in line. One whose time was over while it waited is cancelled by this instead.

@@ -17,7 +17,16 @@ pub(crate) fn start(log: &Log) -> anyhow::Result<()> {
     let builder =
         tracing_subscriber::fmt().with_env_filter(filter(&log.level)?).with_writer(io::stderr).with_ansi(false);
     let started = if is_json { builder.json().flatten_event(true).try_init() } else { builder.try_init() };
-    started.map_err(|error| anyhow::anyhow!("cannot start the log: {error}"))
+    started.map_err(|error| anyhow::anyhow!("cannot start the log: {error}"))?;
+    std::panic::set_hook(Box::new(log_panic));
+    Ok(())
+}
+
+/// A formatted message may hold what a user sent, so only the place and messages that stand in the code are logged.
+fn log_panic(panic: &std::panic::PanicHookInfo<'_>) {
+    let place = panic.location().map(ToString::to_string);
+    let message = panic.payload().downcast_ref::<&'static str>().copied();
+    tracing::error!(place, message, "a panic; the part that it came from fails or starts again; report this as a bug");
 }
 
 /// The drivers write what they send, payloads and leases included, so they are heard only when something is wrong,

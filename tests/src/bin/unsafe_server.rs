@@ -1,10 +1,14 @@
 //! The server with its promise broken on purpose, for the negative controls of the crash rigs: the same flags as
-//! `outlast serve`, and `OUTLAST_TEST_DURABILITY` = `answer-first`, `normal` or `full`. Never shipped.
+//! `outlast serve`, and `OUTLAST_TEST_DURABILITY` = `answer-first`, `normal` or `full`. `OUTLAST_TEST_PANICS` = how often the loop
+//! that hears other nodes panics before it works. Never shipped.
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
+use async_trait::async_trait;
 use outlast_api::{Api, Limits, listen};
 use outlast_engine::Engine;
 use outlast_engine::egress::{EgressSettings, HttpEgress};
@@ -12,7 +16,8 @@ use outlast_engine::engine::Ports;
 use outlast_engine::ports::{SystemClock, SystemEntropy};
 use outlast_engine::push::PushSettings;
 use outlast_engine::seal::Seal;
-use outlast_store::live::Alone;
+use outlast_core::{JobId, Lease, Progress};
+use outlast_store::live::{Alone, HandOut, Link, Live, News, Signal};
 use outlast_store::sqlite::{Durability, Options, SqliteStore};
 
 #[tokio::main]
@@ -36,7 +41,11 @@ async fn main() -> anyhow::Result<()> {
         )
     };
     let store = SqliteStore::open(options)?;
-    let live = Arc::new(Alone::embedded());
+    let panics = std::env::var("OUTLAST_TEST_PANICS").ok().map(|panics| panics.parse()).transpose()?;
+    let live: Arc<dyn Live> = match panics {
+        Some(panics) => Arc::new(Panicking { inner: Alone::unlinked(), left: AtomicU64::new(panics) }),
+        None => Arc::new(Alone::embedded()),
+    };
     let allow_private_targets = vec!["127.0.0.0/8".parse()?];
     let engine = Engine::new(
         Ports {
@@ -57,6 +66,45 @@ async fn main() -> anyhow::Result<()> {
     let router = Api::new(engine, Limits::default()).router();
     listen::serve(listener, router, listen::Settings::default(), std::future::pending()).await;
     Ok(())
+}
+
+/// A link whose first words make its listener panic.
+struct Panicking {
+    inner: Alone,
+    left: AtomicU64,
+}
+
+#[async_trait]
+impl Live for Panicking {
+    fn tell(&self, signal: Signal<'_>) {
+        self.inner.tell(signal);
+    }
+
+    fn report(&self, id: JobId, lease: Lease, progress: &Arc<Progress>) {
+        self.inner.report(id, lease, progress);
+    }
+
+    async fn progress(&self, id: JobId) -> Option<(HandOut, Progress)> {
+        self.inner.progress(id).await
+    }
+
+    async fn heard(&self) -> News {
+        let left = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        assert!(left.is_err(), "a planted panic");
+        self.inner.heard().await
+    }
+
+    fn floor(&self) -> Option<Duration> {
+        self.inner.floor()
+    }
+
+    fn link(&self) -> Option<Link> {
+        self.inner.link()
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
 }
 
 /// `serve --data DIR --listen HOST:PORT`.

@@ -34,6 +34,7 @@ impl World {
             frees: frees(&done, job.status()) || loosened,
             stalled: matches!(done, Done::Changed { stalled: true, .. }),
             published,
+            set_aside: false,
             wake_at: row.and_then(|row| row.wake_at),
             running: (job.status() == Status::Running).then(|| Box::new(job.clone())),
         })

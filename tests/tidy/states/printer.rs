@@ -245,6 +245,7 @@ fn refusal_name(refusal: Refusal) -> &'static str {
         Refusal::NoCancelRequested => "no cancel requested",
         Refusal::ResultExists => "result exists",
         Refusal::OutputFull => "output full",
+        Refusal::SetAside => "set aside",
     }
 }
 
@@ -278,6 +279,7 @@ fn meaning(reason: Reason) -> &'static str {
         Reason::Replayed => "a new run with a new budget of attempts",
         Reason::ResultExpired => "the result was deleted when its time was over",
         Reason::Stalled => "heartbeats came, but work did not move; an attempt is charged",
+        Reason::SetAside => "a rule of the server was broken, which is a bug; no attempt is charged",
     }
 }
 

@@ -97,6 +97,7 @@ impl<'a> Draft<'a> {
             FailReason::AckTimeout => Reason::AckTimeout,
             FailReason::DeferralExhausted => Reason::DeferralExhausted,
             FailReason::MaxAgeExceeded => Reason::MaxAgeExceeded,
+            FailReason::SetAside => Reason::SetAside,
         };
         self.go(State::Failed { at, reason }, logged);
     }

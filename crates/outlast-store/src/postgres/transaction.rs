@@ -6,6 +6,7 @@ use outlast_core::{Command, Effect, Job, JobId, Queue, QueueId, Refusal};
 
 use super::transact::{Fault, Tx};
 use super::write::{Entry, Fate, Writes};
+use crate::damage::Damage;
 use crate::jobs::NewJob;
 use crate::rows::Record;
 use crate::step::{Around, Step, step};
@@ -24,6 +25,10 @@ impl Held for Entry {
 impl Transaction for Tx<'_> {
     type Fault = Fault;
     type Held = Entry;
+
+    fn damage(&self) -> &Damage {
+        &self.shared.damage
+    }
 
     fn step(&mut self, job: &Job, queue: &Queue, command: Command) -> Result<Step, Refusal> {
         let mut entropy = self.shared.entropy();

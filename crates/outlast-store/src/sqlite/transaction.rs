@@ -12,6 +12,7 @@ use super::sealed;
 use super::write::{DELETE_RESULT, INSERT_HISTORY, INSERT_RESULT, pages, write_job};
 use super::writer::Core;
 use crate::checksum::Table;
+use crate::damage::Damage;
 use crate::error::Error;
 use crate::jobs::NewJob;
 use crate::rows::{Place, Record};
@@ -36,6 +37,10 @@ impl Held for Record {
 impl Transaction for Core<'_> {
     type Fault = Fault;
     type Held = Record;
+
+    fn damage(&self) -> &Damage {
+        &self.damage
+    }
 
     fn step(&mut self, job: &Job, queue: &Queue, command: Command) -> Result<Step, Refusal> {
         let around = Around { now: self.now, entropy: self.entropy.as_mut(), compose: self.compose };
