@@ -13,9 +13,10 @@ use outlast_core::checkpoint::Section;
 use outlast_core::{
     Command, Event, Evidence, JobId, Lease, NamespaceId, ObjectKey, Outage, Outcome, Queue, State, Timestamp,
 };
+use outlast_store::alarms::Due;
 use outlast_store::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
 use outlast_store::jobs::{
-    Applied, Claim, Claimed, Declined, Due, Found, JobPage, ListJobs, NewJob, Order, Published, Reach,
+    Applied, Claim, Claimed, Declined, Found, JobPage, ListJobs, NewJob, Order, Published, Reach,
 };
 use outlast_store::kept::{Doomed, Inline, Inspection, Kept, Stored};
 use outlast_store::keys::{KeyId, KeyRecord, NewKey};
@@ -349,6 +350,10 @@ impl JobStore for FaultyStore {
 
     async fn doomed(&self, limit: usize) -> Result<Doomed, Error> {
         self.call(self.inner.doomed(limit)).await
+    }
+
+    async fn postpone_objects(&self, keys: &[ObjectKey], until: Timestamp) -> Result<(), Error> {
+        self.call(self.inner.postpone_objects(keys, until)).await
     }
 
     async fn forget_objects(&self, keys: &[ObjectKey]) -> Result<(), Error> {

@@ -7,7 +7,8 @@ use outlast_core::state::{Phase, Status};
 use outlast_core::{
     Change, Command, Effect, Entropy, Job, JobId, Outcome, Queue, Refusal, State, Timestamp, alarm, decide, entropy,
 };
-use outlast_store::jobs::{Due, Order, Published};
+use outlast_store::alarms::Due;
+use outlast_store::jobs::{Order, Published};
 use outlast_store::operations::{self, Operation, OperationId, Step};
 use outlast_tests::model::{ModelDisk, Row, Rules};
 

@@ -19,9 +19,10 @@ use async_trait::async_trait;
 use outlast_core::arrival::{Arrival, ArrivalId};
 use outlast_core::checkpoint::Section;
 use outlast_core::{Clock, Entropy, Event, JobId, NamespaceId, ObjectKey, Outage, Queue, Timestamp};
+use outlast_store::alarms::Due;
 use outlast_store::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
 use outlast_store::jobs::{
-    Applied, Claim, Claimed, Declined, Due, Found, JobPage, ListJobs, NewJob, Order, Published, Reach,
+    Applied, Claim, Claimed, Declined, Found, JobPage, ListJobs, NewJob, Order, Published, Reach,
 };
 use outlast_store::kept::{Doomed, Inline, Inspection, Kept, Stored};
 use outlast_store::keys::{KeyId, KeyRecord, NewKey};
@@ -170,6 +171,11 @@ impl JobStore for ModelStore {
 
     async fn doomed(&self, limit: usize) -> Result<Doomed, Error> {
         Ok(self.transaction()?.doomed(limit))
+    }
+
+    async fn postpone_objects(&self, keys: &[ObjectKey], until: Timestamp) -> Result<(), Error> {
+        self.transaction()?.postpone_objects(keys, until);
+        Ok(())
     }
 
     async fn forget_objects(&self, keys: &[ObjectKey]) -> Result<(), Error> {

@@ -4,11 +4,20 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{JobId, NotAnId};
 use crate::time::Timestamp;
+
+/// How long an event is remembered after it came.
+pub const KEPT_FOR: Duration = Duration::from_secs(7 * 86_400);
+
+/// When an event that came at this time is forgotten.
+pub fn forgotten_at(came_at: Timestamp) -> Timestamp {
+    came_at.plus(KEPT_FOR)
+}
 
 /// An arrival's id. From the same numbers as the ids of jobs, so that no id names two things.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -8,7 +8,7 @@ use outlast_store::blobs::Blobs;
 use outlast_store::jobs::Found;
 use outlast_store::live::{Link, Live};
 use outlast_store::{Error, JobStore};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::detached::DetachedCalls;
@@ -50,16 +50,10 @@ pub(crate) struct Shared {
     pub(crate) push: Push,
     /// Calls whose caller has gone.
     pub(crate) detached: Arc<DetachedCalls>,
-    /// Rung when objects may have been doomed.
-    pub(crate) doomed: Notify,
     /// Objects were announced or doomed since this process began.
     pub(crate) has_objects: AtomicBool,
     /// Single jobs that are being read.
     pub(crate) looks: Looks<JobId, Result<Option<Found>, Error>>,
-    /// Rung when an event was stored.
-    pub(crate) event_came: Notify,
-    /// Rung when an operation was started.
-    pub(crate) operation_started: Notify,
     pub(crate) supervisor: Supervisor,
     draining: AtomicBool,
     /// Turns true once, when the engine stops.
@@ -115,11 +109,8 @@ impl Engine {
             declared: RwLock::new(Arc::new(Declared::nothing())),
             reports: Reports::default(),
             detached: Arc::default(),
-            doomed: Notify::new(),
             has_objects: AtomicBool::new(false),
             looks: Looks::default(),
-            event_came: Notify::new(),
-            operation_started: Notify::new(),
             supervisor: Supervisor::default(),
             draining: AtomicBool::new(false),
             stop: watch::channel(false).0,
@@ -127,15 +118,12 @@ impl Engine {
         Engine { shared: Arc::new(shared) }
     }
 
-    /// Starts the loops: alarms, operations, deliveries and the collection of objects; where nodes share the store, also those that learn what others did.
+    /// Starts the loops: alarms, deliveries and queue feeds; where nodes share the store, also those that learn what others did.
     pub fn start(&self) -> Loops {
         let mut loops = vec![
             self.supervise("alarms", Engine::run_sweep),
-            self.supervise("operations", Engine::run_operations),
             self.supervise("deliveries", Engine::run_push),
-            self.supervise("object collection", Engine::run_collect),
             self.supervise("queue feeds", Engine::run_boards),
-            self.supervise("event pruning", Engine::run_event_pruning),
         ];
         if self.is_shared() {
             loops.push(self.supervise("peer signals", Engine::run_hearing));

@@ -4,20 +4,17 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use outlast_core::arrival::{Arrival, ArrivalId, Headers};
-use outlast_core::{Job, NamespaceId, Spec, Timestamp};
+use outlast_core::arrival::{Arrival, ArrivalId, Headers, KEPT_FOR, forgotten_at};
+use outlast_core::{Job, NamespaceId, Spec};
 use outlast_store::Error;
 use outlast_store::arrivals::{Ingested, NewArrival, created};
 use outlast_store::jobs::{NewJob, Published};
 use serde_json::Value;
-use tokio::time::sleep;
 
 use crate::engine::Engine;
 use crate::inbound::declared::{Declared, Source, Subscriber};
 
-/// How long an event can be looked at and replayed, and its id is remembered.
-pub const KEPT_FOR: Duration = Duration::from_secs(7 * 86_400);
-/// How often, at most, events that are over their time are looked for.
+/// How often, at most, events that are over their time are forgotten.
 const PRUNE_EVERY: Duration = Duration::from_secs(600);
 const PRUNE_MAX: usize = 1000;
 
@@ -84,7 +81,7 @@ impl Engine {
         let namespace = new.namespace;
         let answer = self.shared.store.ingest(vec![new]).await;
         // Also for a repetition: the first one may have been stored by a process that is gone.
-        self.shared.event_came.notify_one();
+        self.note_alarm(Some(forgotten_at(self.now())));
         if matches!(answer, Err(Error::Indeterminate)) {
             places.iter().for_each(|queue| self.announce_unknown(namespace, queue));
         }
@@ -135,40 +132,15 @@ impl Engine {
         })
     }
 
-    /// Forgets events that are over their time, as new ones come: where none come, none are in the way, and nothing ticks.
-    pub(crate) async fn run_event_pruning(self) {
-        let mut stopping = self.stopping();
-        while !*stopping.borrow() {
-            tokio::select! {
-                biased;
-                _ = stopping.changed() => continue,
-                () = self.shared.event_came.notified() => {}
-            }
-            let before = Timestamp::from_millis(self.now().as_millis().saturating_sub(millis(KEPT_FOR)));
-            match self.shared.store.prune_arrivals(before, PRUNE_MAX).await {
-                Ok(PRUNE_MAX) => {
-                    self.shared.event_came.notify_one();
-                    continue;
-                }
-                Ok(_) | Err(Error::Stopped) => {}
-                Err(error) => {
-                    tracing::warn!(%error, "old events could not be deleted; trying again");
-                    self.shared.meters.loop_failures.add(1);
-                    self.shared.event_came.notify_one();
-                }
-            }
-            tokio::select! {
-                biased;
-                _ = stopping.changed() => {}
-                () = sleep(self.jitter(PRUNE_EVERY)) => {}
-            }
+    /// Forgets events that are over their time.
+    pub(crate) async fn prune_events(&self) -> Result<Duration, Error> {
+        // One that is due at this very moment goes as well.
+        let before = self.now().minus(KEPT_FOR).plus(Duration::from_millis(1));
+        match self.shared.store.prune_arrivals(before, PRUNE_MAX).await? {
+            PRUNE_MAX => Ok(Duration::ZERO),
+            _ => Ok(PRUNE_EVERY),
         }
-        tracing::debug!("the pruning of events has ended");
     }
-}
-
-fn millis(time: Duration) -> i64 {
-    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn job_for(taker: &Subscriber, namespace: NamespaceId, body: &Arc<str>, value: &Value) -> NewJob {

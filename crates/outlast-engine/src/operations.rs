@@ -1,5 +1,5 @@
-//! The loop that carries operations on: bulk replay, purge, discard, delete. What a crash interrupts is taken up again
-//! from the stored position.
+//! Carries operations on: bulk replay, purge, discard, delete. One of the rounds of the sweep. What a crash interrupts is
+//! taken up again from the stored position.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,7 +16,6 @@ use crate::engine::Engine;
 const STEP_MAX: usize = 200;
 /// The pause between two rounds while all open operations have a rate.
 const PACED_PAUSE: Duration = Duration::from_millis(100);
-const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// When each operation with a rate was taken up, and how many jobs it had changed by then.
 type Paces = HashMap<OperationId, (Instant, u64)>;
@@ -26,40 +25,31 @@ impl Engine {
     pub async fn start_operation(&self, operation: NewOperation) -> Result<Option<Operation>, Error> {
         self.commit(|engine| async move {
             let started = engine.shared.store.start_operation(operation).await;
-            engine.shared.operation_started.notify_one();
+            engine.shared.sweep.look_now();
             engine.shared.live.tell(Signal::OperationStarted);
             started
         })
         .await
     }
 
-    pub(crate) async fn run_operations(self) {
+    /// Carries all open operations on until none is left. What a failure interrupts is taken up again by the next round.
+    pub(crate) async fn carry_on_operations(&self) -> Result<Duration, Error> {
         let mut stopping = self.stopping();
         let mut paces = Paces::new();
-        while !*stopping.borrow() {
-            match self.advance_operations(&mut paces).await {
-                // Nothing is open: sleep until something is.
-                Ok(None) => tokio::select! {
-                    biased;
-                    _ = stopping.changed() => {}
-                    () = self.shared.operation_started.notified() => {}
-                    () = self.floor_passes(1) => {}
-                },
-                Ok(Some(pause)) if pause.is_zero() => tokio::task::yield_now().await,
-                Ok(Some(pause)) => tokio::select! {
-                    biased;
-                    _ = stopping.changed() => {}
-                    () = sleep(pause) => {}
-                },
-                Err(Error::Stopped) => break,
-                Err(error) => {
-                    tracing::warn!(%error, "operations could not be carried on; trying again");
-                    self.shared.meters.loop_failures.add(1);
-                    sleep(RETRY_PAUSE).await;
-                }
+        while !*stopping.borrow()
+            && let Some(pause) = self.advance_operations(&mut paces).await?
+        {
+            if pause.is_zero() {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            tokio::select! {
+                biased;
+                _ = stopping.changed() => {}
+                () = sleep(pause) => {}
             }
         }
-        tracing::debug!("the operations loop has ended");
+        Ok(Duration::ZERO)
     }
 
     /// One step of every open operation. Returns the pause before the next round, `None` when nothing is open.
@@ -100,7 +90,7 @@ impl Engine {
         let (namespace, queue) = (operation.namespace, &operation.queue_name);
         // It may have deleted jobs that are being worked on.
         self.shared.reports.doubt_queue(namespace, queue);
-        self.shared.doomed.notify_one();
+        self.has_doomed();
         // What it changed has new alarms: the end of their retention.
         self.shared.sweep.look_now();
         self.shared.wakes.queue_changed(namespace, queue);

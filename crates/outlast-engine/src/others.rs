@@ -45,13 +45,10 @@ impl Engine {
                 shared.reports.doubt_all();
             }
             self.look_for_lanes(&news);
-            if news.everything || news.operations {
-                shared.operation_started.notify_one();
-            }
             if news.everything || news.keys {
                 shared.keys.changed.notify_one();
             }
-            if news.everything || !news.namespaces.is_empty() {
+            if news.everything || news.operations || !news.namespaces.is_empty() {
                 shared.sweep.look_now();
             }
             if news.everything || news.all_jobs || !news.namespaces.is_empty() {

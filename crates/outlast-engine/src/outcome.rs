@@ -57,7 +57,7 @@ impl Engine {
         }
         if applied.deleted || applied.status == Status::Expired {
             // Also what was there before this process.
-            self.shared.doomed.notify_one();
+            self.has_doomed();
         }
         self.shared.wakes.job_changed(applied.queue.namespace, &applied.queue.name, applied.id);
         self.jobs_published(applied.queue.namespace, &applied.published);

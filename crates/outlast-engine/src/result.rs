@@ -290,7 +290,7 @@ impl Engine {
         let command = Command::Finalize { lease: holder.worker.lease, object: Arc::clone(&object) };
         let applied = self.apply_one(holder.order(command)).await?;
         match applied {
-            Ok(_) => self.shared.doomed.notify_one(),
+            Ok(_) => self.has_doomed(),
             Err(_) => self.throw_away(&object.key).await,
         }
         Ok(Finalised { object, applied: applied? })

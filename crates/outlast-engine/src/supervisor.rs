@@ -24,7 +24,7 @@ pub(crate) struct Supervisor {
 }
 
 impl Supervisor {
-    fn set_stopped(&self, name: &'static str, is_stopped: bool) {
+    pub(crate) fn set_stopped(&self, name: &'static str, is_stopped: bool) {
         let mut stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
         match is_stopped {
             true => stopped.insert(name),

@@ -127,7 +127,7 @@ impl Engine {
         let command = Command::Checkpoint { lease: worker.lease, checkpoint, progress: progress.clone() };
         let kept = self.keep_all(vec![Keep { order: worker.order(command), progress }]).await;
         // The one it replaces may have been an object.
-        self.shared.doomed.notify_one();
+        self.has_doomed();
         only(kept?)
     }
 

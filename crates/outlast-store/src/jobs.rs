@@ -13,6 +13,7 @@ use outlast_core::{
     Command, Event, Job, JobId, NamespaceId, ObjectKey, Outage, Queue, Refusal, Spec, Status, Timestamp,
 };
 
+use crate::alarms::Due;
 use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
 use crate::damage::Damage;
 use crate::error::Error;
@@ -211,14 +212,6 @@ pub enum Declined {
     Refused(Refusal),
 }
 
-/// Jobs whose alarm has rung.
-#[derive(Clone, Debug, Default)]
-pub struct Due {
-    pub jobs: Vec<JobId>,
-    /// The earliest alarm that has not rung yet.
-    pub next: Option<Timestamp>,
-}
-
 /// A job with what is needed to show it.
 #[derive(Clone, Debug)]
 pub struct Found {
@@ -276,7 +269,8 @@ pub trait JobStore: Send + Sync {
     /// Carries out each command on its own; one sync for all. Answers in order.
     async fn apply(&self, orders: Vec<Order>) -> Result<Vec<Result<Applied, Declined>>, Error>;
 
-    /// Up to `limit` jobs whose alarm has rung. Only names them; `apply` with `Command::Wake` acts.
+    /// Up to `limit` jobs whose alarm has rung, and the first alarm of every other kind. Only names them: `apply` with
+    /// `Command::Wake`, `doomed`, `prune_arrivals` and `advance_operation` act.
     async fn due(&self, limit: usize) -> Result<Due, Error>;
 
     async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<Found>, Error>;
@@ -306,6 +300,8 @@ pub trait JobStore: Send + Sync {
     async fn record_inspection(&self, key: &ObjectKey, found: Inspection) -> Result<(), Error>;
     /// Up to `limit` objects whose time has come, of all jobs.
     async fn doomed(&self, limit: usize) -> Result<Doomed, Error>;
+    /// These doomed objects could not be deleted: their time comes again later.
+    async fn postpone_objects(&self, keys: &[ObjectKey], until: Timestamp) -> Result<(), Error>;
     /// These doomed objects have been deleted.
     async fn forget_objects(&self, keys: &[ObjectKey]) -> Result<(), Error>;
 

@@ -4,6 +4,7 @@
 //! policy lives here.
 
 pub mod jobs;
+pub mod alarms;
 pub mod arrivals;
 pub mod queues;
 pub mod keys;

@@ -29,6 +29,7 @@ mod arrivals;
 mod outbox;
 mod line;
 mod claim;
+mod alarms;
 mod apply;
 mod attend;
 mod queues;

@@ -33,6 +33,7 @@ mod arrival_keys;
 mod hints;
 mod claim;
 mod kept;
+mod alarms;
 mod apply;
 mod queues;
 mod keys;

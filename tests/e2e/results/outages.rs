@@ -187,3 +187,38 @@ async fn what_could_not_be_deleted_is_deleted_later() {
 
     rig.until_only_live(0).await;
 }
+
+// A deletion that always fails is put off, and holds up no other.
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_that_cannot_be_deleted_do_not_stop_the_collection_of_others() {
+    let rig = Rig::on_folder().await;
+    make_queue(&rig.client, "brief", json!({"resultTtl": 1})).await;
+    let Place::Folder(folder) = &rig.place else {
+        panic!("this rig has a folder");
+    };
+    make_queue(&rig.client, "stubborn", json!({"resultTtl": 3})).await;
+    for _ in 0..STUBBORN {
+        rig.succeeded("stubborn", "stays").await;
+    }
+    // A folder with something in it, in the place of the file.
+    for key in rig.objects().into_keys() {
+        std::fs::remove_file(folder.join(&key)).unwrap();
+        std::fs::create_dir(folder.join(&key)).unwrap();
+        std::fs::write(folder.join(&key).join("in the way"), "").unwrap();
+    }
+    wait::until_now("the first of them to be tried", DEADLINE, || {
+        rig.server.log().contains("an object could not be deleted").then_some(())
+    })
+    .await;
+
+    let held = rig.succeeded("brief", "goes").await;
+
+    wait::until_now("the object of another job to go", DEADLINE, || {
+        (!rig.rows().iter().any(|row| row.key.contains(&held.id))).then_some(())
+    })
+    .await;
+    assert_eq!(rig.rows().len(), STUBBORN, "what is still there is known by name");
+}
+
+/// More than are looked at at once.
+const STUBBORN: usize = 110;

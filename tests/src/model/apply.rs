@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use outlast_core::Status;
+use outlast_core::{Status, Timestamp};
 use outlast_core::gate::loosens;
-use outlast_store::jobs::{Applied, Declined, Due, Order};
+use outlast_core::arrival::KEPT_FOR;
+use outlast_store::alarms::{AlarmKind, Due};
+use outlast_store::jobs::{Applied, Declined, Order};
+use outlast_store::operations::{Operation, OperationStatus};
 
 use super::world::{Done, World};
 
@@ -46,7 +49,17 @@ impl World {
         alarms.sort();
         let rung = alarms.iter().take_while(|(at, _, _)| *at <= self.now).count().min(limit);
         let jobs = alarms[..rung].iter().map(|(_, _, id)| *id).collect();
-        Due { jobs, next: alarms.get(rung).map(|(at, _, _)| *at) }
+        Due { jobs, next: alarms.get(rung).map(|(at, _, _)| *at), others: self.other_alarms() }
+    }
+
+    fn other_alarms(&self) -> Vec<(AlarmKind, Timestamp)> {
+        let objects = self.objects.values().filter_map(|(_, stored)| stored.doomed_at).min();
+        let events = self.arrivals.iter().map(|(_, arrival)| arrival.at.plus(KEPT_FOR)).min();
+        let is_open = |operation: &&Operation| operation.status == OperationStatus::Running;
+        let operations = self.operations.values().filter(is_open).map(|operation| operation.created_at).min();
+        let firsts =
+            [(AlarmKind::Object, objects), (AlarmKind::Event, events), (AlarmKind::Operation, operations)];
+        firsts.into_iter().filter_map(|(kind, at)| Some((kind, at?))).collect()
     }
 }
 

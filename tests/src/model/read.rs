@@ -93,6 +93,11 @@ impl World {
         }
     }
 
+    pub(super) fn postpone_objects(&mut self, keys: &[ObjectKey], until: Timestamp) {
+        let doomed = self.objects.iter_mut().filter(|(key, (_, stored))| keys.contains(key) && stored.doomed_at.is_some());
+        doomed.for_each(|(_, (_, stored))| stored.doomed_at = Some(until));
+    }
+
     pub(super) fn forget_objects(&mut self, keys: &[ObjectKey]) {
         self.objects.retain(|key, (_, stored)| stored.doomed_at.is_none() || !keys.contains(key));
     }

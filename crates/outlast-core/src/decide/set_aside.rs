@@ -17,7 +17,8 @@ pub fn set_aside(job: &Job, queue: &Queue, violation: &Violation, now: Timestamp
         return None;
     }
     let mut draft = Draft::new(job, queue, now);
-    // Counters at their end may be the very violation.
+    // Counters beyond their bounds may be the very violation, and the row must be one that a database takes.
+    draft.job.attempt = job.attempt.max(1);
     draft.job.version = job.version.min(u64::MAX - 1);
     draft.job.events = job.events.min(u64::MAX - 2);
     draft.job.last_error = Some(violation.to_string().into());

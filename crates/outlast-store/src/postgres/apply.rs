@@ -9,17 +9,19 @@ use outlast_core::{Command, Evidence, Outcome, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use super::alarms;
 use super::key_holders;
 use super::lane::Group;
 use super::registry::queue_columns;
 use super::rows::job_columns;
-use super::session::{Session, Sql};
+use super::session::{Parameter, Session, Sql};
 use super::shared::Shared;
 use super::transact::{Fault, Tx};
 use super::writer::{Ask, Writer};
 use crate::error::Error;
 use crate::ids::Ids;
-use crate::jobs::{Applied, Claimed, Declined, Due, Order, Reach};
+use crate::alarms::Due;
+use crate::jobs::{Applied, Claimed, Declined, Order, Reach};
 use crate::step::lease_of;
 use crate::transition;
 
@@ -204,9 +206,10 @@ fn apply_one(order: &Order, tx: &mut Tx<'_>) -> Result<Result<Applied, Declined>
 pub(super) async fn due(shared: &Arc<Shared>, limit: usize) -> Result<Due, Error> {
     let now = shared.now();
     let limit_and_next = i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX);
-    let rows = shared.read(&DUE, &[&limit_and_next, &now.as_millis()]).await?;
-    let mut due = Due::default();
-    for row in rows {
+    let parameters: [Parameter<'_>; 2] = [&limit_and_next, &now.as_millis()];
+    let (rows, others) = join(shared.read(&DUE, &parameters), alarms::others(shared)).await;
+    let mut due = Due { others: others?, ..Due::default() };
+    for row in rows? {
         let at = Timestamp::from_millis(row.get(0));
         if at > now || due.jobs.len() >= limit {
             due.next = Some(at);

@@ -238,6 +238,10 @@ static DOOMED: Sql = Sql {
     text: "SELECT key, upload, doomed_at FROM object WHERE doomed_at IS NOT NULL ORDER BY doomed_at LIMIT $1",
     types: &[Type::INT8],
 };
+static POSTPONE: Sql = Sql {
+    text: "UPDATE object SET doomed_at = $2 WHERE key = ANY ($1) AND doomed_at IS NOT NULL",
+    types: &[Type::TEXT_ARRAY, Type::INT8],
+};
 static FORGET: Sql =
     Sql { text: "DELETE FROM object WHERE key = ANY ($1) AND doomed_at IS NOT NULL", types: &[Type::TEXT_ARRAY] };
 static FOUND_SOUND: Sql = Sql {
@@ -451,5 +455,11 @@ pub(super) async fn doomed(shared: &Arc<Shared>, limit: usize) -> Result<Doomed,
 pub(super) async fn forget_objects(keys: &[String], tx: &mut Tx<'_>) -> Result<(), Fault> {
     tx.begin_write().await?;
     tx.session.execute(&FORGET, &[&keys]).await?;
+    Ok(())
+}
+
+pub(super) async fn postpone_objects(keys: &[String], until: Timestamp, tx: &mut Tx<'_>) -> Result<(), Fault> {
+    tx.begin_write().await?;
+    tx.session.execute(&POSTPONE, &[&keys, &until.as_millis()]).await?;
     Ok(())
 }

@@ -26,12 +26,13 @@ use super::shared::{Setup, Shared};
 use super::transact::{Once, Running, Tx, begin_text, startup_options};
 use super::writer::{Answer, Ask, Writer};
 use super::{arrivals, kept, keys, migrate, operations, queues, read, verify};
+use crate::alarms::Due;
 use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
 use crate::damage::Damage;
 use crate::error::Error;
 use crate::ids::Ids;
 use crate::jobs::{
-    Applied, Claim, Claimed, Declined, Due, Found, JobPage, JobStore, ListJobs, NewJob, Order, Published, Reach,
+    Applied, Claim, Claimed, Declined, Found, JobPage, JobStore, ListJobs, NewJob, Order, Published, Reach,
 };
 use crate::kept::{Doomed, Inline, Inspection, Kept, Stored};
 use crate::keys::{KeyId, KeyRecord, NewKey};
@@ -283,6 +284,15 @@ impl JobStore for PostgresStore {
 
     async fn doomed(&self, limit: usize) -> Result<Doomed, Error> {
         kept::doomed(&self.shared, limit).await
+    }
+
+    async fn postpone_objects(&self, keys: &[ObjectKey], until: Timestamp) -> Result<(), Error> {
+        let keys: Arc<[String]> = keys.iter().map(ObjectKey::to_string).collect();
+        self.transact(move |tx| {
+            let keys = Arc::clone(&keys);
+            Box::pin(async move { kept::postpone_objects(&keys, until, tx).await })
+        })
+        .await
     }
 
     async fn forget_objects(&self, keys: &[ObjectKey]) -> Result<(), Error> {

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use outlast_core::Status;
 use tokio_postgres::types::Type;
 
+use super::alarms::OTHERS;
 use super::apply::{DUE, LOCK};
 use super::batch::{ALARMS, COUNT, DELETE_TURNS, INSERT_JOB, INSERT_TURNS, UPDATE_JOB};
 use super::line::{IN_LINE, TAKE};
@@ -94,7 +95,7 @@ async fn found(shared: &Arc<Shared>) -> Result<Tables, Error> {
 }
 
 /// The statements of nearly every transaction.
-static HOT: [(&str, &Sql); 13] = [
+static HOT: [(&str, &Sql); 14] = [
     ("open", &OPENING_TO_PUBLISH),
     ("insert jobs", &INSERT_JOB),
     ("take new keys", &TAKE_NEW_KEYS),
@@ -106,6 +107,7 @@ static HOT: [(&str, &Sql); 13] = [
     ("take a turn", &INSERT_TURNS),
     ("count", &COUNT),
     ("alarms that have rung", &DUE),
+    ("alarms of other kinds", &OTHERS),
     ("read a job", &JOB),
     ("read a page of a log", &EVENTS),
 ];

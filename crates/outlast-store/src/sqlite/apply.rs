@@ -4,12 +4,12 @@ use outlast_core::JobId;
 
 use super::faults::Fault;
 use super::writer::Core;
-use crate::jobs::Due;
+use crate::alarms::Due;
 
 impl Core<'_> {
     pub(super) fn due(&mut self, limit: usize) -> Result<Due, Fault> {
         let (rows, next) = self.index.due(self.now, limit);
-        let mut due = Due { jobs: Vec::with_capacity(rows.len()), next };
+        let mut due = Due { jobs: Vec::with_capacity(rows.len()), next, others: self.other_alarms()? };
         for seq in rows {
             match self.take(seq) {
                 Ok(Some(record)) => {

@@ -54,6 +54,11 @@ const DOOMED: &str = "
     WHERE doomed_at IS NOT NULL
     ORDER BY doomed_at
     LIMIT ?1";
+const DOOMED_ONE: &str = "
+    SELECT key, job, role, kept, doomed_at, length, sha256, content_type, filename, upload, checksum, downloads, parts,
+           copied_from, checksums, damaged_at
+    FROM object
+    WHERE key = ?1 AND doomed_at IS NOT NULL";
 const FORGET: &str = "DELETE FROM object WHERE key = ?1 AND doomed_at IS NOT NULL";
 const FOUND_SOUND: &str = "UPDATE object SET damaged_at = NULL, checksums = ?2 WHERE key = ?1";
 const FOUND_DAMAGED: &str = "UPDATE object SET damaged_at = ?2 WHERE key = ?1";
@@ -194,6 +199,24 @@ impl Core<'_> {
             doomed.objects.push((stored.object.key, stored.object.upload));
         }
         Ok(doomed)
+    }
+
+    /// One whose row is damaged stays as it is: what the row says is not believed.
+    pub(super) fn postpone_objects(&mut self, keys: &[ObjectKey], until: Timestamp) -> Result<(), Fault> {
+        for key in keys {
+            let mut statement = self.connection.prepare_cached(DOOMED_ONE)?;
+            let mut rows = statement.query([key.to_string()])?;
+            let Some(row) = rows.next()? else {
+                continue;
+            };
+            let (seq, stored) = (row.get(1)?, stored(row));
+            match stored {
+                Ok(stored) => self.write_object(seq, &stored.object, stored.kept, Some(until))?,
+                Err(error) => self.note_damage(&error),
+            }
+        }
+        self.dirty_pages += 1;
+        Ok(())
     }
 
     pub(super) fn forget_objects(&mut self, keys: &[ObjectKey]) -> Result<(), Fault> {

@@ -32,13 +32,14 @@ use super::sealed;
 use super::wal_index::WalIndex;
 use super::wal_tracker::WalTracker;
 use super::writer::{Call, Core, Kind, Outside, Setup, Task, Writer};
+use crate::alarms::Due;
 use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
 use crate::checksum::Table;
 use crate::damage::Damage;
 use crate::error::Error;
 use crate::ids::Ids;
 use crate::jobs::{
-    Applied, Claim, Claimed, Declined, Due, Found, JobPage, JobStore, ListJobs, NewJob, Order, Published, Reach,
+    Applied, Claim, Claimed, Declined, Found, JobPage, JobStore, ListJobs, NewJob, Order, Published, Reach,
 };
 use crate::kept::{Doomed, Inline, Inspection, Kept, Stored};
 use crate::keys::{KeyId, KeyRecord, NewKey};
@@ -374,6 +375,11 @@ impl JobStore for SqliteStore {
 
     async fn doomed(&self, limit: usize) -> Result<Doomed, Error> {
         self.call(Kind::Read, move |core| core.doomed(limit)).await
+    }
+
+    async fn postpone_objects(&self, keys: &[ObjectKey], until: Timestamp) -> Result<(), Error> {
+        let keys = keys.to_vec();
+        self.call(Kind::Write, move |core| core.postpone_objects(&keys, until)).await
     }
 
     async fn forget_objects(&self, keys: &[ObjectKey]) -> Result<(), Error> {

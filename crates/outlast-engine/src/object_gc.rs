@@ -1,0 +1,121 @@
+//! Deletes the objects that nobody wants any more: results whose time is over, checkpoints that were replaced, bytes of
+//! hand-outs that were lost. All of them are known by name, so no store is ever searched, and what a job still has is
+//! never among them. One of the rounds of the sweep.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use outlast_core::ObjectKey;
+use outlast_store::Error;
+use outlast_store::blobs;
+
+use crate::engine::Engine;
+
+/// Objects of one look.
+const BATCH_MAX: usize = 100;
+/// Deletions under way at once.
+const CONCURRENCY: usize = 16;
+/// Nothing here is urgent: what is doomed in this time goes together.
+const REST: Duration = Duration::from_millis(500);
+/// Where the first object that is due is not one to be deleted: its row is damaged, or another node had it.
+const IDLE_REST: Duration = Duration::from_secs(30);
+/// The pause while the object store is away.
+const AWAY_PAUSE: Duration = Duration::from_secs(5);
+/// When a deletion is tried again that failed in a way that may pass, and one that was refused: until somebody has changed
+/// something it will be again, and it must not be in the way of others.
+const POSTPONED_FOR: Duration = Duration::from_secs(15);
+const REFUSED_FOR: Duration = Duration::from_secs(3600);
+
+/// What became of a batch.
+#[derive(Default)]
+struct Deletions {
+    gone: Vec<ObjectKey>,
+    /// May work soon.
+    failed: Vec<ObjectKey>,
+    refused: Vec<ObjectKey>,
+}
+
+impl Deletions {
+    fn count(&self) -> usize {
+        self.gone.len() + self.failed.len() + self.refused.len()
+    }
+
+    /// As many as run at once have failed, and nothing has worked: the others would only wait for that as well.
+    fn is_away(&self) -> bool {
+        self.failed.len() >= CONCURRENCY && self.failed.len() == self.count()
+    }
+}
+
+impl Engine {
+    /// A change may have doomed objects, if there are any.
+    pub(crate) fn may_have_doomed(&self) {
+        if self.shared.has_objects.load(Ordering::Relaxed) {
+            self.has_doomed();
+        }
+    }
+
+    /// Objects may have been doomed, also some of before this process.
+    pub(crate) fn has_doomed(&self) {
+        self.note_alarm(Some(self.now().plus(REST)));
+    }
+
+    /// Deletes what is due. Whatever cannot be deleted is put off, so that it stops no other.
+    pub(crate) async fn collect_objects(&self) -> Result<Duration, Error> {
+        let mut stopping = self.stopping();
+        self.shared.has_objects.store(true, Ordering::Relaxed);
+        let mut rest = IDLE_REST;
+        loop {
+            let due = self.shared.store.doomed(BATCH_MAX).await?.objects;
+            if due.is_empty() || *stopping.borrow() {
+                return Ok(rest);
+            }
+            rest = REST;
+            let deletions = tokio::select! {
+                biased;
+                // What was deleted and not forgotten is deleted again.
+                _ = stopping.changed() => return Ok(REST),
+                deletions = self.delete_objects(due) => deletions,
+            };
+            let store = &self.shared.store;
+            self.shared.meters.objects_deleted.add(deletions.gone.len());
+            store.forget_objects(&deletions.gone).await?;
+            for (keys, pause) in [(&deletions.failed, POSTPONED_FOR), (&deletions.refused, REFUSED_FOR)] {
+                if !keys.is_empty() {
+                    self.shared.meters.loop_failures.add(1);
+                    store.postpone_objects(keys, self.now().plus(pause)).await?;
+                }
+            }
+            if deletions.gone.is_empty() && !deletions.failed.is_empty() {
+                return Ok(AWAY_PAUSE);
+            }
+        }
+    }
+
+    async fn delete_objects(&self, due: Vec<(ObjectKey, Option<Box<str>>)>) -> Deletions {
+        let mut deletions = Deletions::default();
+        let mut results = stream::iter(due)
+            .map(async |(key, upload)| (key, self.delete_object(&key, upload.as_deref()).await))
+            .buffer_unordered(CONCURRENCY);
+        while !deletions.is_away()
+            && let Some((key, deleted)) = results.next().await
+        {
+            match deleted {
+                Ok(()) => deletions.gone.push(key),
+                Err(error) => {
+                    tracing::warn!(object = %key, error = error.with_causes(), "an object could not be deleted; trying again later");
+                    let is_passing = matches!(error, blobs::Error::Unavailable(_));
+                    if is_passing { &mut deletions.failed } else { &mut deletions.refused }.push(key);
+                }
+            }
+        }
+        deletions
+    }
+
+    async fn delete_object(&self, key: &ObjectKey, upload: Option<&str>) -> Result<(), blobs::Error> {
+        if let Some(upload) = upload {
+            self.blobs().abort(key, upload).await?;
+        }
+        self.blobs().delete(key).await
+    }
+}
