@@ -157,6 +157,7 @@ macro_rules! contract {
                 keys::a_namespace_keeps_its_number,
                 keys::a_key_is_stored_as_it_was_given,
                 keys::a_key_is_revoked_once_and_only_within_reach,
+                keys::keys_are_found_by_when_they_were_made_or_revoked,
                 keys::the_first_key_is_added_once,
                 keys::the_first_sealing_key_stays,
                 keys::a_closed_store_says_so,

@@ -1,7 +1,7 @@
 //! API keys: made, checked, revoked. A key is `ol_`, twelve characters to find it by, `_`, and 43 random ones; the store
 //! has only its SHA-256. All keys are in memory, so that a check costs a hash and no read.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -27,9 +27,13 @@ pub const KEY_LENGTH_MIN: usize = 32;
 /// The configuration takes no longer one.
 const KEY_LENGTH_MAX: usize = 255;
 
-/// Where nodes share a store, keys are read again this often even if nobody tells of a change: a revoked key is refused
+/// Where nodes share a store, changed keys are read this often even if nobody tells of a change: a revoked key is refused
 /// everywhere well within five seconds.
 const RELOAD: Duration = Duration::from_secs(2);
+/// Longer than a transaction takes: a change may be committed this long after the time that stands in it.
+const OVERLAP: Duration = Duration::from_secs(60);
+/// All keys are read again this often, should the database's clock have been set back.
+const RELOAD_WHOLE: Duration = Duration::from_secs(60);
 /// Keys that are not known may make the store read at most this often.
 const MISS_PAUSE: Duration = Duration::from_millis(200);
 /// No sleep until the end of a key is longer; timers of years overflow.
@@ -39,16 +43,48 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
 pub(crate) struct Keys {
-    by_prefix: RwLock<HashMap<String, Known>>,
+    table: RwLock<KeyTable>,
     /// Changes whenever a key is no more, for those who hold one for long.
     gone: watch::Sender<()>,
-    loading: tokio::sync::Mutex<()>,
+    /// Held by the one who reads; knows what was read.
+    loading: tokio::sync::Mutex<Option<Loaded>>,
     /// Rung when another node has told of a change.
     pub(crate) changed: Notify,
     /// Readings for the sake of unknown keys that have begun.
     looks: AtomicU64,
     /// Held by the one who reads for the sake of unknown keys; knows the last reading.
     looking: tokio::sync::Mutex<Option<Look>>,
+}
+
+/// The keys that are neither revoked nor forgotten, by prefix and by number.
+#[derive(Default)]
+struct KeyTable {
+    by_prefix: HashMap<String, Known>,
+    prefixes: HashMap<KeyId, String>,
+}
+
+impl KeyTable {
+    fn insert(&mut self, (prefix, known): (String, Known)) {
+        self.prefixes.insert(known.id, prefix.clone());
+        self.by_prefix.insert(prefix, known);
+    }
+
+    fn remove(&mut self, id: KeyId) -> Option<Known> {
+        self.by_prefix.remove(&self.prefixes.remove(&id)?)
+    }
+
+    fn of(&self, id: KeyId) -> Option<&Known> {
+        self.by_prefix.get(self.prefixes.get(&id)?)
+    }
+}
+
+/// How far the keys in memory are known to be those of the store.
+#[derive(Clone, Copy)]
+struct Loaded {
+    /// All changes before this time have been read, but for those of transactions that took long.
+    changes_until: Timestamp,
+    /// When all keys were last read.
+    whole_at: Instant,
 }
 
 /// A reading for the sake of an unknown key.
@@ -96,17 +132,30 @@ impl Keys {
 }
 
 impl Engine {
-    /// Reads all keys into memory. To be called before requests are served, and after every change.
+    /// Reads the keys into memory, all of them at first, then what has changed. To be called before requests are served, and
+    /// after every change.
     pub async fn load_keys(&self) -> Result<(), Error> {
         // One at a time: an older list must not overwrite a newer one.
-        let _turn = self.shared.keys.loading.lock().await;
-        let records = self.shared.store.keys().await?;
-        let known = records.into_iter().filter(|record| record.revoked_at.is_none()).map(known).collect();
-        let mut keys = self.shared.keys.by_prefix.write().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::replace(&mut *keys, known);
-        let here: HashSet<KeyId> = keys.values().map(|known| known.id).collect();
-        drop(keys);
-        if before.values().any(|known| !here.contains(&known.id)) {
+        let mut loaded = self.shared.keys.loading.lock().await;
+        let (began, store) = (self.now(), &self.shared.store);
+        let known = loaded.filter(|loaded| loaded.whole_at.elapsed() < RELOAD_WHOLE);
+        let (records, whole_at) = match known {
+            Some(known) => (store.keys_since(known.changes_until.minus(OVERLAP)).await?, known.whole_at),
+            None => (store.keys().await?, Instant::now()),
+        };
+        *loaded = Some(Loaded { changes_until: began, whole_at });
+        let mut table = self.shared.keys.table.write().unwrap_or_else(PoisonError::into_inner);
+        let before = if known.is_none() { std::mem::take(&mut *table) } else { KeyTable::default() };
+        let mut is_gone = false;
+        for record in records {
+            match record.revoked_at {
+                Some(_) => is_gone |= table.remove(record.id).is_some(),
+                None => table.insert(known_of(record)),
+            }
+        }
+        is_gone |= before.prefixes.keys().any(|id| !table.prefixes.contains_key(id));
+        drop(table);
+        if is_gone {
             self.shared.keys.gone.send_replace(());
         }
         Ok(())
@@ -135,8 +184,8 @@ impl Engine {
 
     /// When the key will be over, if ever; `None` when it is no more.
     pub(crate) fn expiry(&self, id: KeyId) -> Option<Option<Timestamp>> {
-        let keys = self.shared.keys.by_prefix.read().unwrap_or_else(PoisonError::into_inner);
-        keys.values().find(|known| known.id == id).map(|known| known.expires_at)
+        let table = self.shared.keys.table.read().unwrap_or_else(PoisonError::into_inner);
+        table.of(id).map(|known| known.expires_at)
     }
 
     /// Who holds this key, as far as this node knows without reading the store.
@@ -177,8 +226,8 @@ impl Engine {
     /// `None` when nothing is known about such a key.
     fn check_key(&self, key: &str) -> Option<Option<Principal>> {
         let presented: [u8; 32] = Sha256::digest(key.as_bytes()).into();
-        let keys = self.shared.keys.by_prefix.read().unwrap_or_else(PoisonError::into_inner);
-        let known = keys.get(prefix(key)?)?;
+        let table = self.shared.keys.table.read().unwrap_or_else(PoisonError::into_inner);
+        let known = table.by_prefix.get(prefix(key)?)?;
         let right = bool::from(known.hash.ct_eq(&presented));
         let live = known.expires_at.is_none_or(|expires_at| self.now() < expires_at);
         Some((right && live).then(|| known.principal.clone()))
@@ -198,8 +247,8 @@ impl Engine {
     }
 
     fn known_principal(&self, id: KeyId) -> Option<Principal> {
-        let keys = self.shared.keys.by_prefix.read().unwrap_or_else(PoisonError::into_inner);
-        let known = keys.values().find(|known| known.id == id)?;
+        let table = self.shared.keys.table.read().unwrap_or_else(PoisonError::into_inner);
+        let known = table.of(id)?;
         let live = known.expires_at.is_none_or(|expires_at| self.now() < expires_at);
         live.then(|| known.principal.clone())
     }
@@ -268,10 +317,12 @@ impl Engine {
 
     /// Out of memory before it is out of the store: should the call be dropped half way, the key is refused, not accepted.
     fn forget_key(&self, namespace: Option<NamespaceId>, id: KeyId) {
-        let visible = |known: &Known| namespace.is_none_or(|namespace| known.principal.namespace == namespace);
-        let mut keys = self.shared.keys.by_prefix.write().unwrap_or_else(PoisonError::into_inner);
-        keys.retain(|_, known| known.id != id || !visible(known));
-        drop(keys);
+        let is_visible = |known: &Known| namespace.is_none_or(|namespace| known.principal.namespace == namespace);
+        let mut table = self.shared.keys.table.write().unwrap_or_else(PoisonError::into_inner);
+        if table.of(id).is_some_and(is_visible) {
+            table.remove(id);
+        }
+        drop(table);
         self.shared.keys.gone.send_replace(());
     }
 
@@ -385,7 +436,7 @@ pub fn is_well_formed(key: &str) -> bool {
         && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-fn known(record: KeyRecord) -> (String, Known) {
+fn known_of(record: KeyRecord) -> (String, Known) {
     let scopes: Vec<Scope> = record.scopes.iter().filter_map(|text| Scope::parse(text)).collect();
     let principal = Principal {
         key: record.id,

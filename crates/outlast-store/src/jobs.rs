@@ -343,6 +343,11 @@ pub trait JobStore: Send + Sync {
     async fn add_first_key(&self, key: NewKey) -> Result<Option<KeyRecord>, Error>;
     /// All keys, revoked ones included.
     async fn keys(&self) -> Result<Vec<KeyRecord>, Error>;
+    /// Those that were made or revoked at this time or later.
+    async fn keys_since(&self, since: Timestamp) -> Result<Vec<KeyRecord>, Error> {
+        let has_changed = |key: &KeyRecord| key.created_at >= since || key.revoked_at.is_some_and(|at| at >= since);
+        Ok(self.keys().await?.into_iter().filter(has_changed).collect())
+    }
     async fn revoke_key(&self, namespace: Option<NamespaceId>, id: KeyId) -> Result<Option<KeyRecord>, Error>;
 
     async fn start_operation(&self, operation: NewOperation) -> Result<Option<Operation>, Error>;

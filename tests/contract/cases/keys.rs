@@ -55,6 +55,20 @@ pub async fn a_key_is_revoked_once_and_only_within_reach(fixture: &mut Fixture) 
     assert!(revoke(None, other.id).await.unwrap().revoked_at.is_some());
 }
 
+pub async fn keys_are_found_by_when_they_were_made_or_revoked(fixture: &mut Fixture) {
+    let old = fixture.store.add_key(new_key(fixture, "abc")).await.unwrap();
+    fixture.store.add_key(new_key(fixture, "def")).await.unwrap();
+    fixture.pass(SECOND);
+    let since = fixture.now();
+    assert_eq!(fixture.store.keys_since(since).await.unwrap(), []);
+
+    let new = fixture.store.add_key(new_key(fixture, "ghi")).await.unwrap();
+    let old = fixture.store.revoke_key(None, old.id).await.unwrap().unwrap();
+
+    assert_eq!(fixture.store.keys_since(since).await.unwrap(), [old, new]);
+    assert_eq!(fixture.store.keys_since(since.plus(SECOND)).await.unwrap(), []);
+}
+
 /// Nodes that start together with different keys must not each believe in their own.
 pub async fn the_first_sealing_key_stays(fixture: &mut Fixture) {
     let mut racers = JoinSet::new();

@@ -65,6 +65,10 @@ macro_rules! select_keys {
     };
 }
 static ALL_KEYS: Sql = Sql { text: select_keys!("ORDER BY api_key.id"), types: &[] };
+static KEYS_SINCE: Sql = Sql {
+    text: select_keys!("WHERE api_key.created_at >= $1 OR api_key.revoked_at >= $1 ORDER BY api_key.id"),
+    types: &[Type::INT8],
+};
 static KEY_BY_PREFIX: Sql = Sql { text: select_keys!("WHERE api_key.prefix = $1"), types: &[Type::TEXT] };
 static KEY_BY_ID: Sql = Sql { text: select_keys!("WHERE api_key.id = $1"), types: &[Type::INT4] };
 static REVOKE_KEY: Sql = Sql {
@@ -138,6 +142,10 @@ pub(super) async fn revoke(
 
 pub(super) async fn all(shared: &Arc<Shared>) -> Result<Vec<KeyRecord>, Error> {
     shared.read(&ALL_KEYS, &[]).await?.iter().map(read_key).collect()
+}
+
+pub(super) async fn since(shared: &Arc<Shared>, since: Timestamp) -> Result<Vec<KeyRecord>, Error> {
+    shared.read(&KEYS_SINCE, &[&since.as_millis()]).await?.iter().map(read_key).collect()
 }
 
 /// Not whether it is revoked, which comes later.

@@ -368,6 +368,10 @@ impl JobStore for PostgresStore {
         keys::all(&self.shared).await
     }
 
+    async fn keys_since(&self, since: Timestamp) -> Result<Vec<KeyRecord>, Error> {
+        keys::since(&self.shared, since).await
+    }
+
     async fn revoke_key(&self, namespace: Option<NamespaceId>, id: KeyId) -> Result<Option<KeyRecord>, Error> {
         transact!(self, tx, [], keys::revoke(namespace, id, tx))
     }
