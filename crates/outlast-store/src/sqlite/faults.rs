@@ -11,6 +11,8 @@ pub(super) enum Fault {
     Full,
     /// Somebody else holds the write lock, a shell on the file say. Nothing of the group is stored.
     Busy,
+    /// The same at the very beginning: nothing of the group has run, so nothing is to be undone.
+    NotBegun,
     /// A write or sync failed: the process must stop.
     Fatal(rusqlite::Error),
     /// Stored bytes do not make sense; only this call fails.

@@ -29,7 +29,10 @@ impl Core<'_> {
     pub(super) fn begin(&mut self) -> Result<(), Fault> {
         // Open already only in the rig that answers first.
         if self.connection.is_autocommit() {
-            self.hot.begin.execute([])?;
+            self.hot.begin.execute([]).map_err(|error| match Fault::from(error) {
+                Fault::Busy => Fault::NotBegun,
+                fault => fault,
+            })?;
         }
         Ok(())
     }

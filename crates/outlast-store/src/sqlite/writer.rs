@@ -402,6 +402,7 @@ impl Writer<'_> {
     fn undo(&mut self, fault: Fault) -> Result<Error, rusqlite::Error> {
         let error = match fault {
             Fault::Full => Error::DiskFull,
+            Fault::NotBegun => return Ok(Error::Overloaded),
             Fault::Busy => Error::Overloaded,
             Fault::Unsound(error) | Fault::Damaged(error) => error,
             Fault::Fatal(error) => return Err(error),
