@@ -131,7 +131,8 @@ impl Sqlite {
         }
     }
 
-    fn connect(&self) -> rusqlite::Connection {
+    /// A stranger on the file of the store.
+    pub fn connect(&self) -> rusqlite::Connection {
         rusqlite::Connection::open(self.directory.path().join("outlast.db")).expect("the file opens")
     }
 

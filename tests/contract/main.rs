@@ -12,6 +12,7 @@ mod diff;
 mod damage;
 mod damaged_bytes;
 mod violations;
+mod busy;
 mod many_arrivals;
 mod live;
 mod blobs;

@@ -135,8 +135,10 @@ async fn an_alarm_that_breaks_a_rule_sets_only_that_job_aside() {
         let wake = |id: &JobId| Order { id: *id, reach: Reach::Everything, command: Command::WAKE };
         let answers = scene.store.apply(due.jobs.iter().map(wake).collect()).await.unwrap();
 
-        let done: Vec<(Status, bool)> =
-            answers.into_iter().map(|answer| answer.map(|applied| (applied.status, applied.set_aside)).unwrap()).collect();
+        let done: Vec<(Status, bool)> = answers
+            .into_iter()
+            .map(|answer| answer.map(|applied| (applied.status, applied.set_aside)).unwrap())
+            .collect();
         assert_eq!(done, [(Status::Failed, true), (Status::Queued, false), (Status::Queued, false)]);
         assert_eq!(scene.store.due(10).await.unwrap().jobs, []);
         scene.check_set_aside().await;
@@ -158,8 +160,7 @@ async fn a_report_that_breaks_a_rule_sets_only_that_job_aside() {
             Command::Report { lease, outcome, evidence: Evidence::default() }
         };
 
-        let (poisoned, sound, claimed) =
-            join!(scene.apply(0, ack(0)), scene.apply(1, ack(1)), scene.claim(1));
+        let (poisoned, sound, claimed) = join!(scene.apply(0, ack(0)), scene.apply(1, ack(1)), scene.claim(1));
 
         assert!(poisoned.is_ok_and(|applied| applied.set_aside && applied.frees && applied.status == Status::Failed));
         assert!(sound.is_ok_and(|applied| !applied.set_aside && applied.status == Status::Succeeded));
@@ -224,7 +225,8 @@ impl Scene {
         let store = backend.open().await;
         let namespace = store.namespace("default").await.unwrap();
         store.save_queue(namespace, QUEUE, QueueSettings::default().into(), Expect::Absent).await.unwrap().unwrap();
-        let job = NewJob { namespace, queue: QUEUE.into(), spec: Arc::new(Spec { payload: "1".into(), ..Spec::default() }) };
+        let job =
+            NewJob { namespace, queue: QUEUE.into(), spec: Arc::new(Spec { payload: "1".into(), ..Spec::default() }) };
         let jobs = store.publish(vec![job]).await.unwrap().into_iter().map(id).collect();
         let mut scene = Scene { ground, store, namespace, jobs, handed_out: Vec::new(), backend: Box::new(backend) };
         let claimed = scene.claim(1).await.jobs.remove(0);

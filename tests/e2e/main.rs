@@ -27,6 +27,7 @@ mod zombies;
 mod work;
 mod replay;
 mod set_aside;
+mod usage;
 mod simple;
 mod streams;
 mod tokens;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use outlast_tests::http::Client;
 use outlast_tests::round_robin::RoundRobin;
-use outlast_tests::server::Server;
+use outlast_tests::server::{Launch, Server};
 use outlast_tests::wait;
 use serde_json::{Value, json};
 
@@ -25,7 +25,10 @@ struct Place {
 
 impl Place {
     async fn fresh() -> Place {
-        let server = Server::fresh().await;
+        Place::on(Server::fresh().await)
+    }
+
+    fn on(server: Server) -> Place {
         let directory = server.launch().scratch().join("programs");
         fs::create_dir(&directory).unwrap();
         Place { server, directory }
@@ -428,6 +431,23 @@ async fn a_result_that_is_a_file_is_uploaded_before_the_ack() {
     let fetched = fetch.env("OUTLAST_KEY", &place.server.launch().key).output().unwrap();
     assert!(fetched.status.success(), "{}", String::from_utf8_lossy(&fetched.stderr));
     assert_eq!(fs::read(file).unwrap(), vec![0; 3_000_000]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_server_takes_no_more_inline_is_uploaded() {
+    let launch = Launch::fresh().with_config("limits:\n  payload_bytes: 64KiB\n");
+    let place = Place::on(launch.start().await);
+    let client = place.client();
+    make_queue(&client, "work", json!({"visibilityTimeout": 60})).await;
+    let id = publish(&client, "work", json!(1)).await;
+
+    let script = "printf '\"%0100000d\"' 7 > \"$OUTLAST_RESULT_FILE\"";
+    let (status, lines) = place.worker(&["--once"], script).end().await;
+
+    assert_eq!(status.code(), Some(0), "{lines:#?}");
+    let done = job(&client, &id).await;
+    assert_eq!((&done["status"], &done["resultMeta"]["length"]), (&json!("succeeded"), &json!(100_002)), "{done}");
+    assert!(done["resultMeta"]["sha256"].is_string(), "it was not uploaded: {done}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -332,7 +332,8 @@ pub const RECEIVE: Object = Object {
 };
 
 const RESULT: Field = field("result", Kind::Any, "any JSON, kept as the job's result");
-const USAGE: Field = field("usage", Kind::Any, "what the work cost; kept with the attempt in a later version");
+const USAGE: Field =
+    field("usage", Kind::Any, "what the attempt used, by unit, as {\"tokens\": 1234}; kept with the attempt");
 const LEASE: Field = field("lease", lease(), "as handed out; also as header x-outlast-lease");
 const RETRYABLE: Field = field("retryable", Kind::Bool, "false makes it a dead letter at once");
 const REASON: Field = field("reason", text(1024), "what went wrong, for people");
@@ -344,7 +345,7 @@ const SCOPE: Field =
 
 pub const ACK: Object = Object { name: "Ack", about: "The work is done.", fields: &[RESULT, USAGE, LEASE] };
 pub const NACK: Object =
-    Object { name: "Nack", about: "The work failed.", fields: &[RETRYABLE, REASON, NACK_DELAY, LEASE] };
+    Object { name: "Nack", about: "The work failed.", fields: &[RETRYABLE, REASON, NACK_DELAY, USAGE, LEASE] };
 pub const DEFER: Object =
     Object { name: "Defer", about: "Not now; no attempt is charged.", fields: &[RETRY_AFTER, SCOPE, REASON, LEASE] };
 pub const RELEASE: Object = Object { name: "Release", about: "Handed back at once, free.", fields: &[LEASE] };

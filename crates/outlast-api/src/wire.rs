@@ -274,7 +274,7 @@ pub(crate) fn event_json(event: &Event) -> Value {
 }
 
 fn attempt_json(attempt: &Attempt) -> Value {
-    json!({
+    let mut shown = json!({
         "number": attempt.number,
         "phase": Phase::as_str(attempt.phase),
         "outcome": attempt.outcome.as_str(),
@@ -282,7 +282,20 @@ fn attempt_json(attempt: &Attempt) -> Value {
         "statusCode": attempt.status_code,
         "error": attempt.error,
         "responseExcerpt": attempt.excerpt,
-    })
+    });
+    if let Value::Object(map) = &mut shown
+        && !attempt.usage.is_empty()
+    {
+        let usage = attempt.usage.iter().map(|(unit, amount)| (unit.to_string(), amount_json(*amount))).collect();
+        map.insert("usage".to_owned(), Value::Object(usage));
+    }
+    shown
+}
+
+/// Whole amounts as whole numbers; all of them fit.
+fn amount_json(amount: f64) -> Value {
+    let text = amount.to_string();
+    text.parse::<u64>().map_or_else(|_| json!(amount), |whole| json!(whole))
 }
 
 pub(crate) fn queue(queue: &Queue, counts: &Counts) -> Value {

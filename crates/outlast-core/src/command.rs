@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::checkpoint::{Checkpoint, Section};
 use crate::digest;
+use crate::event::Usage;
 use crate::gate::Cause;
 use crate::ids::Lease;
 use crate::object::Object;
@@ -210,4 +211,5 @@ pub struct Evidence {
     pub status_code: Option<u16>,
     pub error: Option<Box<str>>,
     pub excerpt: Option<Box<str>>,
+    pub usage: Usage,
 }

@@ -71,7 +71,17 @@ pub struct Attempt {
     pub error: Option<Box<str>>,
     /// The beginning of the answer's body, at most [`EXCERPT_BYTES_MAX`].
     pub excerpt: Option<Box<str>>,
+    pub usage: Usage,
 }
+
+/// What an attempt has used of what is limited, by unit: tokens, cost or whatever the worker counts. At most
+/// [`USAGE_UNITS_MAX`] units, in the order they were reported; empty where nothing was.
+pub type Usage = Vec<(Box<str>, f64)>;
+
+pub const USAGE_UNITS_MAX: usize = 16;
+pub const USAGE_UNIT_BYTES_MAX: usize = 64;
+/// The most of one unit.
+pub const USAGE_MAX: f64 = 1e12;
 
 pub const EXCERPT_BYTES_MAX: usize = 4096;
 

@@ -38,11 +38,13 @@ pub struct PushSettings {
     pub in_flight_max: usize,
     /// Keep the beginning of what endpoints answer with an attempt that failed.
     pub keeps_excerpts: bool,
+    /// The longest answer that becomes a result.
+    pub result_bytes_max: usize,
 }
 
 impl Default for PushSettings {
     fn default() -> PushSettings {
-        PushSettings { in_flight_max: 1000, keeps_excerpts: true }
+        PushSettings { in_flight_max: 1000, keeps_excerpts: true, result_bytes_max: 256 << 10 }
     }
 }
 
@@ -51,6 +53,7 @@ pub(crate) struct Push {
     pub(crate) room: Room,
     pub(crate) circuits: Circuits,
     pub(crate) keeps_excerpts: bool,
+    result_bytes_max: usize,
     /// Queues that may need a lane.
     changed: Mutex<BTreeSet<Name>>,
     changes: Notify,
@@ -62,6 +65,7 @@ impl Push {
             room: Room::new(settings.in_flight_max),
             circuits: Circuits::default(),
             keeps_excerpts: settings.keeps_excerpts,
+            result_bytes_max: settings.result_bytes_max,
             changed: Mutex::default(),
             changes: Notify::new(),
         }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use outlast_core::event::{Attempt, Reason};
+use outlast_core::event::{Attempt, Reason, Usage};
 use outlast_core::state::{Ending, Phase};
 use outlast_core::{Event, EventKind, Status, Timestamp};
 
@@ -17,10 +17,19 @@ const KIND_NOTE: u8 = 4;
 const KIND_CALLBACK: u8 = 5;
 const KIND_CHECKPOINT: u8 = 6;
 const KIND_OUTPUT: u8 = 7;
+/// An attempt with what it used behind it.
+const KIND_METERED_ATTEMPT: u8 = 8;
+
+/// The first byte of a run of events: the form of all that follow. No kind of event is as large; runs without it are older
+/// and have the same form.
+const FORM: u8 = 0x81;
 
 /// Appends one event.
 pub fn append(bytes: &mut Vec<u8>, created_at: Timestamp, event: &Event) {
     let offset = u64::try_from(event.at.since(created_at).as_millis()).unwrap_or(u64::MAX);
+    if bytes.is_empty() {
+        bytes.push(FORM);
+    }
     match &event.kind {
         EventKind::State { from, to, reason } => {
             bytes.push(KIND_STATE);
@@ -30,7 +39,7 @@ pub fn append(bytes: &mut Vec<u8>, created_at: Timestamp, event: &Event) {
             bytes.push(code(&Reason::ALL, *reason));
         }
         EventKind::Attempt(attempt) => {
-            bytes.push(KIND_ATTEMPT);
+            bytes.push(if attempt.usage.is_empty() { KIND_ATTEMPT } else { KIND_METERED_ATTEMPT });
             put_number(bytes, offset);
             put_number(bytes, u64::from(attempt.number));
             bytes.push(code(&PHASES, attempt.phase));
@@ -39,6 +48,9 @@ pub fn append(bytes: &mut Vec<u8>, created_at: Timestamp, event: &Event) {
             put_number(bytes, u64::from(attempt.status_code.unwrap_or(0)));
             put_text(bytes, attempt.error.as_deref());
             put_text(bytes, attempt.excerpt.as_deref());
+            if !attempt.usage.is_empty() {
+                put_usage(bytes, &attempt.usage);
+            }
         }
         EventKind::Result { length } => {
             bytes.push(KIND_RESULT);
@@ -155,7 +167,12 @@ impl Log<'_> {
 
 /// Reads a run of events whose first one has number `first`.
 pub fn read(bytes: &[u8], created_at: Timestamp, first: u64) -> Result<Vec<Event>, Error> {
-    let mut reader = Reader { bytes };
+    let body = match bytes.split_first() {
+        Some((&FORM, body)) => body,
+        Some((form, _)) if *form >= 0x80 => return Err(Error::Corrupt(format!("a log has the unknown form {form}"))),
+        _ => bytes,
+    };
+    let mut reader = Reader { bytes: body };
     let mut events = Vec::new();
     let mut seq = first;
     while !reader.bytes.is_empty() {
@@ -198,6 +215,14 @@ pub(crate) fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(u8::try_from(number).unwrap_or(0));
 }
 
+fn put_usage(bytes: &mut Vec<u8>, usage: &Usage) {
+    put_number(bytes, u64::try_from(usage.len()).unwrap_or(0));
+    for (unit, amount) in usage {
+        put_text(bytes, Some(unit));
+        bytes.extend(amount.to_bits().to_le_bytes());
+    }
+}
+
 /// Length plus one, so that "none" and "empty" differ.
 pub(crate) fn put_text(bytes: &mut Vec<u8>, text: Option<&str>) {
     let Some(text) = text else {
@@ -214,9 +239,9 @@ pub(crate) struct Reader<'a> {
 
 impl Reader<'_> {
     fn event(&mut self, created_at: Timestamp, seq: u64) -> Option<Event> {
-        let kind = self.byte()?;
+        let code = self.byte()?;
         let at = created_at.plus(Duration::from_millis(self.number()?));
-        let kind = match kind {
+        let kind = match code {
             KIND_STATE => {
                 let from = match self.byte()? {
                     0 => None,
@@ -224,7 +249,7 @@ impl Reader<'_> {
                 };
                 EventKind::State { from, to: self.of(&Status::ALL)?, reason: self.of(&Reason::ALL)? }
             }
-            KIND_ATTEMPT => EventKind::Attempt(Attempt {
+            KIND_ATTEMPT | KIND_METERED_ATTEMPT => EventKind::Attempt(Attempt {
                 number: u32::try_from(self.number()?).ok()?,
                 phase: self.of(&PHASES)?,
                 outcome: self.of(&ENDINGS)?,
@@ -232,6 +257,7 @@ impl Reader<'_> {
                 status_code: Some(u16::try_from(self.number()?).ok()?).filter(|code| *code != 0),
                 error: self.text()?,
                 excerpt: self.text()?,
+                usage: if code == KIND_METERED_ATTEMPT { self.usage()? } else { Usage::new() },
             }),
             KIND_RESULT => EventKind::Result { length: self.number()? },
             KIND_CHECKPOINT => EventKind::Checkpoint {
@@ -247,6 +273,18 @@ impl Reader<'_> {
             _ => return None,
         };
         Some(Event { seq, at, kind })
+    }
+
+    fn usage(&mut self) -> Option<Usage> {
+        let count = self.number()?;
+        let mut usage = Usage::new();
+        for _ in 0..count {
+            let unit = self.text()??;
+            let (bits, rest) = self.bytes.split_first_chunk::<8>()?;
+            self.bytes = rest;
+            usage.push((unit, f64::from_bits(u64::from_le_bytes(*bits))));
+        }
+        Some(usage)
     }
 
     pub(crate) fn byte(&mut self) -> Option<u8> {
@@ -310,9 +348,21 @@ mod tests {
                 status_code: Some(500),
                 error: Some("boom".into()),
                 excerpt: (number % 2 == 0).then(|| "".into()),
+                usage: (0..number % 3).map(|unit| (format!("unit {unit}").into(), 1.5e9 + f64::from(unit))).collect(),
             }));
         }
         kinds
+    }
+
+    #[test]
+    fn a_run_without_a_form_is_read_and_an_unknown_form_is_refused() {
+        let created_at = Timestamp::from_millis(1_000_000);
+        let mut bytes = Vec::new();
+        append(&mut bytes, created_at, &Event { seq: 1, at: created_at, kind: EventKind::Callback });
+
+        assert_eq!(read(&bytes[1..], created_at, 1).unwrap(), read(&bytes, created_at, 1).unwrap());
+        bytes[0] += 1;
+        assert!(read(&bytes, created_at, 1).is_err());
     }
 
     #[test]

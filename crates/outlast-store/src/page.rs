@@ -46,6 +46,8 @@ const SECTION_FRAME: usize = 96;
 const ARRIVAL_FRAME: usize = 256;
 /// Quotes, colon and comma around a text.
 const TEXT_FRAME: usize = 6;
+/// Quotes, colon, comma and the number of a unit.
+const USAGE_FRAME: usize = 32;
 
 impl Written for Event {
     fn written(&self) -> usize {
@@ -54,7 +56,8 @@ impl Written for Event {
                 EventKind::Output { text, .. } => escaped(text),
                 EventKind::Note { text } => escaped(text),
                 EventKind::Attempt(attempt) => {
-                    optional(attempt.error.as_deref()) + optional(attempt.excerpt.as_deref())
+                    let usage = attempt.usage.iter().map(|(unit, _)| escaped(unit) + USAGE_FRAME).sum::<usize>();
+                    optional(attempt.error.as_deref()) + optional(attempt.excerpt.as_deref()) + usage
                 }
                 EventKind::Checkpoint { section, .. } => optional(section.as_deref()),
                 EventKind::State { .. } | EventKind::Result { .. } | EventKind::Callback => 0,

@@ -77,6 +77,10 @@ fn read_time(reader: &mut Reader<'_>) -> Option<Timestamp> {
     i64::try_from(reader.number()?).ok().map(Timestamp::from_millis)
 }
 
+/// The column `work` begins with these two bytes since its form has a number. Flags, which it began with before, are never
+/// none: such a column is NULL.
+const FORM: [u8; 2] = [0, 1];
+
 const MOVED_AT: u64 = 1;
 const CHECKPOINT: u64 = 1 << 1;
 const SECTIONS: u64 = 1 << 2;
@@ -116,6 +120,7 @@ pub(crate) fn work_column(job: &Job) -> Option<Vec<u8>> {
         (work.has_uploads, UPLOADS),
     ];
     let mut bytes = Vec::with_capacity(64);
+    bytes.extend(FORM);
     put_number(&mut bytes, flags.iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, flag)| all | flag));
     headway.moved_at.into_iter().for_each(|at| put_time(&mut bytes, at));
     if headway.output_bytes > 0 {
@@ -130,7 +135,13 @@ pub(crate) fn work_column(job: &Job) -> Option<Vec<u8>> {
 
 /// Reads the column; `None` when it makes no sense.
 pub(crate) fn read_work(bytes: &[u8]) -> Option<(Headway, Work)> {
-    let mut reader = Reader { bytes };
+    let body = match bytes.split_first_chunk() {
+        Some((&FORM, body)) => body,
+        // Another form than this code knows.
+        Some(([0, _], _)) => return None,
+        _ => bytes,
+    };
+    let mut reader = Reader { bytes: body };
     let flags = reader.number()?;
     let has = |flag: u64| flags & flag != 0;
     let headway = Headway {

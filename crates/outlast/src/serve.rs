@@ -146,7 +146,11 @@ fn listener_at(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 fn push_settings(config: &Config) -> PushSettings {
-    PushSettings { in_flight_max: config.push.in_flight, keeps_excerpts: config.push.response_excerpts }
+    PushSettings {
+        in_flight_max: config.push.in_flight,
+        keeps_excerpts: config.push.response_excerpts,
+        result_bytes_max: config.limits.payload_bytes,
+    }
 }
 
 fn api_limits(config: &Config) -> Limits {

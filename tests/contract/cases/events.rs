@@ -23,7 +23,8 @@ fn moves(events: &[Event]) -> Vec<(Status, Reason)> {
 pub async fn the_log_tells_the_life_of_a_job(fixture: &mut Fixture) {
     let job = fixture.running(payload("1")).await;
     fixture.pass(SECOND);
-    let evidence = Evidence { status_code: Some(500), error: Some("böse".into()), excerpt: Some("".into()) };
+    let usage = vec![("tokens".into(), 1234.0), ("cost".into(), 0.25)];
+    let evidence = Evidence { status_code: Some(500), error: Some("böse".into()), excerpt: Some("".into()), usage };
     let outcome = Outcome::Nack { retryable: true, delay: Some(Duration::ZERO) };
     fixture.apply(job.id, Command::Report { lease: Some(lease(&job)), outcome, evidence }).await.unwrap();
     let again = fixture.claim(1).await.pop().unwrap();
@@ -55,7 +56,7 @@ pub async fn a_long_log_has_no_gaps_and_is_read_in_pages(fixture: &mut Fixture) 
         let evidence = Evidence {
             error: Some(format!("{round:03}").into()),
             excerpt: Some("x".repeat(50).into()),
-            status_code: None,
+            ..Evidence::default()
         };
         let command = Command::Report { lease: Some(lease(&job)), outcome: Outcome::Release, evidence };
         fixture.apply(id, command).await.unwrap();

@@ -219,6 +219,7 @@ impl Draw {
             error: self.maybe(50, |draw| draw.chance.text(20).into()),
             // Long enough that a log outgrows whatever an engine keeps beside the job.
             excerpt: self.maybe(30, |draw| draw.chance.text(400).into()),
+            usage: self.maybe(20, |draw| vec![("tokens".into(), draw.chance.below(5000) as f64)]).unwrap_or_default(),
         }
     }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use outlast_core::Subscription;
+use outlast_core::arrival::KEPT_FOR;
 use outlast_engine::inbound::declared::{Source, Subscriber};
 use outlast_engine::inbound::verify::{Scheme, Verifier};
-use outlast_core::arrival::KEPT_FOR;
 use outlast_engine::ingest::{Taken, Told};
 use outlast_store::Error;
 use outlast_store::arrivals::ListArrivals;

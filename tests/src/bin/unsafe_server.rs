@@ -10,13 +10,13 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use async_trait::async_trait;
 use outlast_api::{Api, Limits, listen};
+use outlast_core::{JobId, Lease, Progress};
 use outlast_engine::Engine;
 use outlast_engine::egress::{EgressSettings, HttpEgress};
 use outlast_engine::engine::Ports;
 use outlast_engine::ports::{SystemClock, SystemEntropy};
 use outlast_engine::push::PushSettings;
 use outlast_engine::seal::Seal;
-use outlast_core::{JobId, Lease, Progress};
 use outlast_store::live::{Alone, HandOut, Link, Live, News, Signal};
 use outlast_store::sqlite::{Durability, Options, SqliteStore};
 

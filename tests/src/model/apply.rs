@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use outlast_core::{Status, Timestamp};
-use outlast_core::gate::loosens;
 use outlast_core::arrival::KEPT_FOR;
+use outlast_core::gate::loosens;
+use outlast_core::{Status, Timestamp};
 use outlast_store::alarms::{AlarmKind, Due};
 use outlast_store::jobs::{Applied, Declined, Order};
 use outlast_store::operations::{Operation, OperationStatus};
@@ -57,8 +57,7 @@ impl World {
         let events = self.arrivals.iter().map(|(_, arrival)| arrival.at.plus(KEPT_FOR)).min();
         let is_open = |operation: &&Operation| operation.status == OperationStatus::Running;
         let operations = self.operations.values().filter(is_open).map(|operation| operation.created_at).min();
-        let firsts =
-            [(AlarmKind::Object, objects), (AlarmKind::Event, events), (AlarmKind::Operation, operations)];
+        let firsts = [(AlarmKind::Object, objects), (AlarmKind::Event, events), (AlarmKind::Operation, operations)];
         firsts.into_iter().filter_map(|(kind, at)| Some((kind, at?))).collect()
     }
 }

@@ -94,7 +94,8 @@ impl World {
     }
 
     pub(super) fn postpone_objects(&mut self, keys: &[ObjectKey], until: Timestamp) {
-        let doomed = self.objects.iter_mut().filter(|(key, (_, stored))| keys.contains(key) && stored.doomed_at.is_some());
+        let doomed =
+            self.objects.iter_mut().filter(|(key, (_, stored))| keys.contains(key) && stored.doomed_at.is_some());
         doomed.for_each(|(_, (_, stored))| stored.doomed_at = Some(until));
     }
 

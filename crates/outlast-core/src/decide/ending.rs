@@ -217,6 +217,7 @@ fn end(draft: &mut Draft<'_>, running: &Running, ended: Ended, evidence: Evidenc
         status_code: evidence.status_code,
         error: evidence.error,
         excerpt: evidence.excerpt.map(|text| truncate(&text, EXCERPT_BYTES_MAX).into()),
+        usage: evidence.usage,
     };
     draft.event(EventKind::Attempt(attempt));
     draft.job.last = Some(ended);

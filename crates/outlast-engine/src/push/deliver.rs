@@ -18,8 +18,6 @@ use crate::engine::Engine;
 use super::body::body;
 use super::endpoint::{Endpoint, Target};
 
-/// A body of this length at most becomes the result.
-const RESULT_BYTES_MAX: usize = 256 * 1024;
 /// Of any other answer so much is read: enough for the excerpt, and for the connection to be used again.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 const EXCERPT_BYTES_MAX: usize = outlast_core::event::EXCERPT_BYTES_MAX;
@@ -98,7 +96,10 @@ impl Engine {
             timeout: queue.settings.webhook_timeout.min(running.expires_at.since(self.now())),
             fresh: job.last_error.as_deref() == Some(USED_CONNECTION_BROKE),
             body_max: ANSWER_BYTES_MAX,
-            json_max: if queue.settings.mode == Mode::Standard { RESULT_BYTES_MAX } else { ANSWER_BYTES_MAX },
+            json_max: match queue.settings.mode {
+                Mode::Standard => self.shared.push.result_bytes_max,
+                _ => ANSWER_BYTES_MAX,
+            },
         };
         match self.shared.egress.send(request).await {
             Ok(answer) => self.answered(delivery, &target, answer),

@@ -311,7 +311,12 @@ fn a_defer_of_the_job_alone_leaves_the_queue_open() {
 fn an_excerpt_is_cut_at_a_whole_character() {
     let mut stage = Stage::leased(settings());
     let excerpt = format!("{}ä", "x".repeat(EXCERPT_BYTES_MAX - 1));
-    let evidence = Evidence { excerpt: Some(excerpt.into()), error: Some("boom".into()), status_code: Some(500) };
+    let evidence = Evidence {
+        excerpt: Some(excerpt.into()),
+        error: Some("boom".into()),
+        status_code: Some(500),
+        ..Evidence::default()
+    };
 
     let update = stage.run(Command::Report { lease: None, outcome: nack(true), evidence });
 

@@ -63,7 +63,9 @@ impl Attempt {
         let filled = self.unless_given_up(scratch.fill(&self.received, &self.desk)).await?;
         if let Err(trouble) = filled {
             return match trouble {
-                Trouble::Refused(why) => self.unless_given_up(report(&self.desk, "nack", cannot_start(&why))).await?,
+                Trouble::Refused(why) | Trouble::TooLarge(why) => {
+                    self.unless_given_up(report(&self.desk, "nack", cannot_start(&why))).await?
+                }
                 Trouble::Lost(why) | Trouble::Away(why) => Err(why),
             };
         }
@@ -162,9 +164,9 @@ impl Attempt {
             return report(&self.desk, "cancelled", Fields::default()).await;
         }
         match (judge(status, said), why) {
-            (End::Done, _) => match result::hand_in(&self.desk, &scratch.result(), &self.work.wishes).await {
-                Ok(fields) => report(&self.desk, "ack", fields).await,
-                Err(Trouble::Refused(why)) => {
+            (End::Done, _) => match result::ack(&self.desk, &scratch.result(), &self.work.wishes).await {
+                Ok(status) => Ok(("ack", status)),
+                Err(Trouble::Refused(why) | Trouble::TooLarge(why)) => {
                     report(&self.desk, "nack", nack(true, &format!("the result was refused: {why}"))).await
                 }
                 Err(Trouble::Lost(why) | Trouble::Away(why)) => Err(why),
@@ -214,7 +216,9 @@ async fn deliver(outbox: Arc<Outbox>, desk: Arc<Desk>) {
     while let Some(next) = outbox.take().await {
         match desk.report(&next).await {
             Ok(()) => {}
-            Err(Trouble::Refused(why)) => output::note(&format!("job {}: {} was refused: {why}", desk.id, next.name())),
+            Err(Trouble::Refused(why) | Trouble::TooLarge(why)) => {
+                output::note(&format!("job {}: {} was refused: {why}", desk.id, next.name()))
+            }
             // Whoever keeps the lease hears the same.
             Err(Trouble::Lost(_) | Trouble::Away(_)) => return,
         }
@@ -224,7 +228,9 @@ async fn deliver(outbox: Arc<Outbox>, desk: Arc<Desk>) {
 async fn report(desk: &Desk, verb: &'static str, fields: Fields) -> Told {
     match desk.outcome(verb, &fields).await {
         Ok(status) => Ok((verb, status)),
-        Err(Trouble::Lost(why) | Trouble::Away(why) | Trouble::Refused(why)) => Err(format!("{verb}: {why}")),
+        Err(Trouble::Lost(why) | Trouble::Away(why) | Trouble::Refused(why) | Trouble::TooLarge(why)) => {
+            Err(format!("{verb}: {why}"))
+        }
     }
 }
 

@@ -18,8 +18,9 @@ use crate::commands::settings::Fields;
 use crate::failure::Failure;
 use crate::output::{self, cell};
 
-/// A checkpoint above this is stored as a blob; the bound of the API for an inline one.
-const CHECKPOINT_BYTES_MAX: usize = 256 * 1024;
+/// What is larger is uploaded at once: the default of `limits.payload_bytes`. A server with a smaller limit refuses less as
+/// too large, and then that is uploaded as well.
+pub(crate) const INLINE_BYTES_MAX: usize = 256 * 1024;
 const LEASE_HEADER: &str = "x-outlast-lease";
 
 /// Why a call had no effect.
@@ -30,6 +31,8 @@ pub(crate) enum Trouble {
     /// No answer, or a passing refusal: the same call may succeed later.
     Away(String),
     Refused(String),
+    /// The server takes it only as an upload.
+    TooLarge(String),
 }
 
 pub(crate) struct Desk {
@@ -121,10 +124,8 @@ impl Desk {
     }
 
     async fn save(&self, version: &RawValue, data: &RawValue, progress: &Progress) -> Result<Answer, Trouble> {
-        if data.get().len() > CHECKPOINT_BYTES_MAX {
-            let path = ["v1", "jobs", &self.id, "checkpoint", "blob"];
-            let call = Call::new(Method::PUT, &path).query("schemaVersion", version.get());
-            return self.exchange(call.body(data.get().to_owned())).await;
+        if data.get().len() > INLINE_BYTES_MAX {
+            return self.save_as_blob(version, data).await;
         }
         let mut fields = Fields::default();
         fields.set("schemaVersion", &version).map_err(unwritable)?;
@@ -132,7 +133,16 @@ impl Desk {
         if !progress.is_empty() {
             fields.set("progress", progress).map_err(unwritable)?;
         }
-        self.send(Method::PUT, "checkpoint", fields).await
+        match self.send(Method::PUT, "checkpoint", fields).await {
+            Err(Trouble::TooLarge(_)) => self.save_as_blob(version, data).await,
+            told => told,
+        }
+    }
+
+    async fn save_as_blob(&self, version: &RawValue, data: &RawValue) -> Result<Answer, Trouble> {
+        let path = ["v1", "jobs", &self.id, "checkpoint", "blob"];
+        let call = Call::new(Method::PUT, &path).query("schemaVersion", version.get());
+        self.exchange(call.body(data.get().to_owned())).await
     }
 
     async fn send(&self, method: Method, verb: &str, mut fields: Fields) -> Result<Answer, Trouble> {
@@ -164,6 +174,7 @@ impl Desk {
             (StatusCode::UNAUTHORIZED | StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS, _) => {
                 Trouble::Away(said)
             }
+            (_, "payload_too_large") => Trouble::TooLarge(said),
             (status, _) if status.is_server_error() => Trouble::Away(said),
             _ => Trouble::Refused(said),
         })

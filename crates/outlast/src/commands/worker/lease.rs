@@ -73,7 +73,7 @@ pub(crate) async fn keep(
                 heard.send_modify(|heard| heard.lost = Some(why));
                 return;
             }
-            Err(Trouble::Away(why) | Trouble::Refused(why)) => {
+            Err(Trouble::Away(why) | Trouble::Refused(why) | Trouble::TooLarge(why)) => {
                 if backoff.is_first() {
                     output::note(&format!("job {}: heartbeat: {why}; trying again", desk.id));
                 }

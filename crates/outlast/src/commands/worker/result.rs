@@ -5,12 +5,10 @@ use std::path::Path;
 
 use serde_json::value::RawValue;
 
-use super::desk::{Desk, Trouble};
+use super::desk::{Desk, INLINE_BYTES_MAX, Trouble};
 use crate::client::transfer::Content;
 use crate::commands::settings::Fields;
 
-/// The bound of the API for a result that comes with the ack.
-const INLINE_BYTES_MAX: u64 = 256 * 1024;
 const JSON: &str = "application/json";
 const BYTES: &str = "application/octet-stream";
 
@@ -29,8 +27,21 @@ pub(crate) struct Wishes {
     pub result_type: Option<String>,
 }
 
+/// Reports success with the file as the result. Gives the state of the job after it.
+pub(crate) async fn ack(desk: &Desk, path: &Path, wishes: &Wishes) -> Result<String, Trouble> {
+    let fields = hand_in(desk, path, wishes).await?;
+    match desk.outcome("ack", &fields).await {
+        // Larger than this server takes with an ack.
+        Err(Trouble::TooLarge(_)) => {
+            upload(desk, path, wishes, JSON).await?;
+            desk.outcome("ack", &Fields::default()).await
+        }
+        told => told,
+    }
+}
+
 /// Uploads the file where it has to be; gives the fields of the ack.
-pub(crate) async fn hand_in(desk: &Desk, path: &Path, wishes: &Wishes) -> Result<Fields, Trouble> {
+async fn hand_in(desk: &Desk, path: &Path, wishes: &Wishes) -> Result<Fields, Trouble> {
     let refuse = |error: std::io::Error| Trouble::Refused(format!("cannot read the result: {error}"));
     let length = match tokio::fs::metadata(path).await {
         Ok(metadata) => metadata.len(),
@@ -42,7 +53,7 @@ pub(crate) async fn hand_in(desk: &Desk, path: &Path, wishes: &Wishes) -> Result
     }
     let is_named = wishes.result_filename.is_some() || wishes.result_type.is_some();
     let mut kind = BYTES;
-    if length <= INLINE_BYTES_MAX {
+    if usize::try_from(length).is_ok_and(|length| length <= INLINE_BYTES_MAX) {
         let bytes = tokio::fs::read(path).await.map_err(refuse)?;
         if let Ok(json) = serde_json::from_slice::<Box<RawValue>>(&bytes) {
             if !is_named {
@@ -53,7 +64,11 @@ pub(crate) async fn hand_in(desk: &Desk, path: &Path, wishes: &Wishes) -> Result
             kind = JSON;
         }
     }
-    let kind = wishes.result_type.clone().unwrap_or_else(|| kind.to_owned());
-    desk.upload(path, &Content { filename: wishes.result_filename.clone(), kind }).await?;
+    upload(desk, path, wishes, kind).await?;
     Ok(Fields::default())
+}
+
+async fn upload(desk: &Desk, path: &Path, wishes: &Wishes, kind: &str) -> Result<(), Trouble> {
+    let kind = wishes.result_type.clone().unwrap_or_else(|| kind.to_owned());
+    desk.upload(path, &Content { filename: wishes.result_filename.clone(), kind }).await
 }
