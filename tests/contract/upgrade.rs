@@ -1,5 +1,6 @@
 //! Stores that older programs have left behind: opened by this one they are brought up to date, and everything in them goes
-//! on. The rows in `upgrade/` were written by the program that knew the first migration only.
+//! on. The rows in `upgrade/0001…` were written by the program that knew the first migration only, those in `upgrade/0005…` by
+//! one that knew objects and events, and neither checksums nor skipped jobs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use outlast_core::pace::Pace;
 use outlast_core::state::Phase;
 use outlast_core::system_queue::CALLBACKS;
 use outlast_core::{Clock, Command, Evidence, Job, NamespaceId, Outcome, Queue, Status};
+use outlast_store::arrivals::ListArrivals;
 use outlast_store::jobs::{Claim, Order, Reach};
 use outlast_store::operations::OperationStatus;
 use outlast_store::queues::{Expect, QueueDraft};
@@ -37,6 +39,23 @@ fn postgres_at_one() -> String {
         );
         INSERT INTO outlast_schema (number, name) VALUES (1, 'foundation')";
     format!("{foundation}; {list}; {}", include_str!("upgrade/0001_postgres.sql"))
+}
+
+/// The rows of both older programs in a store that this many migrations have brought up to date.
+fn sqlite_at(number: u32) -> String {
+    let mut script = sqlite_at_one();
+    for (number, _, text) in sqlite::MIGRATIONS.iter().filter(|(other, ..)| (2..=number).contains(other)) {
+        script += &format!("; {text}; PRAGMA user_version = {number}");
+    }
+    script + ";" + include_str!("upgrade/0005_sqlite.sql")
+}
+
+fn postgres_at(number: u32) -> String {
+    let mut script = postgres_at_one();
+    for (number, name, text) in postgres::MIGRATIONS.iter().filter(|(other, ..)| (2..=number).contains(other)) {
+        script += &format!("; {text}; INSERT INTO outlast_schema (number, name) VALUES ({number}, '{name}')");
+    }
+    script + ";" + include_str!("upgrade/0005_postgres.sql")
 }
 
 struct Upgraded {
@@ -157,6 +176,42 @@ async fn check_that_it_goes_on(upgraded: &Upgraded) {
     let draft = QueueDraft { settings, secrets: Some(Arc::from(&b"sealed"[..])) };
     let saved = upgraded.store.save_queue(upgraded.ours, "mail", draft, Expect::Version(1)).await.unwrap().unwrap();
     assert_eq!(saved.queue.version, 2);
+}
+
+/// An event, an object and a checkpoint, none of which has a checksum.
+async fn check_what_has_no_checksum<B: Backend + 'static>(script: &str) {
+    let upgraded = Upgraded::from::<B>(script).await;
+    let list = ListArrivals { namespace: upgraded.ours, source: None, kind: None, before: None, limit: 9 };
+    let page = upgraded.store.arrivals(list).await.unwrap();
+    let event = page.arrivals.first().expect("the event is listed");
+    let event = upgraded.store.arrival(upgraded.ours, event.id).await.unwrap().expect("the event is there");
+    assert_eq!((&*event.source, &*event.kind, &*event.body), ("shop", "order.paid", "{\"order\":7}"));
+
+    let running = upgraded.job("running").await;
+    let kept = upgraded.store.kept(&Reach::Everything, running.id).await.unwrap().expect("the job is there");
+    let checkpoint = kept.checkpoint.expect("the checkpoint is there");
+    assert_eq!(checkpoint.schema_version, 2);
+
+    upgraded.ground.clock.advance(Duration::from_secs(3600));
+    assert_eq!(upgraded.store.damage().list(), Vec::<String>::new());
+    assert!(upgraded.backend.verify().await);
+    upgraded.store.close().await;
+}
+
+#[tokio::test]
+async fn a_store_of_any_later_migration_goes_on_in_sqlite() {
+    for number in 5..8 {
+        check::<Sqlite>(&sqlite_at(number)).await;
+        check_what_has_no_checksum::<Sqlite>(&sqlite_at(number)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_store_of_any_later_migration_goes_on_in_postgres() {
+    for number in 5..8 {
+        check::<Postgres>(&postgres_at(number)).await;
+        check_what_has_no_checksum::<Postgres>(&postgres_at(number)).await;
+    }
 }
 
 #[tokio::test]

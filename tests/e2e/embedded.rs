@@ -20,6 +20,7 @@ mod killed_at_steps;
 mod clock_steps;
 
 mod doctor;
+mod damaged_rows;
 mod first_key;
 mod inbound;
 mod secret_key;

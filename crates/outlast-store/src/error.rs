@@ -22,7 +22,7 @@ pub enum Error {
     #[error("the store stopped before the write was confirmed")]
     Indeterminate,
     /// The stored bytes do not make sense; never served, never "repaired".
-    #[error("corrupt: {0}")]
+    #[error("stored data is damaged: {0}")]
     Corrupt(String),
     /// A read failed.
     #[error("the store could not be read: {0}")]

@@ -27,6 +27,7 @@ mod write;
 mod transaction;
 mod scan;
 mod inspect;
+mod salvage;
 mod publish;
 mod arrivals;
 mod arrival_keys;

@@ -140,8 +140,10 @@ pub(super) async fn revoke(
     find(tx).await
 }
 
+/// All but those that are damaged, which do not work.
 pub(super) async fn all(shared: &Arc<Shared>) -> Result<Vec<KeyRecord>, Error> {
-    shared.read(&ALL_KEYS, &[]).await?.iter().map(read_key).collect()
+    let rows = shared.read(&ALL_KEYS, &[]).await?;
+    Ok(rows.iter().filter_map(|row| shared.noted(read_key(row)).ok()).collect())
 }
 
 pub(super) async fn since(shared: &Arc<Shared>, since: Timestamp) -> Result<Vec<KeyRecord>, Error> {

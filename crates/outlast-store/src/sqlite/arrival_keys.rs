@@ -54,6 +54,7 @@ impl Core<'_> {
     pub(super) fn note_arrival_key(&mut self, ready: &Ready, seq: i64) -> Result<(), Fault> {
         if let Some(hash) = ready.key_hash {
             self.young_keys.insert((hash, seq));
+            self.has_new_keys = true;
         }
         if self.young_keys.len() >= YOUNG_MAX {
             self.write_arrival_keys(seq)?;
@@ -82,6 +83,7 @@ impl Core<'_> {
         seq: i64,
     ) -> Result<(), Fault> {
         let hash = self.ids.arrival_hash(namespace, source, key);
+        self.has_new_keys = true;
         if !self.young_keys.remove(&(hash, seq)) {
             self.connection.prepare_cached(DELETE)?.execute([hash, seq])?;
         }

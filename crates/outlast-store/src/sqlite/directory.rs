@@ -79,12 +79,11 @@ pub(super) fn last_written(directory: &Path) -> Option<Timestamp> {
 /// Creates the database file private before SQLite opens it; SQLite gives its side files the same mode.
 pub(super) fn touch_database(directory: &Path) -> Result<(), OpenError> {
     let failed = |source: io::Error| OpenError::Directory { directory: directory.to_owned(), source };
-    OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .mode(0o600)
-        .open(database_path(directory))
-        .and_then(|file| file.set_permissions(fs::Permissions::from_mode(0o600)))
-        .map_err(failed)
+    make_private(&database_path(directory)).map_err(failed)
+}
+
+/// Makes the file if it is missing, and lets nobody else read it.
+pub(super) fn make_private(path: &Path) -> io::Result<()> {
+    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
+    file.set_permissions(fs::Permissions::from_mode(0o600))
 }

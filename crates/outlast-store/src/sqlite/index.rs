@@ -1,6 +1,6 @@
 //! The scheduling indexes, in memory and owned by the writer: what is eligible in which order, which alarm rings next,
-//! who holds which key, how many jobs are where. Rebuilt from the hot rows by one scan at start; `PartialEq` lets a test
-//! compare the living index with a rebuilt one at any moment.
+//! who holds which key, how many jobs are where. Built from the hot rows by one scan at start; `equals` lets a test compare
+//! the living index with a rebuilt one at any moment. What a transaction changes is undone with it, at the price of what it did.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -26,7 +26,7 @@ struct QueueIndex {
     counts: Counts,
 }
 
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub(super) struct Index {
     queues: HashMap<QueueId, QueueIndex>,
     alarms: BTreeSet<(Timestamp, i64)>,
@@ -36,10 +36,56 @@ pub(super) struct Index {
     /// only after the first has lost it.
     older_keys: BTreeSet<(i64, i64)>,
     waiting: HashMap<NamespaceId, u64>,
+    /// Since the last commit.
+    changes: Vec<Change>,
+    /// There were more of them than are remembered.
+    has_forgotten: bool,
+}
+
+/// More changes than this are not remembered; then an undone transaction has all rows read again. About half a mebibyte.
+const CHANGES_MAX: usize = 10_000;
+
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Inserted(Place, NamespaceId),
+    Removed(Place, NamespaceId),
+    TookKey(i64, i64),
+    DroppedKey(i64, i64),
 }
 
 impl Index {
+    /// The changes have been committed.
+    pub(super) fn settle(&mut self) {
+        self.changes.clear();
+        self.has_forgotten = false;
+    }
+
+    /// Takes back all changes since the last commit. False: there were too many, and the index must be built anew.
+    pub(super) fn undo(&mut self) -> bool {
+        if self.has_forgotten {
+            return false;
+        }
+        for change in std::mem::take(&mut self.changes).into_iter().rev() {
+            match change {
+                Change::Inserted(place, namespace) => self.remove(&place, namespace),
+                Change::Removed(place, namespace) => self.insert(&place, namespace),
+                Change::TookKey(hash, seq) => self.drop_key(hash, seq),
+                Change::DroppedKey(hash, seq) => self.take_key(hash, seq),
+            }
+        }
+        self.settle();
+        true
+    }
+
+    fn remember(&mut self, change: Change) {
+        match self.changes.len() < CHANGES_MAX {
+            true => self.changes.push(change),
+            false => self.has_forgotten = true,
+        }
+    }
+
     pub(super) fn insert(&mut self, place: &Place, namespace: NamespaceId) {
+        self.remember(Change::Inserted(*place, namespace));
         let queue = self.queues.entry(place.queue).or_default();
         queue.counts.add(place.status);
         if place.status == Status::Queued {
@@ -54,6 +100,7 @@ impl Index {
     }
 
     pub(super) fn remove(&mut self, place: &Place, namespace: NamespaceId) {
+        self.remember(Change::Removed(*place, namespace));
         if let Some(queue) = self.queues.get_mut(&place.queue) {
             queue.counts.remove(place.status);
             if place.status == Status::Queued {
@@ -127,6 +174,7 @@ impl Index {
 
     /// The newest job takes the key over.
     pub(super) fn take_key(&mut self, hash: i64, seq: i64) {
+        self.remember(Change::TookKey(hash, seq));
         let Some(held) = self.keys.insert(hash, seq).filter(|held| *held != seq) else {
             return;
         };
@@ -135,6 +183,7 @@ impl Index {
     }
 
     pub(super) fn drop_key(&mut self, hash: i64, seq: i64) {
+        self.remember(Change::DroppedKey(hash, seq));
         if self.keys.get(&hash) != Some(&seq) {
             self.older_keys.remove(&(hash, seq));
             return;
@@ -201,5 +250,49 @@ mod tests {
 
         assert_eq!(order, [3, 2, 5, 1, 4]);
         assert_eq!(index.waiting(NamespaceId(1)), 0);
+    }
+
+    #[test]
+    fn what_is_undone_leaves_no_trace() {
+        let ours = NamespaceId(1);
+        let build = |more: bool| {
+            let mut index = Index::default();
+            for seq in 1..50 {
+                index.insert(&queued(seq, 0, seq), ours);
+                index.take_key(seq % 7, seq);
+            }
+            index.settle();
+            if more {
+                for seq in 20..30 {
+                    index.remove(&queued(seq, 0, seq), ours);
+                    index.drop_key(seq % 7, seq);
+                    let wake_at = Some(Timestamp::EPOCH);
+                    index.insert(&Place { status: Status::Running, wake_at, ..queued(seq, 0, seq) }, ours);
+                }
+                for seq in 60..70 {
+                    index.insert(&queued(seq, 1, seq), ours);
+                    index.take_key(seq % 7, seq);
+                }
+            }
+            index
+        };
+        let mut changed = build(true);
+        assert!(!changed.equals(&build(false)));
+
+        assert!(changed.undo());
+
+        assert!(changed.equals(&build(false)));
+    }
+
+    #[test]
+    fn too_many_changes_are_not_undone() {
+        let (mut index, ours) = (Index::default(), NamespaceId(1));
+        for seq in 0..=CHANGES_MAX as i64 {
+            index.insert(&queued(seq, 0, seq), ours);
+        }
+
+        assert!(!index.undo());
+        index.settle();
+        assert!(index.undo());
     }
 }

@@ -50,7 +50,7 @@ enum Verdict {
 
 /// Before the writer starts.
 pub(super) fn check_at_start(connection: &Connection, damage: &Damage) -> Result<(), OpenError> {
-    check_foundation(connection)?;
+    check_foundation(connection, damage)?;
     let size: i64 = connection.query_row(SIZE, [], |row| row.get(0))?;
     if size > WHOLE_BYTES_MAX {
         return Ok(());
@@ -61,6 +61,8 @@ pub(super) fn check_at_start(connection: &Connection, damage: &Damage) -> Result
         Verdict::Sound => {}
         Verdict::Rebuild => {
             tracing::warn!(findings = named().join("; "), "indexes are damaged; building them anew from their tables");
+            // One transaction at the end of the log. The state file speaks of less until the log is settled, which is what a kill
+            // after any commit leaves; a kill in between leaves a torn transaction, which counts for nothing.
             if connection.execute_batch("VACUUM").is_err() {
                 return Err(OpenError::Corrupt(named().join("; ")));
             }
@@ -77,13 +79,29 @@ pub(super) fn check_at_start(connection: &Connection, damage: &Damage) -> Result
     Ok(())
 }
 
-/// Queues, keys and what names them: nothing can be served without them.
-fn check_foundation(connection: &Connection) -> Result<(), OpenError> {
+/// Everything, whatever the size: for a start that goes on with what can be read.
+pub(super) fn check_wholly(connection: &Connection) -> Result<(), OpenError> {
+    check_foundation(connection, &Damage::default())?;
+    let lines = integrity(connection)?;
+    match lines.is_empty() {
+        true => Ok(()),
+        false => {
+            let trees = trees(connection)?;
+            Err(OpenError::Corrupt(lines.iter().map(|line| name_tree(line, &trees)).collect::<Vec<_>>().join("; ")))
+        }
+    }
+}
+
+/// Queues and what names them: nothing can be served without them. A key that is damaged does not work, and that is all.
+fn check_foundation(connection: &Connection, damage: &Damage) -> Result<(), OpenError> {
     for layout in FOUNDATION.iter().filter(|layout| layout.table != Table::Gate) {
         let refuse = |error: rusqlite::Error| OpenError::Corrupt(format!("table {}: {error}", layout.name));
         let (_, findings) = layout.check(connection, i64::MIN, usize::MAX).map_err(refuse)?;
-        if !findings.is_empty() {
-            return Err(OpenError::Corrupt(findings.join("; ")));
+        let findings = findings.into_iter().map(|(_, what)| what);
+        match layout.is_needed() {
+            true if findings.len() > 0 => return Err(OpenError::Corrupt(findings.collect::<Vec<_>>().join("; "))),
+            true => {}
+            false => findings.for_each(|what| damage.note(&what)),
         }
     }
     Ok(())
@@ -141,10 +159,12 @@ fn judge(lines: &[String], trees: &Trees) -> Verdict {
     let kinds: BTreeSet<Kind> = lines.iter().map(|line| kind(line, trees)).collect();
     let has = |kind: Kind| kinds.contains(&kind);
     match () {
-        () if has(Kind::Unknown) || has(Kind::TwoOwners) && has(Kind::Table) => Verdict::Refuse,
+        () if has(Kind::Unknown) || has(Kind::TwoOwners) => Verdict::Refuse,
         () if has(Kind::Table) && has(Kind::FreePages) => Verdict::Refuse,
+        // Rebuilding the index would help and cannot be done while a table is damaged.
+        () if (has(Kind::Table) || has(Kind::Value)) && has(Kind::SharedByIndex) => Verdict::Refuse,
         () if has(Kind::Table) || has(Kind::Value) => Verdict::Confined,
-        () if has(Kind::Index) || has(Kind::FreePages) => Verdict::Rebuild,
+        () if has(Kind::Index) || has(Kind::SharedByIndex) || has(Kind::FreePages) => Verdict::Rebuild,
         () => Verdict::Confined,
     }
 }
@@ -162,8 +182,10 @@ enum Kind {
     FreePages,
     /// A page that nothing leads to.
     Unused,
-    /// A page that two others lead to: what is written by one way shows on the other.
+    /// A page that two others lead to, one of them of a table: what is written by one way shows on the other.
     TwoOwners,
+    /// The same with a page of an index.
+    SharedByIndex,
     /// A row that cannot be read at all.
     Aborted,
     Unknown,
@@ -186,6 +208,7 @@ fn kind(line: &str, trees: &Trees) -> Kind {
     if let Some(rest) = line.strip_prefix("Tree ") {
         let root = rest.split_whitespace().next().and_then(|root| root.trim_end_matches(':').parse().ok());
         return match root.and_then(|root: u64| trees.get(&root)) {
+            Some((kind, _)) if kind == "index" && line.contains("2nd reference") => Kind::SharedByIndex,
             Some((kind, _)) if kind == "index" => Kind::Index,
             // The rows of this table are found by another way than its tree.
             Some((_, table)) if table == "arrival_key" => Kind::Index,
@@ -242,7 +265,7 @@ fn check_rows(connection: &Connection, layout: &Layout, damage: &Damage) -> Resu
     loop {
         match layout.check(connection, from, ROWS) {
             Ok((last, findings)) => {
-                findings.iter().for_each(|what| {
+                findings.iter().for_each(|(_, what)| {
                     damage.record(what);
                 });
                 match last {
@@ -287,6 +310,8 @@ mod tests {
                 vec!["Tree 2 page 9 cell 2: 2nd reference to page 12", "Tree 2 page 8 cell 1: Rowid 9 out of order"],
                 Verdict::Refuse,
             ),
+            (vec!["Tree 2 page 9 cell 2: 2nd reference to page 12", "NULL value in job.queue"], Verdict::Refuse),
+            (vec!["Tree 3 page 9 cell 2: 2nd reference to page 12", "NULL value in job.queue"], Verdict::Refuse),
             (vec!["Tree 1 page 1: free space corruption"], Verdict::Refuse),
             (vec!["something new"], Verdict::Refuse),
         ] {

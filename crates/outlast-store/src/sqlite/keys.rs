@@ -20,6 +20,7 @@ const INSERT_KEY: &str = "
     INSERT INTO api_key (namespace, name, prefix, hash, scopes, created_at, expires_at)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
 
+const HAS_KEYS: &str = "SELECT EXISTS (SELECT 1 FROM api_key)";
 const ALL_KEYS: &str = "
     SELECT api_key.id, api_key.namespace, api_key.name, api_key.prefix, api_key.hash, api_key.scopes, api_key.created_at,
            api_key.expires_at, api_key.revoked_at, api_key.checksum, namespace.name
@@ -77,18 +78,24 @@ impl Core<'_> {
     }
 
     pub(super) fn add_first_key(&mut self, key: &NewKey) -> Result<Option<KeyRecord>, Fault> {
-        match self.keys()?.is_empty() {
-            true => self.add_key(key).map(Some),
-            false => Ok(None),
+        // A damaged key does not work, and is no reason to make another one.
+        let has_keys: bool = self.connection.prepare_cached(HAS_KEYS)?.query_row([], |row| row.get(0))?;
+        match has_keys {
+            false => self.add_key(key).map(Some),
+            true => Ok(None),
         }
     }
 
+    /// All but those that are damaged, which do not work.
     pub(super) fn keys(&self) -> Result<Vec<KeyRecord>, Error> {
         let mut statement = self.connection.prepare_cached(ALL_KEYS).map_err(unreadable)?;
         let mut rows = statement.query([]).map_err(unreadable)?;
         let mut keys = Vec::new();
         while let Some(row) = rows.next().map_err(unreadable)? {
-            keys.push(key(row)?);
+            match key(row) {
+                Ok(key) => keys.push(key),
+                Err(error) => self.note_damage(&error),
+            }
         }
         Ok(keys)
     }

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use outlast_core::Timestamp;
@@ -21,8 +21,6 @@ const SETTLE_MAX: Duration = Duration::from_secs(10);
 /// The directory is fit to be opened.
 pub(super) struct Inspected {
     pub(super) state: StateFile,
-    /// What the start goes on without.
-    pub(super) accepted: Option<Loss>,
     /// The time of the last commit, if anybody knows.
     pub(super) last_commit: Option<Timestamp>,
 }
@@ -60,7 +58,7 @@ pub(super) fn inspect(options: &Options) -> Result<Inspected, OpenError> {
         state.write(StateRecord { log: Log::Unknown, ..state.record }).and_then(|()| state.sync()).map_err(failed)?;
     }
     let last_commit = found.map(|record| record.at).filter(|at| *at > Timestamp::EPOCH);
-    Ok(Inspected { state, accepted: loss, last_commit })
+    Ok(Inspected { state, last_commit })
 }
 
 fn first_record(mark: u32) -> StateRecord {
@@ -78,31 +76,41 @@ fn first_record(mark: u32) -> StateRecord {
 /// Keeps a copy of what is damaged, and takes a log out of the way that SQLite must not use. Names what it has kept.
 fn set_aside(directory: &Path, survey: &Survey, loss: &Loss, incarnation: u32) -> io::Result<Vec<String>> {
     let mut kept = Vec::new();
-    let mut keep = |path: PathBuf, moves: bool| -> io::Result<()> {
-        if !path.exists() {
-            return Ok(());
-        }
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let free = (1_u32..).map(|count| format!("{name}.lost-{incarnation}-{count}"));
-        let Some(name) = free.into_iter().find(|name| !directory.join(name).exists()) else {
-            return Ok(());
-        };
-        match moves {
-            true => fs::rename(&path, directory.join(&name))?,
-            false => fs::copy(&path, directory.join(&name)).map(|_| ())?,
-        }
-        kept.push(name);
-        Ok(())
-    };
-    keep(state_path(directory), false)?;
+    kept.extend(keep(&state_path(directory), incarnation, false)?);
     if survey.has_log() {
-        keep(wal_path(directory), !is_usable(survey, loss))?;
+        kept.extend(keep(&wal_path(directory), incarnation, !is_usable(survey, loss))?);
     }
     if matches!(loss, Loss::DatabaseOlder { .. }) {
-        keep(database_path(directory), false)?;
+        kept.extend(keep(&database_path(directory), incarnation, false)?);
     }
     fs::File::open(directory)?.sync_all()?;
     Ok(kept)
+}
+
+/// Copies or moves a file, if it is there, to a name that tells what it is. Gives that name.
+pub(super) fn keep(path: &Path, incarnation: u32, moves: bool) -> io::Result<Option<String>> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut free = (1_u32..).map(|count| format!("{name}.lost-{incarnation}-{count}"));
+    let Some(name) = free.find(|name| !path.with_file_name(name).exists()) else {
+        return Ok(None);
+    };
+    match moves {
+        true => fs::rename(path, path.with_file_name(&name))?,
+        false => fs::copy(path, path.with_file_name(&name)).map(|_| ())?,
+    }
+    Ok(Some(name))
+}
+
+/// A state file for a database that was made anew of what could be read of the one before.
+pub(super) fn begin_anew(directory: &Path, before: StateRecord) -> io::Result<StateFile> {
+    let incarnation = before.incarnation.saturating_add(1);
+    StateFile::create(
+        directory,
+        StateRecord { incarnation, next_seq: before.next_seq, at: before.at, ..first_record(0) },
+    )
 }
 
 /// May SQLite use the sound beginning of the log? Not if it belongs to another database file or another time, and not if a
@@ -122,17 +130,6 @@ fn is_usable(survey: &Survey, loss: &Loss) -> bool {
         | Loss::LogHeaderDamaged
         | Loss::LogForeign
         | Loss::LogAfterStop => false,
-    }
-}
-
-/// A database that has lost its log may be the middle of a checkpoint. Reads all of it.
-pub(super) fn check_integrity(connection: &Connection) -> Result<(), OpenError> {
-    let verdict: String = connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
-    match verdict.as_str() {
-        "ok" => Ok(()),
-        _ => {
-            Err(OpenError::Corrupt(format!("without its log the database is not sound ({verdict}); restore a backup")))
-        }
     }
 }
 

@@ -98,9 +98,22 @@ pub enum OpenError {
     #[error("the store cannot be opened")]
     Sqlite(#[source] rusqlite::Error),
     #[error(
-        "the store is damaged: {0}; nothing was changed. Run `outlast doctor` to see what is damaged, then restore a backup"
+        "the store is damaged: {0}; nothing was changed. Run `outlast doctor` to see what is damaged, then restore a backup. Only to \
+         go on with what can be read, start once with --accept-loss"
     )]
     Corrupt(String),
+    #[error("the store is damaged: {0}; nothing was changed, and --accept-loss cannot help: restore a backup")]
+    BeyondHelp(String),
+}
+
+impl OpenError {
+    /// The same for a start that was already told to go on with what can be read.
+    pub(super) fn beyond_help(self) -> OpenError {
+        match self {
+            OpenError::Corrupt(what) => OpenError::BeyondHelp(what),
+            other => other,
+        }
+    }
 }
 
 impl From<rusqlite::Error> for OpenError {

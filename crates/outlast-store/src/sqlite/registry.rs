@@ -110,6 +110,11 @@ impl Registry {
         self.changed = true;
     }
 
+    /// Has anything changed that readers were not shown yet?
+    pub(super) fn has_changed(&self) -> bool {
+        self.changed
+    }
+
     /// Shows readers what has been committed.
     pub(super) fn publish(&mut self) {
         if self.changed {

@@ -36,12 +36,32 @@ pub(super) struct Scan {
 }
 
 impl Core<'_> {
+    /// After a transaction was undone: memory follows it. Costs what the transaction did and not what the store holds, so that
+    /// a call which keeps failing harms nobody else.
+    pub(super) fn undo_changes(&mut self) -> Result<(), Error> {
+        if !self.index.undo() {
+            return self.rebuild().map(|_| ());
+        }
+        self.cache.clear();
+        if self.registry.has_changed() {
+            self.registry = Registry::load(self.connection, self.ids, self.registry.shared(), &self.damage)?;
+        }
+        if self.has_new_keys {
+            self.young_keys = self.scan_young_keys()?;
+            self.has_new_keys = false;
+        }
+        self.noted_seq = self.noted(NEXT_SEQ)?.unwrap_or(1);
+        self.stored_seq = self.committed_seq;
+        Ok(())
+    }
+
     /// Builds all memory from the rows. Says which rows are being delivered.
     pub(super) fn rebuild(&mut self) -> Result<Vec<i64>, Error> {
         self.cache.clear();
         self.registry = Registry::load(self.connection, self.ids, self.registry.shared(), &self.damage)?;
         let Scan { index, delivering, set_aside, .. } = self.scan()?;
         self.index = index;
+        self.index.settle();
         self.set_aside.extend(set_aside);
         self.young_keys = self.scan_young_keys()?;
         let mut newest = 0;
@@ -52,6 +72,8 @@ impl Core<'_> {
         }
         self.noted_seq = self.noted(NEXT_SEQ)?.unwrap_or(1);
         self.stored_seq = self.noted_seq.max(newest + 1);
+        self.committed_seq = self.stored_seq;
+        self.has_new_keys = false;
         self.next_seq = self.next_seq.max(self.stored_seq);
         Ok(delivering)
     }

@@ -66,13 +66,18 @@ pub(super) const OBJECT_COLUMNS: &str =
     "key, job, role, kept, doomed_at, length, sha256, content_type, filename, upload";
 
 impl Layout {
+    /// Nothing can be decided without these rows. A damaged key does not work, and a damaged hold or rate is left out.
+    pub(super) fn is_needed(&self) -> bool {
+        matches!(self.table, Table::Meta | Table::Namespace | Table::Queue)
+    }
+
     /// Reads up to `limit` rows from `from` on, in order. Gives the last one read and those that fail their check.
     pub(super) fn check(
         &self,
         connection: &Connection,
         from: i64,
         limit: usize,
-    ) -> rusqlite::Result<(Option<i64>, Vec<String>)> {
+    ) -> rusqlite::Result<(Option<i64>, Vec<(i64, String)>)> {
         let Layout { name, columns, checksum, .. } = self;
         let sql = format!("SELECT rowid, {checksum}, {columns} FROM {name} WHERE rowid >= ?1 ORDER BY rowid LIMIT ?2");
         let mut statement = connection.prepare_cached(&sql)?;
@@ -82,7 +87,7 @@ impl Layout {
         while let Some(row) = rows.next()? {
             let rowid: i64 = row.get(0)?;
             if let Err(error) = verify(self.table, row, 2..width, 1) {
-                findings.push(error.what());
+                findings.push((rowid, error.what()));
             }
             last = Some(rowid);
         }

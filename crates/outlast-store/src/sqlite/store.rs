@@ -19,15 +19,16 @@ use super::clock::StoreClock;
 use super::directory::{database_path, last_written, lock};
 use super::faults::Fault;
 use super::file_watch::FileWatch;
-use super::inspect::check_at_start;
+use super::inspect::{check_at_start, check_wholly};
 use super::long_text::Packed;
 use super::migrate::migrate;
-use super::opening::{Inspected, check_integrity, inspect, settle};
+use super::opening::{Inspected, begin_anew, inspect, settle};
 use super::options::{Durability, OpenError, Options};
 use super::queues::at_once;
 use super::read::Readers;
 use super::registry::Shared;
 use super::reserve::Reserve;
+use super::salvage::salvage;
 use super::sealed;
 use super::wal_index::WalIndex;
 use super::wal_tracker::WalTracker;
@@ -71,16 +72,19 @@ impl SqliteStore {
     pub fn open(options: Options) -> Result<SqliteStore, OpenError> {
         let lock = lock(&options.directory)?;
         let last_written = last_written(&options.directory);
-        let Inspected { state, accepted, last_commit } = inspect(&options)?;
-        let mut connection = Connection::open(database_path(&options.directory))?;
-        prepare(&connection, &options)?;
-        if accepted.is_some() {
-            check_integrity(&connection)?;
-        }
-        migrate(&mut connection)?;
+        let Inspected { mut state, last_commit } = inspect(&options)?;
         let damage = Damage::default();
-        check_at_start(&connection, &damage)?;
         let failed = |source| OpenError::Directory { directory: options.directory.clone(), source };
+        if options.accepts_loss
+            && let Err(OpenError::Corrupt(what)) = open_database(&options).and_then(|source| check_wholly(&source))
+        {
+            let source = open_database(&options).map_err(OpenError::beyond_help)?;
+            let kept = salvage(&options.directory, source, state.record.incarnation, &damage)?;
+            tracing::error!(what, kept = %kept.join(", "), "going on with what can be read, as --accept-loss asks");
+            state = begin_anew(&options.directory, state.record).map_err(failed)?;
+        }
+        let connection = open_database(&options)?;
+        check_at_start(&connection, &damage)?;
         let index = Arc::new(WalIndex::open(&options.directory).map_err(failed)?);
         let mut tracker = WalTracker::new(Arc::clone(&index), state, options.durability != Durability::Normal);
         settle(&connection, &mut tracker, &options.directory)?;
@@ -235,6 +239,13 @@ impl Drop for HandOut<'_> {
             );
         }
     }
+}
+
+fn open_database(options: &Options) -> Result<Connection, OpenError> {
+    let mut connection = Connection::open(database_path(&options.directory))?;
+    prepare(&connection, options)?;
+    migrate(&mut connection)?;
+    Ok(connection)
 }
 
 fn prepare(connection: &Connection, options: &Options) -> Result<(), OpenError> {

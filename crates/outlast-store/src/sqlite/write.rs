@@ -40,6 +40,9 @@ impl Core<'_> {
     /// The sync happens here.
     pub(super) fn commit(&mut self) -> Result<(), Fault> {
         self.hot.commit.execute([])?;
+        self.index.settle();
+        self.committed_seq = self.stored_seq;
+        self.has_new_keys = false;
         Ok(())
     }
 
@@ -174,6 +177,7 @@ impl Core<'_> {
     pub(super) fn skip_to(&mut self, next_seq: i64) -> Result<(), Fault> {
         self.note(NEXT_SEQ, next_seq)?;
         (self.next_seq, self.noted_seq, self.stored_seq) = (next_seq, next_seq, next_seq);
+        self.committed_seq = next_seq;
         Ok(())
     }
 

@@ -57,6 +57,8 @@ pub(super) struct Core<'c> {
     pub(super) cache: Cache,
     /// Ids of providers that are in no index on disk yet: hash and row.
     pub(super) young_keys: BTreeSet<(i64, i64)>,
+    /// Those in memory have changed since the last commit.
+    pub(super) has_new_keys: bool,
     /// What may be in that index. After a rolled-back group it says too much, which does no harm.
     pub(super) hints: Hints,
     pub(super) next_seq: i64,
@@ -64,6 +66,8 @@ pub(super) struct Core<'c> {
     pub(super) noted_seq: i64,
     /// What the rows of the present transaction say `next_seq` is; a start finds at least this.
     pub(super) stored_seq: i64,
+    /// What it was at the last commit.
+    pub(super) committed_seq: i64,
     /// The time of the present group. Never goes back.
     pub(super) now: Timestamp,
     pub(super) namespace_waiting_max: u64,
@@ -181,10 +185,12 @@ impl<'c> Core<'c> {
             registry,
             cache: Cache::new(setup.job_cache_bytes),
             young_keys: BTreeSet::new(),
+            has_new_keys: false,
             hints: Hints::read(connection, READ_MAX).map_err(corrupt)?,
             next_seq: 1,
             noted_seq: 1,
             stored_seq: 1,
+            committed_seq: 1,
             now: setup.now,
             namespace_waiting_max: setup.namespace_waiting_max,
             orphans: Vec::new(),
@@ -433,12 +439,12 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Undoes the transaction; the indexes are built anew, since they had already followed it.
+    /// Undoes the transaction, and what memory had already followed of it.
     fn rollback(&mut self) -> Result<(), rusqlite::Error> {
         if !self.core.connection.is_autocommit() {
             self.core.connection.execute_batch("ROLLBACK")?;
         }
-        self.core.rebuild().map_err(|error| rusqlite::Error::InvalidParameterName(error.to_string())).map(|_| ())
+        self.core.undo_changes().map_err(|error| rusqlite::Error::InvalidParameterName(error.to_string()))
     }
 
     /// The negative control of the crash rigs.
