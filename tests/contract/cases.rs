@@ -52,6 +52,8 @@ macro_rules! contract {
                 arrivals::an_event_that_came_before_changes_nothing,
                 arrivals::the_key_of_a_queue_finds_the_job_of_an_earlier_event,
                 arrivals::an_event_whose_jobs_do_not_fit_is_not_stored_at_all,
+                arrivals::events_that_come_together_are_stored_once_each,
+                arrivals::events_that_do_not_fit_are_refused_alone,
                 arrivals::events_are_listed_newest_first_and_pruned_oldest_first,
                 claims::jobs_go_out_by_priority_then_age_then_order_of_publish,
                 claims::a_job_that_waited_takes_the_place_of_the_time_it_was_due,

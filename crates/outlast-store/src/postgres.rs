@@ -26,6 +26,7 @@ mod writer;
 mod publish;
 mod key_holders;
 mod arrivals;
+mod inbox;
 mod outbox;
 mod line;
 mod claim;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use outlast_core::arrival::{Arrival, ArrivalId};
 use outlast_core::state::CancelReason;
 use outlast_core::{Command, QueueSettings, Spec, Status};
@@ -160,6 +161,46 @@ pub async fn an_event_whose_jobs_do_not_fit_is_not_stored_at_all(fixture: &mut F
     let (id, _) = ingest(fixture, arrival(fixture, Some("evt_1"), &[QUEUE])).await;
     let again = fixture.store.ingest(vec![arrival(fixture, Some("evt_1"), &[QUEUE, QUEUE])]).await.unwrap();
     assert_eq!(again, [Ingested::Existing { id }]);
+}
+
+/// They may share a transaction.
+pub async fn events_that_come_together_are_stored_once_each(fixture: &mut Fixture) {
+    let keys = |number: usize| format!("evt_{}", number % 6);
+    let racing = (0..24).map(|number| {
+        let (store, new) = (Arc::clone(&fixture.store), arrival(fixture, Some(&keys(number)), &[QUEUE]));
+        async move { store.ingest(vec![new]).await.unwrap().remove(0) }
+    });
+
+    let answers = join_all(racing).await;
+
+    let is_new = |answer: &&Ingested| matches!(answer, Ingested::Created { .. });
+    assert_eq!(answers.iter().filter(is_new).count(), 6);
+    for (number, answer) in answers.iter().enumerate() {
+        let (Ingested::Created { id, .. } | Ingested::Existing { id }) = answer;
+        let stored = fixture.store.arrival(fixture.ours, *id).await.unwrap().expect("the event is stored");
+        assert_eq!(stored.key.as_deref(), Some(&*keys(number)));
+        assert_eq!(stored.jobs, 1);
+    }
+    assert_eq!(fixture.counts().await.get(Status::Queued), 6);
+}
+
+/// One that is refused for want of room does not take those along that came at the same time.
+pub async fn events_that_do_not_fit_are_refused_alone(fixture: &mut Fixture) {
+    let racing = (0..20).map(|number| {
+        let queues: &[&str] = if number % 2 == 0 { &[] } else { &[QUEUE, QUEUE, QUEUE] };
+        let (store, new) = (Arc::clone(&fixture.store), arrival(fixture, Some(&format!("evt_{number}")), queues));
+        async move { store.ingest(vec![new]).await }
+    });
+
+    let answers = join_all(racing).await;
+
+    assert!(answers.iter().step_by(2).all(Result::is_ok), "these need no room: {answers:?}");
+    let stored = answers.iter().skip(1).step_by(2).filter(|answer| answer.is_ok()).count();
+    assert_eq!(stored, 8, "as many as fit: {answers:?}");
+    let refused = answers.iter().filter_map(|answer| answer.as_ref().err());
+    assert!(refused.into_iter().all(|error| matches!(error, Error::QuotaReached { .. })), "{answers:?}");
+    assert_eq!(fixture.counts().await.get(Status::Queued), 24);
+    assert_eq!(all(fixture).await.len(), 18);
 }
 
 pub async fn events_are_listed_newest_first_and_pruned_oldest_first(fixture: &mut Fixture) {

@@ -1,4 +1,4 @@
-//! Arrivals: the event and all its jobs in one transaction of their own, once for each id of the provider.
+//! Arrivals: the event and all its jobs in one transaction, once for each id of the provider.
 
 use std::sync::Arc;
 
@@ -24,9 +24,9 @@ use crate::rows::{from_json, to_json};
 static INSERT: Sql = Sql {
     text: "
         INSERT INTO arrival (seq, namespace, at, source, kind, key, headers, body, checksum, body_checksum, jobs)
-        SELECT seq, namespace, $11, source, kind, key, headers, body, checksum, body_checksum, 0
+        SELECT seq, namespace, $11, source, kind, key, headers, body, checksum, body_checksum, jobs
         FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-            AS new (place, seq, namespace, source, kind, key, headers, body, checksum, body_checksum)
+            AS new (jobs, seq, namespace, source, kind, key, headers, body, checksum, body_checksum)
         ORDER BY namespace, source, key
         ON CONFLICT (namespace, source, key) WHERE key IS NOT NULL DO NOTHING
         RETURNING seq",
@@ -86,7 +86,7 @@ static PRUNE: Sql = Sql {
 };
 
 /// All of a call in one transaction; each arrival is new with all its jobs, or changes nothing.
-pub(super) async fn ingest(arrivals: &[NewArrival], tx: &mut Tx<'_>) -> Result<Vec<Ingested>, Fault> {
+pub(super) async fn ingest(arrivals: &[&NewArrival], tx: &mut Tx<'_>) -> Result<Vec<Ingested>, Fault> {
     let jobs: usize = arrivals.iter().map(|new| new.jobs.len()).sum();
     let queues = arrivals.iter().flat_map(|new| &new.jobs).map(|job| (job.namespace, &*job.queue)).collect();
     let opening = Opening { numbered: true, seqs: arrivals.len() + jobs, queues, ..Opening::default() };
@@ -116,10 +116,12 @@ pub(super) async fn ingest(arrivals: &[NewArrival], tx: &mut Tx<'_>) -> Result<V
             // The others of this transaction are not to blame, but half an arrival must not stay.
             return Err(Error::QuotaReached { waiting_max: *waiting_max }.into());
         }
-        made.push((*seq, created(&jobs).cast_signed()));
+        let count = created(&jobs).cast_signed();
+        if count != expected(new) {
+            made.push((*seq, count));
+        }
         answers.push(Ingested::Created { id: ArrivalId(tx.shared.ids.id(*seq, tx.now)), jobs });
     }
-    made.retain(|(_, jobs)| *jobs > 0);
     if !made.is_empty() {
         let (seqs, jobs): (Vec<i64>, Vec<i32>) = made.into_iter().unzip();
         tx.session.query(&COUNT_JOBS, &[&seqs, &jobs]).await?;
@@ -127,9 +129,14 @@ pub(super) async fn ingest(arrivals: &[NewArrival], tx: &mut Tx<'_>) -> Result<V
     Ok(answers)
 }
 
+/// How many jobs come of it, unless one of them is a repetition or its queue is gone.
+fn expected(new: &NewArrival) -> i32 {
+    i32::try_from(new.jobs.len()).unwrap_or(i32::MAX)
+}
+
 /// The numbers of those that are new.
-async fn take_ids(arrivals: &[NewArrival], numbers: &[i64], tx: &mut Tx<'_>) -> Result<Vec<i64>, Fault> {
-    let places: Vec<i32> = (0..).take(arrivals.len()).collect();
+async fn take_ids(arrivals: &[&NewArrival], numbers: &[i64], tx: &mut Tx<'_>) -> Result<Vec<i64>, Fault> {
+    let jobs: Vec<i32> = arrivals.iter().map(|new| expected(new)).collect();
     let namespaces: Vec<i32> = arrivals.iter().map(|new| new.namespace.0.cast_signed()).collect();
     let sources: Vec<&str> = arrivals.iter().map(|new| &*new.source).collect();
     let kinds: Vec<&[u8]> = arrivals.iter().map(|new| new.kind.as_bytes()).collect();
@@ -155,7 +162,7 @@ async fn take_ids(arrivals: &[NewArrival], numbers: &[i64], tx: &mut Tx<'_>) -> 
     let body_checksums: Vec<i32> =
         bodies.iter().zip(&seqs).map(|(body, seq)| text_sum(Table::Body, *seq, body)).collect();
     let columns: [Parameter<'_>; 11] =
-        [&places, &seqs, &namespaces, &sources, &kinds, &keys, &headers, &bodies, &checksums, &body_checksums, &now];
+        [&jobs, &seqs, &namespaces, &sources, &kinds, &keys, &headers, &bodies, &checksums, &body_checksums, &now];
     let rows = tx.session.query(&INSERT, &columns).await?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }

@@ -32,6 +32,11 @@ pub(super) trait Trade: Send + Sync + 'static {
     /// Would the effect only harm once nobody waits for the answer?
     fn is_moot_unheard(ask: &Self::Ask) -> bool;
 
+    /// Is this the fault of one call alone? Then its neighbours are run again without it.
+    fn is_of_one_call(_error: &Error) -> bool {
+        false
+    }
+
     /// One answer per call, in order. May run more than once; only the last run counts.
     async fn run(asks: &[Self::Ask], tx: &mut Tx<'_>) -> Result<Vec<Self::Answer>, Fault>;
 
@@ -123,7 +128,10 @@ async fn serve_group<T: Trade>(shared: Arc<Shared>, group: Vec<Call<T>>, seat: O
             }
         }
         // One call that cannot be carried out must not take its neighbours with it.
-        Err(Error::Unreadable(_) | Error::Corrupt(_)) if asks.len() > 1 => {
+        Err(error)
+            if asks.len() > 1
+                && (matches!(error, Error::Unreadable(_) | Error::Corrupt(_)) || T::is_of_one_call(&error)) =>
+        {
             for (ask, reply) in asks.into_iter().zip(replies) {
                 let alone = shared.transact(&mut Group::<T>::new(&[ask], None)).await;
                 answer_to::<T>(&shared, reply, alone.and_then(|mut answers| answers.pop().ok_or(Error::Indeterminate)));

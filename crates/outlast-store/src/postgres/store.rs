@@ -19,6 +19,7 @@ use super::claim::looks_wide;
 use super::clock::DatabaseClock;
 use super::connect::Target;
 use super::findings::Findings;
+use super::inbox::{INBOX_SEATS, Inbox};
 use super::lane::Lane;
 use super::options::{CONNECTIONS_MIN, OpenError, Options, Prepared};
 use super::session::Sql;
@@ -53,6 +54,7 @@ pub struct PostgresStore {
     identity: u64,
     writers: Lane<Writer>,
     waiters: Lane<Writer>,
+    inbox: Lane<Inbox>,
     attendance: Attendance,
 }
 
@@ -93,6 +95,7 @@ impl PostgresStore {
         Ok(PostgresStore {
             writers: Lane::start(&shared, WRITERS, waiting_max),
             waiters: Lane::start(&shared, WAITERS, waiting_max),
+            inbox: Lane::start(&shared, INBOX_SEATS, waiting_max),
             identity: secret.cast_unsigned(),
             attendance: Attendance::default(),
             findings,
@@ -197,7 +200,7 @@ impl JobStore for PostgresStore {
     }
 
     async fn ingest(&self, new: Vec<NewArrival>) -> Result<Vec<Ingested>, Error> {
-        transact!(self, tx, [new = new], arrivals::ingest(&new, tx))
+        self.inbox.call(new).await
     }
 
     async fn arrival(&self, namespace: NamespaceId, id: ArrivalId) -> Result<Option<Arrival>, Error> {
@@ -418,6 +421,7 @@ impl JobStore for PostgresStore {
         self.shared.close();
         self.writers.close().await;
         self.waiters.close().await;
+        self.inbox.close().await;
         self.shared.pool.close();
     }
 }
