@@ -18,7 +18,7 @@ use crate::throughput::report_ratio;
 
 const NAME: &str = "ingest / ceiling";
 const LIMIT: f64 = 0.35;
-const QUEUE: &str = "billing";
+pub(crate) const QUEUE: &str = "billing";
 /// Providers do not wait for each other: many connections, each with one webhook under way.
 const CONNECTIONS: u32 = 256;
 const TURNS: u32 = 5;
@@ -62,7 +62,7 @@ async fn take_turn(target: &Target, pid: u32, turn: u32, settings: &Settings) ->
 }
 
 /// One event per request, without end. Each is new and makes one job.
-async fn post(mut connection: Connection, mut events: Events, meter: Meter) -> Result<()> {
+pub(crate) async fn post(mut connection: Connection, mut events: Events, meter: Meter) -> Result<()> {
     loop {
         let body = connection.call(events.next()).await?.expect(200)?;
         ensure!(answer::made_one_job(body), "an event made no job: {}", String::from_utf8_lossy(body));

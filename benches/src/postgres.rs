@@ -9,6 +9,7 @@ mod claim;
 
 use anyhow::Result;
 
+use crate::ingest::{self, event};
 use crate::load::{self, Meter, Rate, Watched};
 use crate::postgres::database::Postgres;
 use crate::postgres::plain::{Plain, PlainWork};
@@ -33,6 +34,9 @@ pub(crate) async fn run(settings: &Settings, report: &mut Report) -> Result<()> 
     }
     if settings.wants(Scenario::PgTwoNodes) {
         compare_nodes(&postgres, settings, report).await?;
+    }
+    if settings.wants(Scenario::PgIngest) {
+        compare_ingest(&postgres, settings, report).await?;
     }
     if settings.wants(Scenario::PgClaim) {
         claim::run(&postgres, settings, report).await?;
@@ -105,6 +109,22 @@ async fn compare_nodes(postgres: &Postgres, settings: &Settings, report: &mut Re
     Ok(())
 }
 
+/// An event is a row more than a job, and eight times its bytes.
+async fn compare_ingest(postgres: &Postgres, settings: &Settings, report: &mut Report) -> Result<()> {
+    let name = "PostgreSQL: ingest / publish";
+    let mut rates = Vec::new();
+    for work in [Work::Publish, Work::Events, Work::Publish] {
+        let phase = NodesPhase { postgres, redis: None, nodes: 1, work, connections: CONNECTIONS };
+        let rate = phase.rate(settings).await?;
+        report.note(if matches!(work, Work::Events) { name } else { "publish on PostgreSQL" }, rate.describe());
+        rates.push(rate);
+    }
+    if let [before, events, after] = *rates.as_slice() {
+        report_ratio(report, name, &[events], &[before, after], 0.5);
+    }
+    Ok(())
+}
+
 /// One phase of servers on a new database.
 struct NodesPhase<'a> {
     postgres: &'a Postgres,
@@ -119,6 +139,7 @@ impl NodesPhase<'_> {
         let backing = Backing {
             database_url: Some(self.postgres.new_database("outlast").await?),
             redis_url: self.redis.map(Redis::url),
+            config: matches!(self.work, Work::Events).then(|| event::config(ingest::QUEUE)),
             ..Backing::default()
         };
         let nodes = Server::start_nodes(&settings.server, &settings.dir, &backing, self.nodes).await?;

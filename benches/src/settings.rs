@@ -87,14 +87,15 @@ pub(crate) enum Scenario {
     PgLifecycleBatch,
     PgTwoNodes,
     PgClaim,
+    PgIngest,
 }
 
 impl Scenario {
     pub(crate) const THROUGHPUT: [Self; 4] = [Self::Publish, Self::Lifecycle, Self::LifecycleBatch, Self::Polls];
     pub(crate) const BACKLOG: [Self; 5] = [Self::Memory, Self::Disk, Self::Idle, Self::Restart, Self::Claim];
     pub(crate) const PUSH: [Self; 4] = [Self::Push, Self::PushLatency, Self::PushAwaiting, Self::PushFair];
-    pub(crate) const POSTGRES: [Self; 5] =
-        [Self::PgPublish, Self::PgLifecycle, Self::PgLifecycleBatch, Self::PgTwoNodes, Self::PgClaim];
+    pub(crate) const POSTGRES: [Self; 6] =
+        [Self::PgPublish, Self::PgLifecycle, Self::PgLifecycleBatch, Self::PgTwoNodes, Self::PgClaim, Self::PgIngest];
 }
 
 pub(crate) struct Settings {

@@ -8,6 +8,8 @@ use tokio::sync::Semaphore;
 
 use crate::answer::{self, Job};
 use crate::connection::{self, Connection};
+use crate::ingest;
+use crate::ingest::event::Events;
 use crate::load::{Meter, Workers};
 use crate::request::{self, Publish, Target};
 
@@ -28,6 +30,8 @@ pub(crate) enum Work {
     BatchLifecycle,
     /// All ask for the status of one running job.
     Polls,
+    /// Signed events, each of which makes one job.
+    Events,
 }
 
 impl Work {
@@ -47,6 +51,10 @@ impl Work {
                 Self::Lifecycle => workers.start(live(connection, target, meter)),
                 Self::BatchLifecycle => workers.start(live_in_batches(connection, target, meter)),
                 Self::Polls => workers.start(poll(connection, target.get(&format!("/v1/jobs/{polled}")), meter)),
+                Self::Events => {
+                    let number = u32::try_from(index).context("too many connections")?;
+                    workers.start(ingest::post(connection, Events::new(&target, number)?, meter));
+                }
                 Self::MixedLifecycle if index < BATCH_CONSUMERS => {
                     workers.start(consume_batches(connection, target, meter, flow.clone()));
                 }
