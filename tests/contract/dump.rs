@@ -1,8 +1,10 @@
 //! Everything a store remembers, as far as its trait shows it.
 
+use outlast_core::arrival::Arrival;
 use outlast_core::checkpoint::Section;
 use outlast_core::{Event, Job, NamespaceId, Queue, Timestamp};
 use outlast_store::JobStore;
+use outlast_store::arrivals::ListArrivals;
 use outlast_store::jobs::{Found, ListJobs, Reach};
 use outlast_store::kept::{Doomed, Inline, Kept, Stored};
 use outlast_store::keys::KeyRecord;
@@ -14,6 +16,7 @@ pub struct Dump {
     pub queues: Vec<(Queue, Counts)>,
     /// Newest first.
     pub jobs: Vec<Entry>,
+    pub arrivals: Vec<Arrival>,
     pub doomed: Doomed,
     pub rung: Vec<outlast_core::JobId>,
     pub next_alarm: Option<Timestamp>,
@@ -53,13 +56,32 @@ pub async fn dump(store: &dyn JobStore, namespaces: &[NamespaceId]) -> Dump {
         });
     }
     let due = store.due(EVERYTHING).await.unwrap();
-    let mut operations = Vec::new();
+    let (mut operations, mut arrivals) = (Vec::new(), Vec::new());
     for namespace in namespaces {
+        let list = ListArrivals { namespace: *namespace, source: None, kind: None, before: None, limit: 50 };
+        arrivals.extend(all_arrivals(store, list).await);
         operations.extend(store.operations(*namespace, EVERYTHING).await.unwrap());
     }
     let mut doomed = store.doomed(EVERYTHING).await.unwrap();
     doomed.objects.sort();
-    Dump { queues, jobs, doomed, rung: due.jobs, next_alarm: due.next, keys: store.keys().await.unwrap(), operations }
+    let keys = store.keys().await.unwrap();
+    Dump { queues, jobs, arrivals, doomed, rung: due.jobs, next_alarm: due.next, keys, operations }
+}
+
+/// Follows the cursor to the end. Lists have no bodies, so each event is read once more.
+pub async fn all_arrivals(store: &dyn JobStore, mut list: ListArrivals) -> Vec<Arrival> {
+    let mut found = Vec::new();
+    loop {
+        let page = store.arrivals(list.clone()).await.unwrap();
+        assert!(page.arrivals.len() <= list.limit, "a page is longer than asked for");
+        for listed in page.arrivals {
+            found.extend(store.arrival(list.namespace, listed.id).await.unwrap());
+        }
+        match page.next {
+            None => return found,
+            Some(next) => list.before = Some(next),
+        }
+    }
 }
 
 pub fn every_job() -> ListJobs {

@@ -19,7 +19,7 @@ use outlast_store::queues::{Expect, QueueDraft};
 use outlast_tests::chance::Chance;
 use outlast_tests::objects;
 
-use super::plan::{Bulk, Call, Listing, Place, Range, Whom};
+use super::plan::{Bulk, Call, Listing, Place, Range, Told, Whom};
 
 const QUEUES: [&str; 4] = ["a", "b", "c", CALLBACKS];
 const KINDS: [OperationKind; 4] =
@@ -40,7 +40,7 @@ pub struct Draw {
 
 impl Draw {
     pub fn call(&mut self) -> Call {
-        match self.chance.below(100) {
+        match self.chance.below(112) {
             0..=12 => Call::Pass(self.millis(3000)),
             13..=28 => self.publish(),
             29..=42 => self.claim(),
@@ -51,6 +51,8 @@ impl Draw {
             80..=85 => self.manage_queue(),
             86..=87 => self.keys(),
             88..=95 => self.operate(),
+            96..=102 => Call::Ingest((0..self.chance.between(1, 3)).map(|_| self.told()).collect()),
+            103..=107 => self.clean_up(),
             _ => Call::Reopen,
         }
     }
@@ -63,6 +65,32 @@ impl Draw {
 
     fn publish(&mut self) -> Call {
         Call::Publish((0..self.chance.between(1, 4)).map(|_| (self.place(), self.spec())).collect())
+    }
+
+    fn told(&mut self) -> Told {
+        let place = self.place();
+        let jobs = (0..self.chance.below(3)).map(|_| (self.place().queue, self.spec())).collect();
+        Told {
+            namespace: place.namespace,
+            source: self.either("shop", "bank"),
+            // Few, so that events are repeated.
+            key: self.maybe(70, |draw| format!("evt_{}", draw.chance.below(6))),
+            body: ["{}", r#"{"a":1,"b":2}"#, "[3]"][self.chance.below(3) as usize],
+            has_headers: self.chance.percent(50),
+            jobs,
+        }
+    }
+
+    fn clean_up(&mut self) -> Call {
+        match self.chance.below(4) {
+            0 => Call::Prune { age: self.seconds(6), limit: self.chance.between(1, 5) as usize },
+            1..=2 => Call::Collect { limit: self.chance.between(1, 5) as usize },
+            _ => Call::Arrivals {
+                namespace: self.place().namespace,
+                source: self.maybe(50, |draw| draw.either("shop", "bank")),
+                limit: self.chance.between(1, 4) as usize,
+            },
+        }
     }
 
     fn claim(&mut self) -> Call {

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use outlast_core::arrival::{ArrivalId, Origin};
 use outlast_core::gate::Hold;
 use outlast_core::system_queue::JOB_TAG;
 use outlast_core::{Job, JobId, NamespaceId, Queue, QueueId, Spec, Timestamp};
@@ -16,6 +17,7 @@ pub struct Names {
     pub namespaces: Vec<NamespaceId>,
     pub keys: Vec<KeyId>,
     pub operations: Vec<OperationId>,
+    pub arrivals: Vec<ArrivalId>,
 }
 
 impl Names {
@@ -33,8 +35,22 @@ impl Names {
     }
 
     pub fn job(&mut self, job: Job) -> Job {
-        let job = self.callback(job);
+        let job = self.origin(self.callback(job));
         Job { id: self.job_id(job.id), queue: QueueId(order(&mut self.queues, job.queue)), ..job }
+    }
+
+    /// An event that was just stored, or was before.
+    pub fn arrival_id(&mut self, id: ArrivalId) -> ArrivalId {
+        let place = order(&mut self.arrivals, id);
+        ArrivalId(JobId::new(Timestamp::EPOCH, u128::from(place)))
+    }
+
+    fn origin(&mut self, job: Job) -> Job {
+        let Some(origin) = job.spec.origin.clone() else {
+            return job;
+        };
+        let origin = Origin { event: self.arrival_id(origin.event), ..*origin };
+        Job { spec: Arc::new(Spec { origin: Some(Box::new(origin)), ..Spec::clone(&job.spec) }), ..job }
     }
 
     /// The job that tells how another one ended has the other's id in its tag and its payload.

@@ -49,10 +49,36 @@ pub struct Bulk {
     pub limit: Option<u64>,
 }
 
+/// An event of a provider, and the jobs that come of it.
+#[derive(Clone, Debug)]
+pub struct Told {
+    pub namespace: usize,
+    pub source: &'static str,
+    pub key: Option<String>,
+    pub body: &'static str,
+    pub has_headers: bool,
+    pub jobs: Vec<(&'static str, Spec)>,
+}
+
 #[derive(Clone, Debug)]
 pub enum Call {
     Pass(Duration),
     Publish(Vec<(Place, Spec)>),
+    Ingest(Vec<Told>),
+    /// All events of a namespace, or of one source of it.
+    Arrivals {
+        namespace: usize,
+        source: Option<&'static str>,
+        limit: usize,
+    },
+    Prune {
+        age: Duration,
+        limit: usize,
+    },
+    /// Forgets so many objects whose time has come, as if they had been deleted.
+    Collect {
+        limit: usize,
+    },
     Claim {
         place: Place,
         limit: usize,

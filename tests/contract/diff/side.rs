@@ -3,9 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use outlast_core::arrival::{Arrival, ArrivalId};
 use outlast_core::system_queue::CALLBACKS;
-use outlast_core::{Clock, Command, Event, Job, JobId, Lease, NamespaceId, Queue, Refusal, State, Status, Timestamp};
+use outlast_core::{
+    Clock, Command, Event, Job, JobId, Lease, NamespaceId, Queue, Refusal, Spec, State, Status, Timestamp,
+};
 use outlast_store::JobStore;
+use outlast_store::arrivals::{Ingested, ListArrivals, NewArrival};
 use outlast_store::jobs::{Applied, Claim, Declined, ListJobs, NewJob, Order, Published, Reach};
 use outlast_store::kept::Inline;
 use outlast_store::keys::{KeyId, KeyRecord, NewKey};
@@ -13,9 +17,9 @@ use outlast_store::operations::{NewOperation, Operation, OperationId};
 use outlast_store::queues::{Counts, DeleteRefusal, SaveRefusal};
 
 use super::names::Names;
-use super::plan::{Bulk, Call, Range, Whom};
+use super::plan::{Bulk, Call, Range, Told, Whom};
 use crate::backend::{Backend, Ground};
-use crate::dump::{Dump, Entry, all_jobs, dump, every_job};
+use crate::dump::{Dump, Entry, all_arrivals, all_jobs, dump, every_job};
 
 const NAMESPACES: [&str; 2] = ["default", "theirs"];
 
@@ -46,6 +50,8 @@ pub enum Answer {
     Key(Option<KeyRecord>),
     Operations(Vec<Operation>),
     Count(u64),
+    Ingested(Vec<(ArrivalId, Option<Vec<(Published, Option<Timestamp>)>>)>),
+    Arrivals(Vec<Arrival>),
 }
 
 #[derive(Debug, PartialEq)]
@@ -165,8 +171,82 @@ impl Side {
                     effects,
                 }
             }
+            call => self.take_in(call).await,
+        }
+    }
+
+    /// Calls about events and objects.
+    async fn take_in(&mut self, call: Call) -> Answer {
+        let store = Arc::clone(&self.store);
+        match call {
+            Call::Ingest(told) => {
+                let new: Vec<NewArrival> = told.into_iter().map(|told| self.arrival(told)).collect();
+                if !self.has_room(&new).await {
+                    return Answer::Nothing;
+                }
+                let answers = store.ingest(new).await.unwrap();
+                Answer::Ingested(answers.into_iter().map(|answer| self.ingested(answer)).collect())
+            }
+            Call::Arrivals { namespace, source, limit } => {
+                let namespace = self.names.namespaces[namespace];
+                let source = source.map(str::to_owned);
+                let list = ListArrivals { namespace, source, kind: None, before: None, limit };
+                let found = all_arrivals(&*store, list).await;
+                Answer::Arrivals(found.into_iter().map(|arrival| self.named(arrival)).collect())
+            }
+            Call::Prune { age, limit } => {
+                let before = Timestamp::from_millis(self.ground.clock.now().as_millis() - age.as_millis() as i64);
+                Answer::Count(store.prune_arrivals(before, limit).await.unwrap() as u64)
+            }
+            Call::Collect { limit } => {
+                let mut doomed = store.doomed(usize::MAX >> 1).await.unwrap().objects;
+                doomed.sort();
+                let keys: Vec<_> = doomed.into_iter().take(limit).map(|(key, _)| key).collect();
+                store.forget_objects(&keys).await.unwrap();
+                Answer::Count(keys.len() as u64)
+            }
             call => self.look_up(call).await,
         }
+    }
+
+    /// Near the limit an engine may count jobs that turn out to be repetitions, or not. What must hold there is a case of its own.
+    async fn has_room(&self, new: &[NewArrival]) -> bool {
+        let census = self.store.census().await.unwrap();
+        let waiting = |namespace: NamespaceId| -> u64 {
+            let ours = census.iter().filter(|(queue, _)| queue.namespace == namespace);
+            ours.map(|(_, counts)| counts.get(Status::Queued) + counts.get(Status::Pending)).sum()
+        };
+        let jobs: usize = new.iter().map(|new| new.jobs.len()).sum();
+        new.iter().all(|new| waiting(new.namespace) + jobs as u64 <= self.ground.waiting_max)
+    }
+
+    fn arrival(&self, told: Told) -> NewArrival {
+        let namespace = self.names.namespaces[told.namespace];
+        let job = |(queue, spec): (&str, Spec)| NewJob { namespace, queue: queue.into(), spec: Arc::new(spec) };
+        let headers = if told.has_headers { vec![("x-a".into(), "1".into())] } else { Vec::new() };
+        NewArrival {
+            namespace,
+            source: told.source.into(),
+            kind: "order.paid".into(),
+            key: told.key.map(Into::into),
+            headers: headers.into(),
+            body: told.body.into(),
+            jobs: told.jobs.into_iter().map(job).collect(),
+        }
+    }
+
+    fn ingested(&mut self, answer: Ingested) -> (ArrivalId, Option<Vec<(Published, Option<Timestamp>)>>) {
+        match answer {
+            Ingested::Created { id, jobs } => {
+                let id = self.names.arrival_id(id);
+                (id, Some(jobs.into_iter().map(|job| self.published(job)).collect()))
+            }
+            Ingested::Existing { id } => (self.names.arrival_id(id), None),
+        }
+    }
+
+    fn named(&mut self, arrival: Arrival) -> Arrival {
+        Arrival { id: self.names.arrival_id(arrival.id), ..arrival }
     }
 
     async fn look_up(&mut self, call: Call) -> Answer {
@@ -283,6 +363,11 @@ impl Side {
             queues,
             jobs: dump.jobs.into_iter().map(|entry| Entry { job: names.job(entry.job), ..entry }).collect(),
             rung: dump.rung.into_iter().map(|id| names.job_id(id)).collect(),
+            arrivals: dump
+                .arrivals
+                .into_iter()
+                .map(|arrival| Arrival { id: names.arrival_id(arrival.id), ..arrival })
+                .collect(),
             keys: dump.keys.into_iter().map(|key| names.key(key)).collect(),
             operations: dump.operations.into_iter().map(|operation| names.operation(operation)).collect(),
             ..dump
