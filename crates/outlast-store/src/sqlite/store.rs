@@ -30,6 +30,7 @@ use super::registry::Shared;
 use super::reserve::Reserve;
 use super::salvage::salvage;
 use super::sealed;
+use super::state_file::StateFile;
 use super::wal_index::WalIndex;
 use super::wal_tracker::WalTracker;
 use super::writer::{Call, Core, Kind, Outside, Setup, Task, Writer};
@@ -75,13 +76,8 @@ impl SqliteStore {
         let Inspected { mut state, last_commit } = inspect(&options)?;
         let damage = Damage::default();
         let failed = |source| OpenError::Directory { directory: options.directory.clone(), source };
-        if options.accepts_loss
-            && let Err(OpenError::Corrupt(what)) = open_database(&options).and_then(|source| check_wholly(&source))
-        {
-            let source = open_database(&options).map_err(OpenError::beyond_help)?;
-            let kept = salvage(&options.directory, source, state.record.incarnation, &damage)?;
-            tracing::error!(what, kept = %kept.join(", "), "going on with what can be read, as --accept-loss asks");
-            state = begin_anew(&options.directory, state.record).map_err(failed)?;
+        if options.accepts_loss {
+            state = go_on_with_the_rest(&options, state, &damage)?;
         }
         let connection = open_database(&options)?;
         check_at_start(&connection, &damage)?;
@@ -239,6 +235,18 @@ impl Drop for HandOut<'_> {
             );
         }
     }
+}
+
+/// Where the database is damaged, it is replaced by one that has what can be read of it.
+fn go_on_with_the_rest(options: &Options, state: StateFile, damage: &Damage) -> Result<StateFile, OpenError> {
+    let Err(OpenError::Corrupt(what)) = open_database(options).and_then(|source| check_wholly(&source)) else {
+        return Ok(state);
+    };
+    let source = open_database(options).map_err(OpenError::beyond_help)?;
+    let kept = salvage(&options.directory, source, state.record.incarnation, damage)?;
+    tracing::error!(what, kept = %kept.join(", "), "going on with what can be read, as --accept-loss asks");
+    let failed = |source| OpenError::Directory { directory: options.directory.clone(), source };
+    begin_anew(&options.directory, state.record).map_err(failed)
 }
 
 fn open_database(options: &Options) -> Result<Connection, OpenError> {
