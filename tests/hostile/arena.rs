@@ -35,7 +35,7 @@ pub(crate) struct Arena {
     pub(crate) server: Server,
     /// Admin of the attacker's own namespace.
     pub(crate) attacker: Client,
-    victim: Client,
+    pub(crate) victim: Client,
     operator: Client,
 }
 
@@ -98,7 +98,7 @@ impl Arena {
         siege
     }
 
-    async fn metric(&self, name: &str) -> usize {
+    pub(crate) async fn metric(&self, name: &str) -> usize {
         let page = self.operator.get("/metrics").await.unwrap().expect(200);
         let value = page.as_str().unwrap().lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
         value.unwrap_or_else(|| panic!("{name} is among the metrics"))
