@@ -7,6 +7,7 @@ pub mod claims;
 pub mod gate;
 pub mod rate;
 pub mod reports;
+pub mod details;
 pub mod kept;
 pub mod callbacks;
 pub mod together;
@@ -100,6 +101,9 @@ macro_rules! contract {
                 reports::a_delivery_that_died_with_its_server_is_charged,
                 reports::deliveries_under_way_are_named_to_the_next_process_unless_others_may_make_them,
                 reports::a_replay_opens_a_new_run,
+                details::the_page_of_a_job_has_all_its_parts,
+                details::a_status_read_loads_no_inline_result,
+                details::the_page_of_a_job_is_of_one_moment,
                 kept::a_checkpoint_takes_the_place_of_the_one_before_byte_for_byte,
                 kept::sections_are_replaced_by_name_and_listed_in_order_of_bytes,
                 kept::what_is_saved_outlives_the_attempt_and_the_run_but_not_success,

@@ -15,6 +15,7 @@ use outlast_core::{
 };
 use outlast_store::alarms::Due;
 use outlast_store::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
+use outlast_store::job_detail::JobDetail;
 use outlast_store::jobs::{
     Applied, Claim, Claimed, Declined, Found, JobPage, ListJobs, NewJob, Order, Published, Reach,
 };
@@ -303,6 +304,11 @@ impl JobStore for FaultyStore {
     async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<Found>, Error> {
         self.faults.job_reads.fetch_add(1, Ordering::SeqCst);
         self.call(self.inner.job(reach, id)).await
+    }
+
+    async fn job_detail(&self, reach: &Reach, id: JobId) -> Result<Option<JobDetail>, Error> {
+        self.faults.job_reads.fetch_add(1, Ordering::SeqCst);
+        self.call(self.inner.job_detail(reach, id)).await
     }
 
     async fn jobs(&self, list: ListJobs) -> Result<JobPage, Error> {

@@ -21,6 +21,7 @@ use outlast_core::checkpoint::Section;
 use outlast_core::{Clock, Entropy, Event, JobId, NamespaceId, ObjectKey, Outage, Queue, Timestamp};
 use outlast_store::alarms::Due;
 use outlast_store::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
+use outlast_store::job_detail::JobDetail;
 use outlast_store::jobs::{
     Applied, Claim, Claimed, Declined, Found, JobPage, ListJobs, NewJob, Order, Published, Reach,
 };
@@ -123,6 +124,10 @@ impl JobStore for ModelStore {
 
     async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<Found>, Error> {
         Ok(self.transaction()?.job(reach, id))
+    }
+
+    async fn job_detail(&self, reach: &Reach, id: JobId) -> Result<Option<JobDetail>, Error> {
+        Ok(self.transaction()?.job_detail(reach, id))
     }
 
     async fn jobs(&self, list: ListJobs) -> Result<JobPage, Error> {

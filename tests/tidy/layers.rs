@@ -54,6 +54,15 @@ fn dependency_of_ours(line: &str) -> Option<&str> {
 }
 
 #[test]
+fn the_api_asks_the_engine_and_never_the_store() {
+    let mut broken = Vec::new();
+    for file in files().iter().filter(|file| file.under("crates/outlast-api/") && file.is_rust()) {
+        broken.extend(file.lines_with(&[".store()"]));
+    }
+    check("handlers call the engine, not its store", broken);
+}
+
+#[test]
 fn only_the_api_knows_axum() {
     let mut broken = Vec::new();
     for file in files().iter().filter(|file| file.under("crates/") && !file.under("crates/outlast-api/")) {

@@ -44,7 +44,7 @@ pub(crate) fn inline(call: &Call, mut saved: Values<'_>) -> Result<Arc<Checkpoin
 pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
     let _turn = call.turn(Weight::Single).await?;
-    let kept = call.engine.store().kept(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
+    let kept = call.engine.saved(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
     let none = || Problem::new(Code::CheckpointNotFound, "no attempt of this job has saved one, or it was dropped");
     let checkpoint = kept.checkpoint.ok_or_else(none)?;
     Ok(wire::ok(StatusCode::OK, wire::checkpoint(id, &checkpoint)))
@@ -73,7 +73,7 @@ pub(crate) async fn sections(mut call: Call) -> Result<Response, Problem> {
     let limit = call.query.usize("limit").unwrap_or(PAGE_DEFAULT);
     let after = call.query.text("cursor");
     let _turn = call.turn(Weight::Page).await?;
-    let found = call.engine.store().sections(&call.reach, id, after.as_deref(), limit).await?;
+    let found = call.engine.sections(&call.reach, id, after.as_deref(), limit).await?;
     let found = found.ok_or_else(Problem::job_not_found)?;
     let is_full = found.len() == limit || PageSize::of(&found).is_full();
     let next = found.last().filter(|_| is_full).map(|last| last.name.to_string());
@@ -89,9 +89,8 @@ pub(crate) async fn section(call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
     let name = section_name(&call)?;
     let _turn = call.turn(Weight::Single).await?;
-    let store = call.engine.store();
-    store.job(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
-    let section = store.section(&call.reach, id, name).await?;
+    call.engine.job(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
+    let section = call.engine.one_section(&call.reach, id, name).await?;
     let none = || Problem::new(Code::SectionNotFound, format!("the job has no section \"{name}\""));
     Ok(wire::ok(StatusCode::OK, section.ok_or_else(none)?.body.to_string()))
 }

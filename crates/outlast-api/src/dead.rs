@@ -18,7 +18,7 @@ const COUNT_MAX: usize = 1_000_000;
 pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
     let list = jobs::list_jobs(&mut call, Status::Failed)?;
     let name = call.tended_queue()?;
-    call.engine.store().queue(namespace(&call)?, name).await?.ok_or_else(|| Problem::queue_not_found(name))?;
+    call.engine.queue(namespace(&call)?, name).await?.ok_or_else(|| Problem::queue_not_found(name))?;
     jobs::list_page(&call, list).await
 }
 
@@ -34,8 +34,8 @@ pub(crate) async fn replay(call: Call) -> Result<Response, Problem> {
         return operations::start(&call, operation).await;
     }
     let name = &operation.queue;
-    call.engine.store().queue(operation.namespace, name).await?.ok_or_else(|| Problem::queue_not_found(name))?;
-    let matched = call.engine.store().count_operation(&operation, COUNT_MAX).await?;
+    call.engine.queue(operation.namespace, name).await?.ok_or_else(|| Problem::queue_not_found(name))?;
+    let matched = call.engine.count_operation(&operation, COUNT_MAX).await?;
     let matched = operation.limit.map_or(matched, |limit| matched.min(limit));
     Ok(wire::json_ok(StatusCode::OK, &json!({"dryRun": true, "matched": matched})))
 }

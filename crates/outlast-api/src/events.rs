@@ -65,7 +65,7 @@ pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
     };
     let (source, kind) = (call.query.text("source"), call.query.text("type"));
     let _turn = call.turn(Weight::Page).await?;
-    let page = call.engine.store().arrivals(ListArrivals { namespace, source, kind, before, limit }).await?;
+    let page = call.engine.list_events(ListArrivals { namespace, source, kind, before, limit }).await?;
     let items = page.arrivals.into_iter().map(|arrival| Value::Object(summary(&arrival)).to_string());
     Ok(wire::ok(StatusCode::OK, wire::list_page(items, page.next.map(|position| format!("e{position}")))))
 }
@@ -109,7 +109,7 @@ pub(crate) async fn replay(call: Call) -> Result<Response, Problem> {
 async fn find(call: &Call) -> Result<Arrival, Problem> {
     let not_found = || Problem::new(Code::EventNotFound, "no event with this id; events are kept for 7 days");
     let id = call.parameter("id").parse().map_err(|_| not_found())?;
-    call.engine.store().arrival(whole_namespace(call)?, id).await?.ok_or_else(not_found)
+    call.engine.event(whole_namespace(call)?, id).await?.ok_or_else(not_found)
 }
 
 /// Events belong to no queue, so a key that is bound to some cannot touch them.

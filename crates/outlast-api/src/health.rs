@@ -37,7 +37,7 @@ pub(crate) async fn ready(call: Call) -> Result<Response, Problem> {
             return Err(Problem::new(Code::Overloaded, detail));
         }
     }
-    match timeout(PING_MAX, call.engine.store().ping()).await {
+    match timeout(PING_MAX, call.engine.ping()).await {
         Ok(Ok(())) => Ok(wire::json_ok(StatusCode::OK, &json!({"status": "ready"}))),
         Ok(Err(Error::Unavailable)) => Err(Error::Unavailable.into()),
         Ok(Err(Error::Overloaded)) => {

@@ -1,17 +1,14 @@
 //! Reading jobs, and the commands that are not outcomes: cancel and replay.
 
-use std::collections::VecDeque;
-
 use axum::response::Response;
 use http::{HeaderValue, StatusCode};
 use outlast_core::queue::Mode;
 use outlast_core::state::CancelReason;
-use outlast_core::system_queue::{CALLBACKS, JOB_TAG};
-use outlast_core::{Command, Event, Job, State, Status};
+use outlast_core::{Command, State, Status};
 use outlast_engine::Engine;
 use outlast_engine::watch::Until;
-use outlast_store::jobs::{Found, ListJobs, Order, Reach};
-use outlast_store::page::Written;
+use outlast_store::job_detail::JobDetail;
+use outlast_store::jobs::{Found, ListJobs, Order};
 use serde_json::{Value, json};
 
 use crate::answers::Weight;
@@ -20,10 +17,7 @@ use crate::error::{Code, Problem};
 use crate::wire::Beside;
 use crate::{fields, results, view, wire};
 
-const EVENTS_SHOWN: u64 = 50;
 const LIMIT_DEFAULT: usize = 50;
-/// What the events shown with a job take; of longer ones the newest are shown.
-const EVENTS_BYTES_MAX: usize = 256 << 10;
 
 pub(crate) async fn show(mut call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
@@ -47,24 +41,19 @@ pub(crate) fn retry_after(engine: &Engine, found: &Found) -> HeaderValue {
 }
 
 /// The same for whoever looks: it may be shown to several callers.
-pub(crate) async fn shown(engine: &Engine, found: &Found, events: &[Event]) -> Result<String, Problem> {
-    let callback = callback(engine, found).await?;
-    let beside = beside(engine, found).await?;
-    Ok(wire::job(found, events, callback, &beside, engine.now()))
-}
-
-/// What is kept elsewhere and shown with a single job.
-async fn beside(engine: &Engine, found: &Found) -> Result<Beside, Problem> {
+pub(crate) async fn shown(engine: &Engine, detail: &JobDetail) -> String {
+    let found = &detail.found;
     let moved_at = match &found.job.state {
         State::Running(running) => engine.moved_at(found.job.id, running),
         _ => None,
     };
-    Ok(Beside {
+    let beside = Beside {
         progress: engine.progress(found).await,
         moved_at,
-        kept: engine.kept(&found.job).await?,
-        result_meta: results::meta(engine, found).await?,
-    })
+        kept: detail.kept.clone(),
+        result_meta: detail.result.as_ref().map(|result| results::meta(&found.job, result)),
+    };
+    wire::job(found, &detail.events, callback(detail), &beside, engine.now())
 }
 
 /// The same for a list: only what is at hand.
@@ -77,51 +66,11 @@ fn at_hand(engine: &Engine, found: &Found) -> Beside {
     Beside { progress, moved_at: engine.moved_at(id, running), ..Beside::default() }
 }
 
-/// How the telling of the job's end goes, if somebody is to be told. It is a job of its own, in our queue of callbacks.
-async fn callback(engine: &Engine, found: &Found) -> Result<Option<Value>, Problem> {
-    let Some(url) = found.job.spec.callback_url.as_deref().filter(|_| found.queue.settings.mode != Mode::Callback)
-    else {
-        return Ok(None);
-    };
-    if !found.job.status().is_terminal() {
-        return Ok(Some(wire::callback(url, None)));
-    }
-    let list = ListJobs {
-        reach: Reach::Namespace(found.queue.namespace),
-        queue: Some(CALLBACKS.to_owned()),
-        status: None,
-        tags: vec![(JOB_TAG.to_owned(), found.job.id.to_string())],
-        key: None,
-        before: None,
-        limit: 1,
-    };
-    let page = engine.store().jobs(list).await?;
-    Ok(Some(wire::callback(url, page.jobs.first())))
-}
-
-/// The newest events of a job, oldest first.
-pub(crate) async fn last_events(engine: &Engine, reach: &Reach, job: &Job) -> Result<Vec<Event>, Problem> {
-    let mut after = job.events.saturating_sub(EVENTS_SHOWN);
-    let mut events: VecDeque<Event> = VecDeque::new();
-    let mut bytes = 0;
-    // A page may end early; there are few.
-    while after < job.events {
-        let limit = usize::try_from(job.events - after).unwrap_or(LIMIT_DEFAULT);
-        let page = engine.store().events(reach, job.id, after, limit).await?.unwrap_or_default();
-        let Some(last) = page.last() else { break };
-        after = last.seq;
-        for event in page {
-            bytes += event.written();
-            events.push_back(event);
-        }
-        while bytes > EVENTS_BYTES_MAX
-            && events.len() > 1
-            && let Some(oldest) = events.pop_front()
-        {
-            bytes -= oldest.written();
-        }
-    }
-    Ok(events.into())
+/// The state of the job that calls the callback URL, if there is a URL.
+fn callback(detail: &JobDetail) -> Option<Value> {
+    let is_callback = detail.found.queue.settings.mode == Mode::Callback;
+    let url = detail.found.job.spec.callback_url.as_deref().filter(|_| !is_callback)?;
+    Some(wire::callback(url, detail.callback.as_ref()))
 }
 
 pub(crate) async fn events(mut call: Call) -> Result<Response, Problem> {
@@ -129,7 +78,7 @@ pub(crate) async fn events(mut call: Call) -> Result<Response, Problem> {
     let after = call.query.int("after").and_then(|after| u64::try_from(after).ok()).unwrap_or(0);
     let limit = call.query.usize("limit").unwrap_or(LIMIT_DEFAULT);
     let _turn = call.turn(Weight::Page).await?;
-    let events = call.engine.store().events(&call.reach, id, after, limit).await?.ok_or_else(Problem::job_not_found)?;
+    let events = call.engine.events(&call.reach, id, after, limit).await?.ok_or_else(Problem::job_not_found)?;
     let next = events.last().map_or(after, |event| event.seq);
     let items = events.into_iter().map(|event| wire::event_json(&event).to_string());
     Ok(wire::ok(StatusCode::OK, wire::list(items, "nextAfter", &json!(next))))
@@ -150,7 +99,7 @@ pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
 
 pub(crate) async fn list_page(call: &Call, list: ListJobs) -> Result<Response, Problem> {
     let _turn = call.turn(Weight::Page).await?;
-    let page = call.engine.store().jobs(list).await?;
+    let page = call.engine.jobs(list).await?;
     let now = call.engine.now();
     let summary = |found: &Found| wire::job_summary(&found.job, &found.queue, &at_hand(&call.engine, found), now);
     let items = page.jobs.into_iter().map(|found| Value::Object(summary(&found)).to_string());

@@ -58,7 +58,7 @@ pub(crate) async fn render(
     let jobs: Family<Labels, Gauge> = Family::default();
     let paused: Family<Labels, Gauge> = Family::default();
     let held: Family<Labels, Gauge> = Family::default();
-    for (queue, counts) in engine.store().census().await?.into_iter().filter(|(queue, _)| reach.covers(queue)) {
+    for (queue, counts) in engine.census().await?.into_iter().filter(|(queue, _)| reach.covers(queue)) {
         let labels = vec![("namespace", queue.namespace.0.to_string()), ("queue", queue.name.clone())];
         for status in Status::ALL {
             let mut labels = labels.clone();
@@ -88,7 +88,7 @@ pub(crate) async fn render(
 
 fn register_process(registry: &mut Registry, engine: &Engine, of_process: &OfProcess<'_>) {
     let OfProcess { requests, gauges } = of_process;
-    let damaged = usize::try_from(engine.store().damage().count()).unwrap_or(usize::MAX);
+    let damaged = usize::try_from(engine.damage().count()).unwrap_or(usize::MAX);
     let own = [
         ("deliveries_in_flight", "Deliveries under way on this node", engine.deliveries()),
         ("circuits_open", "Endpoints this node sends nothing to after failures", engine.open_circuits()),

@@ -58,7 +58,7 @@ pub(crate) async fn put(call: Call) -> Result<Response, Problem> {
 /// The bytes of a large checkpoint, for the worker that goes on from it.
 pub(crate) async fn checkpoint(call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
-    let kept = call.engine.store().kept(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
+    let kept = call.engine.saved(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
     match kept.checkpoint.map(|checkpoint| checkpoint.data) {
         Some(Data::Object(object)) => {
             let stored = call.engine.stored(&object.key).await?;

@@ -81,7 +81,7 @@ pub(crate) async fn batch(call: Call) -> Result<Response, Problem> {
     // An unknown queue refuses the batch as a whole, even one without a single good job.
     let missing = match published.first() {
         Some(first) => *first == Published::QueueNotFound,
-        None => call.engine.store().queue(namespace, &queue).await?.is_none(),
+        None => call.engine.queue(namespace, &queue).await?.is_none(),
     };
     if missing {
         return Err(Problem::queue_not_found(&queue));
@@ -271,8 +271,9 @@ async fn finished(
 }
 
 async fn whole(call: &Call, reach: &Reach, found: &Found) -> Result<Response, Problem> {
-    let events = crate::jobs::last_events(&call.engine, reach, &found.job).await?;
-    let mut response = wire::ok(StatusCode::OK, crate::jobs::shown(&call.engine, found, &events).await?);
+    let detail = call.engine.job_detail(reach, found.job.id).await?.ok_or_else(Problem::job_not_found)?;
+    let found = &detail.found;
+    let mut response = wire::ok(StatusCode::OK, crate::jobs::shown(&call.engine, &detail).await);
     let headers = response.headers_mut();
     headers.insert(PREFERENCE_APPLIED, HeaderValue::from_static("wait"));
     if let Ok(etag) = HeaderValue::try_from(format!("\"{}\"", found.job.version)) {

@@ -45,7 +45,7 @@ pub(crate) async fn create(call: Call) -> Result<Response, Problem> {
 
 pub(crate) async fn put(call: Call) -> Result<Response, Problem> {
     let name = own_name(&call)?;
-    let present = call.engine.store().queue(namespace(&call)?, &name).await?;
+    let present = call.engine.queue(namespace(&call)?, &name).await?;
     let values = body(&call, &fields::QUEUE, &name)?;
     let change = match &present {
         Some((queue, _)) => kept_by_file(&call, queue, values, |values| change(&call, None, values))?,
@@ -105,7 +105,7 @@ async fn list_some(
     let (mut items, mut size, mut left) = (Vec::new(), PageSize::default(), limit);
     while left > 0 {
         let wanted = left.min(QUEUES_AT_ONCE);
-        let queues = call.engine.store().queues(namespace(call)?, after.as_deref(), wanted).await?;
+        let queues = call.engine.queues(namespace(call)?, after.as_deref(), wanted).await?;
         for (queue, counts) in &queues {
             if size.is_full() {
                 return Ok((items, after));
@@ -194,12 +194,12 @@ pub(crate) fn namespace(call: &Call) -> Result<NamespaceId, Problem> {
 }
 
 async fn find(call: &Call, name: &str) -> Result<(std::sync::Arc<Queue>, Counts), Problem> {
-    call.engine.store().queue(namespace(call)?, name).await?.ok_or_else(|| Problem::queue_not_found(name))
+    call.engine.queue(namespace(call)?, name).await?.ok_or_else(|| Problem::queue_not_found(name))
 }
 
 /// To be changed: a system queue may be set up before its first job makes it.
 async fn find_to_change(call: &Call, name: &str) -> Result<(std::sync::Arc<Queue>, Counts), Problem> {
-    let found = call.engine.store().queue(namespace(call)?, name).await?;
+    let found = call.engine.queue(namespace(call)?, name).await?;
     match (found, system_queue(name)) {
         (None, Some(own)) => {
             call.engine.make_system_queue(namespace(call)?, own).await?;

@@ -6,12 +6,11 @@ use http::header::{CONTENT_TYPE, LOCATION};
 use http::{HeaderValue, StatusCode};
 use outlast_core::filename::Filename;
 use outlast_core::object::digest_text;
-use outlast_core::{Object, Role, State, Status};
-use outlast_engine::Engine;
+use outlast_core::{Job, Object, State, Status};
 use outlast_engine::result::{Claim, Finalised, LINK_LIFE, Label, Refused};
 use outlast_engine::token::Act;
 use outlast_store::blobs::Part;
-use outlast_store::jobs::{Found, Reach};
+use outlast_store::job_detail::ResultDetail;
 use outlast_store::kept::Stored;
 use serde_json::{Value as Json, json};
 
@@ -23,26 +22,21 @@ use crate::{body, fields, wire, work};
 
 pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
-    let store = call.engine.store();
     let _turn = call.turn(Weight::Single).await?;
-    let found = store.job(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
+    let found = call.engine.job(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
     if found.job.status() == Status::Expired {
         let detail = "the result has expired and was deleted; submit the job again if you need it";
         return Err(Problem::new(Code::JobExpired, detail));
     }
-    let response = match store.result(&call.reach, id).await? {
+    let response = match call.engine.inline_result(&call.reach, id).await? {
         Some(inline) => wire::ok(StatusCode::OK, inline.body.to_string()),
         None => {
             let none = || format!("the job is {} and has no result", found.job.status());
-            let stored =
-                stored(&call.engine, &found).await?.ok_or_else(|| Problem::new(Code::ResultNotFound, none()))?;
-            redirect(&call, &stored).await?
+            let stored = call.engine.uploaded_result(&found).await?;
+            redirect(&call, &stored.ok_or_else(|| Problem::new(Code::ResultNotFound, none()))?).await?
         }
     };
-    // It was asked for; that the count is not written down is no reason to keep it back.
-    if let Err(error) = store.count_download(id).await {
-        tracing::warn!(%error, "a download was not counted");
-    }
+    call.engine.count_download(id);
     Ok(response)
 }
 
@@ -66,37 +60,28 @@ async fn redirect(call: &Call, stored: &Stored) -> Result<Response, Problem> {
     Ok(response)
 }
 
-/// The uploaded result: of a job that succeeded, or what a cancelled or failed one had got to.
-async fn stored(engine: &Engine, found: &Found) -> Result<Option<Stored>, Problem> {
-    if !found.job.has_uploaded_result() {
-        return Ok(None);
-    }
-    let objects = engine.store().objects(&Reach::Everything, found.job.id).await?.unwrap_or_default();
-    let is_result = |stored: &Stored| stored.kept && stored.doomed_at.is_none() && stored.object.role == Role::Result;
-    Ok(objects.into_iter().find(is_result))
-}
-
 /// What is shown of a result with its job.
-pub(crate) async fn meta(engine: &Engine, found: &Found) -> Result<Option<Json>, Problem> {
-    if let State::Succeeded { result: Some(result), .. } = &found.job.state
-        && result.inline
-    {
-        let inline = engine.store().result(&Reach::Everything, found.job.id).await?;
-        return Ok(inline.map(|inline| {
+pub(crate) fn meta(job: &Job, result: &ResultDetail) -> Json {
+    match result {
+        ResultDetail::Inline { downloads } => {
+            let length = match &job.state {
+                State::Succeeded { result: Some(result), .. } => Some(result.length),
+                _ => None,
+            };
             json!({
-                "length": result.length, "contentType": "application/json", "filename": null, "sha256": null,
-                "downloadCount": inline.downloads, "partial": false,
+                "length": length, "contentType": "application/json", "filename": null, "sha256": null,
+                "downloadCount": downloads, "partial": false,
             })
-        }));
-    }
-    Ok(stored(engine, found).await?.map(|stored| {
-        let mut meta = described(&stored.object);
-        if let Json::Object(map) = &mut meta {
-            map.insert("downloadCount".to_owned(), json!(stored.downloads));
-            map.insert("partial".to_owned(), json!(found.job.headway.has_upload));
         }
-        meta
-    }))
+        ResultDetail::Object(stored) => {
+            let mut meta = described(&stored.object);
+            if let Json::Object(map) = &mut meta {
+                map.insert("downloadCount".to_owned(), json!(stored.downloads));
+                map.insert("partial".to_owned(), json!(job.headway.has_upload));
+            }
+            meta
+        }
+    }
 }
 
 fn described(object: &Object) -> Json {

@@ -22,7 +22,7 @@ const QUEUES_MAX: usize = 1000;
 
 pub(crate) async fn queues(call: Call) -> Result<Response, Problem> {
     let namespace = namespace(&call)?;
-    let queues = call.engine.store().queues(namespace, None, QUEUES_MAX).await?;
+    let queues = call.engine.queues(namespace, None, QUEUES_MAX).await?;
     let declared = call.engine.declared();
     let said = |queue: &Queue| declared.queues.get(&queue.name).filter(|_| declared.namespace == namespace);
     let pullable = queues.iter().filter(|(queue, _)| queue.settings.allows_pull() && call.reach.covers(queue));
@@ -110,7 +110,7 @@ pub(crate) async fn nack(call: Call) -> Result<Response, Problem> {
 /// Reports the outcome for each id or receipt; unknown and lost ones do not count. Returns where the others went.
 async fn report(call: &Call, outcome: &Outcome) -> Result<Vec<Status>, Problem> {
     let name = call.queue()?;
-    call.engine.store().queue(namespace(call)?, name).await?.ok_or_else(|| Problem::queue_not_found(name))?;
+    call.engine.queue(namespace(call)?, name).await?.ok_or_else(|| Problem::queue_not_found(name))?;
     let reach = Reach::Queues(namespace(call)?, [name.to_owned()].into());
     let ids = texts(call.read(&fields::SIMPLE_IDS)?.list("ids").unwrap_or_default());
     let mut orders = Vec::with_capacity(ids.len());

@@ -25,10 +25,10 @@ pub(crate) async fn create(call: Call) -> Result<Response, Problem> {
         return Err(Problem::field("can", "must have at least one entry"));
     }
     let caller = call.caller()?;
-    call.engine.store().job(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
+    call.engine.job(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
     for can in &can {
         let reach = authorize(caller, can.needs())?;
-        if call.engine.store().job(&reach, id).await?.is_none() {
+        if call.engine.job(&reach, id).await?.is_none() {
             let detail = format!("the key may not {} this job, so it cannot pass that on", can.as_str());
             return Err(Problem::new(Code::Forbidden, detail));
         }

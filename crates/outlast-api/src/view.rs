@@ -44,11 +44,11 @@ pub(crate) async fn look(call: &Call, id: JobId) -> Result<View, Problem> {
 
 /// Reads for all who ask, whatever their reach.
 async fn read(engine: &Engine, id: JobId) -> Result<Option<View>, Problem> {
-    let Some(found) = engine.store().job(&Reach::Everything, id).await? else {
+    let Some(detail) = engine.job_detail(&Reach::Everything, id).await? else {
         return Ok(None);
     };
-    let events = jobs::last_events(engine, &Reach::Everything, &found.job).await?;
-    let mut body = jobs::shown(engine, &found, &events).await?;
+    let mut body = jobs::shown(engine, &detail).await;
+    let found = detail.found;
     if found.job.status() == Status::Expired {
         body.pop();
         body.push_str(",\"code\":\"job_expired\",\"detail\":\"the result has expired and was deleted; submit the job again if you need it\"}");

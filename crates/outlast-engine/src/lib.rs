@@ -23,6 +23,7 @@ pub mod object_read;
 mod object_gc;
 pub mod looks;
 pub mod watch;
+pub mod reads;
 pub mod stream;
 mod outage;
 mod sweep;

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use outlast_core::NamespaceId;
 use outlast_core::system_queue::SYSTEM_QUEUES;
 use outlast_store::Error;
 use outlast_store::live::Signal;
@@ -30,6 +31,11 @@ impl Engine {
             started
         })
         .await
+    }
+
+    /// `None` when there is no such operation.
+    pub async fn stop_operation(&self, namespace: NamespaceId, id: OperationId) -> Result<Option<Operation>, Error> {
+        self.shared.store.stop_operation(namespace, id).await
     }
 
     /// Carries all open operations on until none is left. What a failure interrupts is taken up again by the next round.

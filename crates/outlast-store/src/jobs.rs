@@ -18,6 +18,7 @@ use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
 use crate::damage::Damage;
 use crate::error::Error;
 use crate::handout::{HandoutPool, HandoutShare};
+use crate::job_detail::JobDetail;
 use crate::kept::{Doomed, Inline, Inspection, Kept, Stored};
 use crate::keys::{KeyId, KeyRecord, NewKey};
 use crate::operations::{NewOperation, Operation, OperationId};
@@ -274,6 +275,8 @@ pub trait JobStore: Send + Sync {
     async fn due(&self, limit: usize) -> Result<Due, Error>;
 
     async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<Found>, Error>;
+    /// A job with all that its page shows, as of one moment. Loads no result.
+    async fn job_detail(&self, reach: &Reach, id: JobId) -> Result<Option<JobDetail>, Error>;
     async fn jobs(&self, list: ListJobs) -> Result<JobPage, Error>;
     /// Up to `limit` events after `after`, oldest first, and no more than fill a page ([`crate::page`]). `None` when there
     /// is no such job.

@@ -5,6 +5,7 @@
 
 pub mod jobs;
 pub mod alarms;
+pub mod job_detail;
 pub mod arrivals;
 pub mod queues;
 pub mod keys;

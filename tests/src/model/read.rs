@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use outlast_core::checkpoint::Section;
-use outlast_core::{Event, JobId, ObjectKey, Role, Spec, Timestamp};
+use outlast_core::{Event, JobId, ObjectKey, Role, Spec, State, Timestamp};
+use outlast_store::job_detail::{JobDetail, ResultDetail};
 use outlast_store::jobs::{Found, JobPage, ListJobs, Reach};
 use outlast_store::kept::{Doomed, Inline, Inspection, Kept, OBJECTS_MAX, Stored};
 use outlast_store::page::{PageSize, Written};
@@ -24,6 +25,44 @@ fn fill<T: Written>(entries: impl Iterator<Item = T>) -> Vec<T> {
 impl World {
     pub(super) fn job(&self, reach: &Reach, id: JobId) -> Option<Found> {
         self.reached(reach, id).map(|row| self.found(row))
+    }
+
+    /// What the parts say, put together.
+    pub(super) fn job_detail(&self, reach: &Reach, id: JobId) -> Option<JobDetail> {
+        let row = self.reached(reach, id)?;
+        let found = self.found(row);
+        let mut events: Vec<Event> = row.events.iter().rev().take(50).cloned().collect();
+        let mut bytes = 0;
+        let fitting = events.iter().position(|event| {
+            bytes += event.written();
+            bytes > 256 << 10
+        });
+        events.truncate(fitting.unwrap_or(events.len()).max(1));
+        events.reverse();
+        let headway = &found.job.headway;
+        let kept = self.kept(reach, id).filter(|_| headway.has_checkpoint || headway.has_sections);
+        let is_result =
+            |stored: &Stored| stored.kept && stored.doomed_at.is_none() && stored.object.role == Role::Result;
+        let object = self.objects(reach, id)?.into_iter().find(is_result).map(ResultDetail::Object);
+        let inline = row.result.as_ref().map(|_| ResultDetail::Inline { downloads: row.downloads });
+        let result = match &found.job.state {
+            State::Succeeded { result: Some(meta), .. } if meta.inline => inline,
+            _ if found.job.has_uploaded_result() => object,
+            _ => None,
+        };
+        let tag = ("job".to_owned(), id.to_string());
+        let list = ListJobs {
+            reach: Reach::Namespace(found.queue.namespace),
+            queue: Some("_callbacks".to_owned()),
+            status: None,
+            tags: vec![tag],
+            key: None,
+            before: None,
+            limit: 1,
+        };
+        let calls_back = found.job.spec.callback_url.is_some() && found.queue.name != "_callbacks";
+        let callback = (calls_back && found.job.status().is_terminal()).then(|| self.jobs(&list).jobs.pop()).flatten();
+        Some(JobDetail { found, events, kept, result, callback })
     }
 
     pub(super) fn events(&self, reach: &Reach, id: JobId, after: u64, limit: usize) -> Option<Vec<Event>> {

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use outlast_core::change::Doom;
 use outlast_core::checkpoint::{Checkpoint, Data, Section};
-use outlast_core::{JobId, Object, ObjectKey, Role, State, Timestamp};
+use outlast_core::{Job, JobId, Object, ObjectKey, Role, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::batch::Batch;
-use super::read::{self, AFTER_QUEUE};
+use super::read::{self, AFTER_QUEUE, Look};
 use super::registry::queue_columns;
 use super::rows::{Cell, cells, get, job_columns, row_sum, text_sum, verify};
 use super::session::Sql;
@@ -20,6 +20,7 @@ use super::transact::{Fault, Tx};
 use crate::checksum::Table;
 use crate::error::Error;
 use crate::history::code;
+use crate::job_detail::{ResultDetail, has_inline_result};
 use crate::jobs::Reach;
 use crate::kept::{Doomed, Inline, Inspection, Kept, OBJECTS_MAX, Stored};
 use crate::page::{PAGE_BYTES_MAX, PageSize, Written};
@@ -233,6 +234,7 @@ static OBJECTS: Sql = Sql {
     ),
     types: &[Type::INT8, Type::INT8],
 };
+static DOWNLOADS: Sql = Sql { text: "SELECT downloads FROM result WHERE seq = $1", types: &[Type::INT8] };
 static RESULT: Sql = Sql { text: "SELECT body, downloads, checksum FROM result WHERE seq = $1", types: &[Type::INT8] };
 static DOOMED: Sql = Sql {
     text: "SELECT key, upload, doomed_at FROM object WHERE doomed_at IS NOT NULL ORDER BY doomed_at LIMIT $1",
@@ -261,8 +263,8 @@ static COUNT_OBJECT: Sql = Sql {
 const CHECKPOINT: usize = AFTER_QUEUE + 1;
 const CHECKPOINT_OBJECT: usize = CHECKPOINT + 7;
 
-pub(super) async fn kept(shared: &Arc<Shared>, reach: &Reach, id: JobId) -> Result<Option<Kept>, Error> {
-    let Some((row, record, _)) = read::find(shared, &KEPT, reach, id, &[]).await? else {
+pub(super) async fn kept(look: &Look<'_>, reach: &Reach, id: JobId) -> Result<Option<Kept>, Error> {
+    let Some((row, record, _)) = read::find(look, &KEPT, reach, id, &[]).await? else {
         return Ok(None);
     };
     let sections: Vec<Box<str>> = get::<Vec<&str>>(&row, AFTER_QUEUE)?.into_iter().map(Into::into).collect();
@@ -297,19 +299,19 @@ fn checkpoint(row: &Row, seq: i64) -> Result<Option<Checkpoint>, Error> {
 }
 
 pub(super) async fn sections(
-    shared: &Arc<Shared>,
+    look: &Look<'_>,
     reach: &Reach,
     id: JobId,
     after: Option<&str>,
     limit: usize,
 ) -> Result<Option<Vec<Section>>, Error> {
-    let Some(seq) = read::seq(shared, reach, id).await? else {
+    let Some(seq) = read::seq(look, reach, id).await? else {
         return Ok(None);
     };
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let bytes_max = i64::try_from(PAGE_BYTES_MAX).unwrap_or(i64::MAX);
     let (mut sections, mut size) = (Vec::new(), PageSize::default());
-    for row in &shared.read(&SECTIONS, &[&seq, &after.unwrap_or_default(), &limit, &bytes_max]).await? {
+    for row in &look.read(&SECTIONS, &[&seq, &after.unwrap_or_default(), &limit, &bytes_max]).await? {
         let section = a_section(row)?;
         size.add(section.written());
         sections.push(section);
@@ -320,16 +322,11 @@ pub(super) async fn sections(
     Ok(Some(sections))
 }
 
-pub(super) async fn section(
-    shared: &Arc<Shared>,
-    reach: &Reach,
-    id: JobId,
-    name: &str,
-) -> Result<Option<Section>, Error> {
-    let Some(seq) = read::seq(shared, reach, id).await? else {
+pub(super) async fn section(look: &Look<'_>, reach: &Reach, id: JobId, name: &str) -> Result<Option<Section>, Error> {
+    let Some(seq) = read::seq(look, reach, id).await? else {
         return Ok(None);
     };
-    shared.read(&SECTION, &[&seq, &name]).await?.first().map(a_section).transpose()
+    look.read(&SECTION, &[&seq, &name]).await?.first().map(a_section).transpose()
 }
 
 fn a_section(row: &Row) -> Result<Section, Error> {
@@ -339,13 +336,16 @@ fn a_section(row: &Row) -> Result<Section, Error> {
     Ok(Section { name: name.into(), at: Timestamp::from_millis(at), body: body.into() })
 }
 
-pub(super) async fn objects(shared: &Arc<Shared>, reach: &Reach, id: JobId) -> Result<Option<Vec<Stored>>, Error> {
-    let Some(seq) = read::seq(shared, reach, id).await? else {
-        return Ok(None);
-    };
+pub(super) async fn objects(look: &Look<'_>, reach: &Reach, id: JobId) -> Result<Option<Vec<Stored>>, Error> {
+    match read::seq(look, reach, id).await? {
+        Some(seq) => objects_of(look, seq).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+async fn objects_of(look: &Look<'_>, seq: i64) -> Result<Vec<Stored>, Error> {
     let most = i64::try_from(OBJECTS_MAX).unwrap_or(i64::MAX);
-    let rows = shared.read(&OBJECTS, &[&seq, &most]).await?;
-    rows.iter().map(|row| stored(row, 0)).collect::<Result<Vec<_>, _>>().map(Some)
+    look.read(&OBJECTS, &[&seq, &most]).await?.iter().map(|row| stored(row, 0)).collect()
 }
 
 fn stored(row: &Row, from: usize) -> Result<Stored, Error> {
@@ -374,25 +374,39 @@ fn stored(row: &Row, from: usize) -> Result<Stored, Error> {
     })
 }
 
-pub(super) async fn result(shared: &Arc<Shared>, reach: &Reach, id: JobId) -> Result<Option<Inline>, Error> {
-    let Some((_, record, _)) = read::reached(shared, reach, id).await? else {
+pub(super) async fn result(look: &Look<'_>, reach: &Reach, id: JobId) -> Result<Option<Inline>, Error> {
+    let Some((_, record, _)) = read::reached(look, reach, id).await? else {
         return Ok(None);
     };
     let seq = record.seq;
-    let rows = shared.read(&RESULT, &[&seq]).await?;
+    let rows = look.read(&RESULT, &[&seq]).await?;
     let inline = |row: &Row| -> Result<Inline, Error> {
         let body: &str = get(row, 0)?;
         verify(Table::Result, &seq.to_string(), get(row, 2)?, text_sum(Table::Result, seq, body))?;
         Ok(Inline { body: body.into(), downloads: get::<i64>(row, 1)?.cast_unsigned() })
     };
     let found = rows.first().map(inline).transpose()?;
-    if let State::Succeeded { result: Some(meta), .. } = &record.job.state
-        && meta.inline
-        && found.is_none()
-    {
-        return Err(Error::Corrupt(format!("job row {seq}: its result is lost")));
+    if has_inline_result(&record.job) && found.is_none() {
+        return Err(lost_result(seq));
     }
     Ok(found)
+}
+
+/// What is known of the result without reading it.
+pub(super) async fn result_detail(look: &Look<'_>, seq: i64, job: &Job) -> Result<Option<ResultDetail>, Error> {
+    if has_inline_result(job) {
+        let rows = look.read(&DOWNLOADS, &[&seq]).await?;
+        let downloads = rows.first().map(|row| get::<i64>(row, 0)).transpose()?.ok_or_else(|| lost_result(seq))?;
+        return Ok(Some(ResultDetail::Inline { downloads: downloads.cast_unsigned() }));
+    }
+    if !job.has_uploaded_result() {
+        return Ok(None);
+    }
+    Ok(objects_of(look, seq).await?.into_iter().find(Stored::is_result).map(ResultDetail::Object))
+}
+
+fn lost_result(seq: i64) -> Error {
+    Error::Corrupt(format!("job row {seq}: its result is lost"))
 }
 
 fn section_sum(job: i64, name: &str, at: i64, body: &str) -> i32 {

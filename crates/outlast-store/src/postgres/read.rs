@@ -13,11 +13,12 @@ use tokio_postgres::types::Type;
 use super::connect::causes;
 use super::registry::{QUEUE_COLUMNS, queue_columns};
 use super::rows::{COLUMNS, Cell, get, job_columns, record, row_sum, verify};
-use super::session::{Parameter, Sql};
+use super::session::{Parameter, Session, Sql};
 use super::shared::Shared;
 use crate::checksum::Table;
 use crate::error::Error;
 use crate::history::{Log, RUN_BYTES_MAX, Span};
+use crate::job_detail::{JobDetail, NewestEvents, callback_of, has_kept};
 use crate::jobs::{Found, JobPage, ListJobs, Reach};
 use crate::page::{PageSize, Written};
 use crate::rows::Record;
@@ -199,32 +200,120 @@ enum ReadFault {
     Again(String),
 }
 
+/// Where a read looks: at what is committed by now, statement by statement, or at one snapshot.
+pub(super) struct Look<'s> {
+    shared: &'s Arc<Shared>,
+    snapshot: Option<&'s Session>,
+}
+
+impl std::ops::Deref for Look<'_> {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        self.shared
+    }
+}
+
+impl<'s> Look<'s> {
+    /// Each statement on any connection.
+    pub(super) fn anew(shared: &'s Arc<Shared>) -> Look<'s> {
+        Look { shared, snapshot: None }
+    }
+
+    pub(super) async fn read(&self, sql: &Sql, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Error> {
+        let Some(session) = self.snapshot else {
+            return self.shared.read(sql, parameters).await;
+        };
+        match timeout(READ_MAX, session.query(sql, parameters)).await {
+            Ok(Ok(rows)) => Ok(rows),
+            Ok(Err(error)) if error.code().is_some_and(is_damage) => Err(Error::Corrupt(causes(&error))),
+            Ok(Err(error)) if error.code().is_some_and(|code| !super::transact::may_pass(code)) => {
+                Err(Error::Unreadable(causes(&error)))
+            }
+            Ok(Err(_)) | Err(_) => Err(Error::Unavailable),
+        }
+    }
+}
+
+const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+
+/// All of it in one snapshot; tried again for a while when the connection fails.
+pub(super) async fn job_detail(shared: &Arc<Shared>, reach: &Reach, id: JobId) -> Result<Option<JobDetail>, Error> {
+    let started = Instant::now();
+    loop {
+        if shared.is_closed() {
+            return Err(Error::Stopped);
+        }
+        match job_detail_once(shared, reach, id).await {
+            Err(Error::Unavailable) if started.elapsed() <= RETRY_MAX => sleep(Duration::from_millis(30)).await,
+            answer => return answer,
+        }
+    }
+}
+
+async fn job_detail_once(shared: &Arc<Shared>, reach: &Reach, id: JobId) -> Result<Option<JobDetail>, Error> {
+    let session = shared.session().await.map_err(|_| Error::Unavailable)?;
+    // A session that is dropped before the transaction has ended is not used again.
+    session.begun();
+    let send = async |text| match timeout(READ_MAX, session.send(text)).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) | Err(_) => Err(Error::Unavailable),
+    };
+    send(SNAPSHOT).await?;
+    let answer = job_detail_in(&Look { shared, snapshot: Some(&session) }, reach, id).await;
+    // A statement that was refused has ended the transaction; so does this.
+    send("COMMIT").await?;
+    session.ended();
+    answer
+}
+
+async fn job_detail_in(look: &Look<'_>, reach: &Reach, id: JobId) -> Result<Option<JobDetail>, Error> {
+    let Some((_, record, queue)) = find(look, &JOB, reach, id, &[]).await? else {
+        return Ok(None);
+    };
+    let found = Found { job: record.job, queue };
+    let mut newest = NewestEvents::of(&found.job);
+    while let Some((after, limit)) = newest.wanted() {
+        newest.add(events(look, reach, id, after, limit).await?.unwrap_or_default());
+    }
+    let kept = match has_kept(&found.job) {
+        true => super::kept::kept(look, reach, id).await?,
+        false => None,
+    };
+    let result = super::kept::result_detail(look, record.seq, &found.job).await?;
+    let callback = match callback_of(&found) {
+        Some(list) => jobs(look, &list).await?.jobs.pop(),
+        None => None,
+    };
+    Ok(Some(JobDetail { found, events: newest.into_events(), kept, result, callback }))
+}
+
 /// The row of a job within reach; `more` are the statement's parameters after the job's.
 pub(super) async fn find(
-    shared: &Arc<Shared>,
+    look: &Look<'_>,
     sql: &Sql,
     reach: &Reach,
     id: JobId,
     more: &[Parameter<'_>],
 ) -> Result<Option<(Row, Record, Arc<Queue>)>, Error> {
-    let seq = shared.ids.seq(id);
+    let seq = look.ids.seq(id);
     let mut parameters: Vec<Parameter<'_>> = vec![&seq];
     parameters.extend_from_slice(more);
-    let rows = shared.read(sql, &parameters).await?;
+    let rows = look.read(sql, &parameters).await?;
     let Some(row) = rows.into_iter().next() else {
         return Ok(None);
     };
-    let record = record(&row, shared.ids)?;
-    let queue = shared.registry.queue(&row, COLUMNS)?;
+    let record = record(&row, look.ids)?;
+    let queue = look.registry.queue(&row, COLUMNS)?;
     Ok((record.job.id == id && reach.covers(&queue)).then_some((row, record, queue)))
 }
 
-pub(super) async fn job(shared: &Arc<Shared>, reach: &Reach, id: JobId) -> Result<Option<Found>, Error> {
-    Ok(find(shared, &JOB, reach, id, &[]).await?.map(|(_, record, queue)| Found { job: record.job, queue }))
+pub(super) async fn job(look: &Look<'_>, reach: &Reach, id: JobId) -> Result<Option<Found>, Error> {
+    Ok(find(look, &JOB, reach, id, &[]).await?.map(|(_, record, queue)| Found { job: record.job, queue }))
 }
 
 pub(super) async fn events(
-    shared: &Arc<Shared>,
+    look: &Look<'_>,
     reach: &Reach,
     id: JobId,
     after: u64,
@@ -233,7 +322,7 @@ pub(super) async fn events(
     let span = Span::of_page(after, limit);
     let bytes_max = i64::try_from(RUN_BYTES_MAX).unwrap_or(i64::MAX);
     let bounds: [Parameter<'_>; 4] = [&span.from, &span.to, &span.runs_max, &bytes_max];
-    let Some((row, record, _)) = find(shared, &EVENTS, reach, id, &bounds).await? else {
+    let Some((row, record, _)) = find(look, &EVENTS, reach, id, &bounds).await? else {
         return Ok(None);
     };
     let firsts = get::<Option<Vec<i64>>>(&row, AFTER_QUEUE)?.unwrap_or_default();
@@ -250,36 +339,36 @@ pub(super) async fn events(
 
 /// A job within reach, without its payload.
 pub(super) async fn reached(
-    shared: &Arc<Shared>,
+    look: &Look<'_>,
     reach: &Reach,
     id: JobId,
 ) -> Result<Option<(Row, Record, Arc<Queue>)>, Error> {
-    find(shared, &REACHED, reach, id, &[]).await
+    find(look, &REACHED, reach, id, &[]).await
 }
 
 /// The row of a job within reach.
-pub(super) async fn seq(shared: &Arc<Shared>, reach: &Reach, id: JobId) -> Result<Option<i64>, Error> {
-    Ok(reached(shared, reach, id).await?.map(|(_, record, _)| record.seq))
+pub(super) async fn seq(look: &Look<'_>, reach: &Reach, id: JobId) -> Result<Option<i64>, Error> {
+    Ok(reached(look, reach, id).await?.map(|(_, record, _)| record.seq))
 }
 
-pub(super) async fn jobs(shared: &Arc<Shared>, list: &ListJobs) -> Result<JobPage, Error> {
-    let (seqs, next) = matching_rows(shared, list).await?;
+pub(super) async fn jobs(look: &Look<'_>, list: &ListJobs) -> Result<JobPage, Error> {
+    let (seqs, next) = matching_rows(look, list).await?;
     if seqs.is_empty() {
         return Ok(JobPage { jobs: Vec::new(), next });
     }
     let (mut jobs, mut size) = (Vec::with_capacity(seqs.len()), PageSize::default());
     for some in seqs.chunks(JOBS_AT_ONCE) {
-        for row in &shared.read(&JOBS, &[&some]).await? {
-            let record = match record(row, shared.ids) {
+        for row in &look.read(&JOBS, &[&some]).await? {
+            let record = match record(row, look.ids) {
                 Ok(record) => record,
                 // A list leaves out what is damaged, rather than show nothing at all.
                 Err(Error::Corrupt(what)) => {
-                    shared.damage.note(&what);
+                    look.damage.note(&what);
                     continue;
                 }
                 Err(error) => return Err(error),
             };
-            let queue = shared.registry.queue(row, COLUMNS)?;
+            let queue = look.registry.queue(row, COLUMNS)?;
             // The job may have moved on between the two statements.
             let status_fits = list.status.is_none_or(|status| record.job.status() == status);
             if status_fits && list.fits_labels(&record.job.spec) && list.reach.covers(&queue) {
@@ -295,16 +384,16 @@ pub(super) async fn jobs(shared: &Arc<Shared>, list: &ListJobs) -> Result<JobPag
 }
 
 /// Rows that match by queue and status, newest first, and where to go on.
-async fn matching_rows(shared: &Arc<Shared>, list: &ListJobs) -> Result<(Vec<i64>, Option<u64>), Error> {
-    let Some((sql, argument)) = source(shared, list).await? else {
+async fn matching_rows(look: &Look<'_>, list: &ListJobs) -> Result<(Vec<i64>, Option<u64>), Error> {
+    let Some((sql, argument)) = source(look, list).await? else {
         return Ok((Vec::new(), None));
     };
     let before = list.before.map_or(i64::MAX, u64::cast_signed);
     let rows = match argument {
-        None => shared.read(sql, &[&before, &LOOK_MAX]).await?,
-        Some(argument) => shared.read(sql, &[&before, &LOOK_MAX, &argument]).await?,
+        None => look.read(sql, &[&before, &LOOK_MAX]).await?,
+        Some(argument) => look.read(sql, &[&before, &LOOK_MAX, &argument]).await?,
     };
-    let queues = queues_of(shared, &rows).await?;
+    let queues = queues_of(look, &rows).await?;
     let (mut found, mut last) = (Vec::new(), 0);
     for row in &rows {
         last = row.get(0);
@@ -325,34 +414,34 @@ async fn matching_rows(shared: &Arc<Shared>, list: &ListJobs) -> Result<(Vec<i64
     Ok((found, (!looked_all).then_some(last.cast_unsigned())))
 }
 
-async fn queues_of(shared: &Arc<Shared>, rows: &[Row]) -> Result<Vec<Arc<Queue>>, Error> {
+async fn queues_of(look: &Look<'_>, rows: &[Row]) -> Result<Vec<Arc<Queue>>, Error> {
     let mut ids: Vec<i32> = rows.iter().map(|row| row.get(1)).collect();
     ids.sort_unstable();
     ids.dedup();
-    shared.read(&QUEUES_OF, &[&ids]).await?.iter().map(|row| shared.registry.queue(row, 0)).collect()
+    look.read(&QUEUES_OF, &[&ids]).await?.iter().map(|row| look.registry.queue(row, 0)).collect()
 }
 
 /// The narrowest index for a list; `None` when nothing can match.
-async fn source(shared: &Arc<Shared>, list: &ListJobs) -> Result<Option<(&'static Sql, Option<i64>)>, Error> {
+async fn source(look: &Look<'_>, list: &ListJobs) -> Result<Option<(&'static Sql, Option<i64>)>, Error> {
     let Some(namespace) = list.reach.namespace() else {
         return Ok(Some((&NEWEST, None)));
     };
     let tag = list.tags.first().map(|(name, value)| label(namespace, name, value));
     let key = list.key.as_ref().map(|key| label(namespace, "", key));
     if let Some(label) = tag.or(key) {
-        return Ok(Some((&NEWEST_LABELLED, Some(shared.ids.label_hash(&label)))));
+        return Ok(Some((&NEWEST_LABELLED, Some(look.ids.label_hash(&label)))));
     }
     let Some(name) = &list.queue else {
         return Ok(Some((&NEWEST, None)));
     };
-    let Some(queue) = queue(shared, namespace, name).await? else {
+    let Some(queue) = queue(look, namespace, name).await? else {
         return Ok(None);
     };
     let sql = if list.status == Some(Status::Failed) { &NEWEST_DEAD } else { &NEWEST_OF_QUEUE };
     Ok(Some((sql, Some(i64::from(queue.id.0)))))
 }
 
-async fn queue(shared: &Arc<Shared>, namespace: NamespaceId, name: &str) -> Result<Option<Arc<Queue>>, Error> {
-    let rows = shared.read(&QUEUE, &[&namespace.0.cast_signed(), &name]).await?;
-    rows.first().map(|row| shared.registry.queue(row, 0)).transpose()
+async fn queue(look: &Look<'_>, namespace: NamespaceId, name: &str) -> Result<Option<Arc<Queue>>, Error> {
+    let rows = look.read(&QUEUE, &[&namespace.0.cast_signed(), &name]).await?;
+    rows.first().map(|row| look.registry.queue(row, 0)).transpose()
 }

@@ -22,6 +22,7 @@ use super::findings::Findings;
 use super::inbox::{INBOX_SEATS, Inbox};
 use super::lane::Lane;
 use super::options::{CONNECTIONS_MIN, OpenError, Options, Prepared};
+use super::read::Look;
 use super::session::Sql;
 use super::shared::{Setup, Shared};
 use super::transact::{Once, Running, Tx, begin_text, startup_options};
@@ -32,6 +33,7 @@ use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
 use crate::damage::Damage;
 use crate::error::Error;
 use crate::ids::Ids;
+use crate::job_detail::JobDetail;
 use crate::jobs::{
     Applied, Claim, Claimed, Declined, Found, JobPage, JobStore, ListJobs, NewJob, Order, Published, Reach,
 };
@@ -239,23 +241,27 @@ impl JobStore for PostgresStore {
     }
 
     async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<Found>, Error> {
-        self.shared.noted(read::job(&self.shared, reach, id).await)
+        self.shared.noted(read::job(&Look::anew(&self.shared), reach, id).await)
+    }
+
+    async fn job_detail(&self, reach: &Reach, id: JobId) -> Result<Option<JobDetail>, Error> {
+        self.shared.noted(read::job_detail(&self.shared, reach, id).await)
     }
 
     async fn jobs(&self, list: ListJobs) -> Result<JobPage, Error> {
-        self.shared.noted(read::jobs(&self.shared, &list).await)
+        self.shared.noted(read::jobs(&Look::anew(&self.shared), &list).await)
     }
 
     async fn events(&self, reach: &Reach, id: JobId, after: u64, limit: usize) -> Result<Option<Vec<Event>>, Error> {
-        self.shared.noted(read::events(&self.shared, reach, id, after, limit).await)
+        self.shared.noted(read::events(&Look::anew(&self.shared), reach, id, after, limit).await)
     }
 
     async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Inline>, Error> {
-        self.shared.noted(kept::result(&self.shared, reach, id).await)
+        self.shared.noted(kept::result(&Look::anew(&self.shared), reach, id).await)
     }
 
     async fn kept(&self, reach: &Reach, id: JobId) -> Result<Option<Kept>, Error> {
-        self.shared.noted(kept::kept(&self.shared, reach, id).await)
+        self.shared.noted(kept::kept(&Look::anew(&self.shared), reach, id).await)
     }
 
     async fn sections(
@@ -265,15 +271,15 @@ impl JobStore for PostgresStore {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Option<Vec<Section>>, Error> {
-        self.shared.noted(kept::sections(&self.shared, reach, id, after, limit).await)
+        self.shared.noted(kept::sections(&Look::anew(&self.shared), reach, id, after, limit).await)
     }
 
     async fn section(&self, reach: &Reach, id: JobId, name: &str) -> Result<Option<Section>, Error> {
-        self.shared.noted(kept::section(&self.shared, reach, id, name).await)
+        self.shared.noted(kept::section(&Look::anew(&self.shared), reach, id, name).await)
     }
 
     async fn objects(&self, reach: &Reach, id: JobId) -> Result<Option<Vec<Stored>>, Error> {
-        self.shared.noted(kept::objects(&self.shared, reach, id).await)
+        self.shared.noted(kept::objects(&Look::anew(&self.shared), reach, id).await)
     }
 
     async fn count_download(&self, id: JobId) -> Result<(), Error> {

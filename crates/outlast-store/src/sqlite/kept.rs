@@ -6,7 +6,7 @@ use std::sync::Arc;
 use outlast_core::change::Doom;
 use outlast_core::checkpoint::{Checkpoint, Data, Section};
 use outlast_core::object::DOOMED_FOR;
-use outlast_core::{JobId, Object, ObjectKey, Role, State, Timestamp};
+use outlast_core::{JobId, Object, ObjectKey, Role, Timestamp};
 use rusqlite::{OptionalExtension, Row, params, params_from_iter};
 
 use super::faults::Fault;
@@ -17,9 +17,11 @@ use super::writer::Core;
 use crate::checksum::Table;
 use crate::error::Error;
 use crate::history::code;
+use crate::job_detail::{ResultDetail, has_inline_result};
 use crate::jobs::Reach;
 use crate::kept::{Doomed, Inline, Inspection, Kept, OBJECTS_MAX, Stored};
 use crate::page::{PageSize, Written};
+use crate::rows::Record;
 
 const KEEP_CHECKPOINT: &str = "
     INSERT OR REPLACE INTO checkpoint (seq, schema_version, at, run, attempt, data, object, checksum)
@@ -249,13 +251,15 @@ const OBJECTS: &str = "
     WHERE job = ?1
     ORDER BY doomed_at IS NOT NULL, key DESC
     LIMIT ?2";
+const DOWNLOADS: &str = "SELECT downloads FROM result WHERE seq = ?1";
 const RESULT: &str = "SELECT seq, body, checksum, downloads FROM result WHERE seq = ?1";
 
 impl Reader<'_> {
     pub(super) fn kept(&self, reach: &Reach, id: JobId) -> Result<Option<Kept>, Error> {
-        let Some(record) = self.row_of(reach, id)? else {
-            return Ok(None);
-        };
+        self.row_of(reach, id)?.map(|record| self.kept_of(&record)).transpose()
+    }
+
+    pub(super) fn kept_of(&self, record: &Record) -> Result<Kept, Error> {
         let seq = record.seq;
         let mut names = self.connection.prepare_cached(SECTION_NAMES).map_err(unreadable)?;
         let sections = names.query_map([seq], |row| row.get(0)).map_err(unreadable)?;
@@ -276,7 +280,22 @@ impl Reader<'_> {
         if headway.has_checkpoint && checkpoint.is_none() || headway.has_sections && sections.is_empty() {
             return Err(Error::Corrupt(format!("job row {seq}: what was saved for it is lost")));
         }
-        Ok(Some(Kept { checkpoint, sections }))
+        Ok(Kept { checkpoint, sections })
+    }
+
+    /// What is known of the result without reading it.
+    pub(super) fn result_detail(&self, record: &Record) -> Result<Option<ResultDetail>, Error> {
+        if has_inline_result(&record.job) {
+            let mut statement = self.connection.prepare_cached(DOWNLOADS).map_err(unreadable)?;
+            let found: Option<i64> =
+                statement.query_row([record.seq], |row| row.get(0)).optional().map_err(unreadable)?;
+            let downloads = found.ok_or_else(|| lost_result(record.seq))?.cast_unsigned();
+            return Ok(Some(ResultDetail::Inline { downloads }));
+        }
+        if !record.job.has_uploaded_result() {
+            return Ok(None);
+        }
+        Ok(self.objects_of(record.seq)?.into_iter().find(Stored::is_result).map(ResultDetail::Object))
     }
 
     pub(super) fn sections(
@@ -334,14 +353,15 @@ impl Reader<'_> {
         let mut statement = self.connection.prepare_cached(RESULT).map_err(unreadable)?;
         let found = statement.query_row([record.seq], |row| Ok(inline(row))).optional().map_err(unreadable)?;
         let found = found.transpose()?;
-        if let State::Succeeded { result: Some(meta), .. } = &record.job.state
-            && meta.inline
-            && found.is_none()
-        {
-            return Err(Error::Corrupt(format!("job row {}: its result is lost", record.seq)));
+        if has_inline_result(&record.job) && found.is_none() {
+            return Err(lost_result(record.seq));
         }
         Ok(found)
     }
+}
+
+fn lost_result(seq: i64) -> Error {
+    Error::Corrupt(format!("job row {seq}: its result is lost"))
 }
 
 fn inline(row: &Row<'_>) -> Result<Inline, Error> {

@@ -22,6 +22,7 @@ use crate::damage::Damage;
 use crate::error::Error;
 use crate::history::{Log, RUN_BYTES_MAX, Span};
 use crate::ids::Ids;
+use crate::job_detail::{JobDetail, NewestEvents, callback_of, has_kept};
 use crate::jobs::{Found, JobPage, ListJobs, Reach};
 use crate::page::{PageSize, Written};
 use crate::rows::Record;
@@ -200,12 +201,32 @@ impl Reader<'_> {
         after: u64,
         limit: usize,
     ) -> Result<Option<Vec<Event>>, Error> {
-        let Some((record, _)) = self.record(reach, id)? else {
-            return Ok(None);
-        };
+        let record = self.row_of(reach, id)?;
+        record.map(|record| self.events_of(&record, after, limit)).transpose()
+    }
+
+    fn events_of(&self, record: &Record, after: u64, limit: usize) -> Result<Vec<Event>, Error> {
         let runs = runs(self.connection, record.seq, &Span::of_page(after, limit))?;
         let log = Log { created_at: record.job.created_at, count: record.job.events, inline: &record.history };
-        log.page(&runs, after, limit).map(Some)
+        log.page(&runs, after, limit)
+    }
+
+    /// All of it in the snapshot of this reader.
+    pub(super) fn job_detail(&self, reach: &Reach, id: JobId) -> Result<Option<JobDetail>, Error> {
+        let Some((record, found)) = self.record(reach, id)? else {
+            return Ok(None);
+        };
+        let mut newest = NewestEvents::of(&found.job);
+        while let Some((after, limit)) = newest.wanted() {
+            newest.add(self.events_of(&record, after, limit)?);
+        }
+        let kept = has_kept(&found.job).then(|| self.kept_of(&record)).transpose()?;
+        let callback = match callback_of(&found) {
+            Some(list) => self.jobs(&list)?.jobs.pop(),
+            None => None,
+        };
+        let result = self.result_detail(&record)?;
+        Ok(Some(JobDetail { found, events: newest.into_events(), kept, result, callback }))
     }
 
     pub(super) fn row_of(&self, reach: &Reach, id: JobId) -> Result<Option<Record>, Error> {

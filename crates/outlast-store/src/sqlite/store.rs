@@ -40,6 +40,7 @@ use crate::checksum::Table;
 use crate::damage::Damage;
 use crate::error::Error;
 use crate::ids::Ids;
+use crate::job_detail::JobDetail;
 use crate::jobs::{
     Applied, Claim, Claimed, Declined, Found, JobPage, JobStore, ListJobs, NewJob, Order, Published, Reach,
 };
@@ -341,6 +342,11 @@ impl JobStore for SqliteStore {
     async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<Found>, Error> {
         let reach = reach.clone();
         self.readers.run(move |reader| reader.job(&reach, id)).await
+    }
+
+    async fn job_detail(&self, reach: &Reach, id: JobId) -> Result<Option<JobDetail>, Error> {
+        let reach = reach.clone();
+        self.readers.run(move |reader| reader.job_detail(&reach, id)).await
     }
 
     async fn jobs(&self, list: ListJobs) -> Result<JobPage, Error> {

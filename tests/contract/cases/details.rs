@@ -1,0 +1,104 @@
+//! The page of a job: everything that is shown with it, read in one snapshot.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use outlast_core::checkpoint::Section;
+use outlast_core::{Command, Outcome, QueueSettings, Spec, State, Timestamp};
+use outlast_store::job_detail::{JobDetail, ResultDetail};
+use outlast_store::jobs::{Order, Reach};
+
+use crate::fixture::{Fixture, lease, payload, report};
+
+/// Changes during which the page is read again and again.
+const CHANGES: usize = 60;
+
+fn calling_back(text: &str) -> Spec {
+    Spec { callback_url: Some("https://example.com/done".into()), ..payload(text) }
+}
+
+async fn detail(fixture: &Fixture, id: outlast_core::JobId) -> JobDetail {
+    fixture.store.job_detail(&Reach::Namespace(fixture.ours), id).await.unwrap().expect("the job exists")
+}
+
+pub async fn the_page_of_a_job_has_all_its_parts(fixture: &mut Fixture) {
+    let job = fixture.running(calling_back("1")).await;
+    let section = Section { name: "one".into(), body: "1".into(), at: Timestamp::EPOCH };
+    let command = Command::Section { lease: Some(lease(&job)), section: Arc::new(section) };
+    fixture.apply(job.id, command).await.unwrap();
+    for number in 0..60 {
+        let text = format!("line {number}").into();
+        fixture.apply(job.id, Command::Output { lease: Some(lease(&job)), text }).await.unwrap();
+    }
+
+    let running = detail(fixture, job.id).await;
+    assert_eq!(running.found.job.id, job.id);
+    assert_eq!(&*running.found.job.spec.payload, "1");
+    assert_eq!(running.events.len(), 50, "the newest ones");
+    assert_eq!(running.events.last().map(|event| event.seq), Some(running.found.job.events));
+    assert_eq!(running.kept.unwrap().sections, [Box::<str>::from("one")]);
+    assert!(running.result.is_none() && running.callback.is_none());
+
+    fixture.report(&job, Outcome::Ack { result: Some("{\"a\":1}".into()) }).await.unwrap();
+    fixture.store.count_download(job.id).await.unwrap();
+    fixture.reopen().await;
+    let ended = detail(fixture, job.id).await;
+    assert_eq!(ended.result, Some(ResultDetail::Inline { downloads: 1 }));
+    assert_eq!(ended.callback.expect("it has a callback").queue.name, "_callbacks");
+
+    let stranger = Reach::Namespace(fixture.theirs);
+    assert!(fixture.store.job_detail(&stranger, job.id).await.unwrap().is_none());
+}
+
+/// The result of a job is large; its page does not grow with it.
+pub async fn a_status_read_loads_no_inline_result(fixture: &mut Fixture) {
+    let job = fixture.running(payload("1")).await;
+    let large: Arc<str> = format!("\"{}\"", "x".repeat(200_000)).into();
+
+    fixture.report(&job, Outcome::Ack { result: Some(large) }).await.unwrap();
+
+    let page = detail(fixture, job.id).await;
+    assert_eq!(page.result, Some(ResultDetail::Inline { downloads: 0 }));
+    assert!(format!("{page:?}").len() < 20_000);
+}
+
+/// While the job is handed out, given back and ended, no page shows parts of two moments.
+pub async fn the_page_of_a_job_is_of_one_moment(fixture: &mut Fixture) {
+    fixture.save_queue(QueueSettings { max_deferrals: 1_000_000, ..QueueSettings::default() }).await;
+    let job = fixture.publish(calling_back("1")).await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (store, reach, over) = (Arc::clone(&fixture.store), Reach::Namespace(fixture.ours), Arc::clone(&is_over));
+    let reader = tokio::spawn(async move {
+        let mut pages = 0;
+        loop {
+            let is_last = over.load(Ordering::SeqCst);
+            let page = store.job_detail(&reach, job.id).await.unwrap().expect("the job exists");
+            check(&page);
+            pages += 1;
+            if is_last {
+                return pages;
+            }
+        }
+    });
+
+    for change in 0..CHANGES {
+        let running = fixture.claim(1).await.pop().expect("it is queued");
+        let is_last = change + 1 == CHANGES;
+        let outcome = if is_last { Outcome::Ack { result: Some("1".into()) } } else { Outcome::Release };
+        let command = report(Some(lease(&running)), outcome);
+        let order = Order { id: running.id, reach: Reach::Everything, command };
+        fixture.store.apply(vec![order]).await.unwrap().pop().unwrap().unwrap();
+    }
+    is_over.store(true, Ordering::SeqCst);
+
+    assert!(reader.await.unwrap() > 0);
+}
+
+fn check(page: &JobDetail) {
+    let job = &page.found.job;
+    assert_eq!(page.events.last().map(|event| event.seq), Some(job.events), "the log is of another moment");
+    let has_ended = job.status().is_terminal();
+    assert_eq!(page.callback.is_some(), has_ended, "the callback is of another moment");
+    let succeeded = matches!(job.state, State::Succeeded { .. });
+    assert_eq!(page.result.is_some(), succeeded, "the result is of another moment");
+}
