@@ -32,7 +32,7 @@ pub struct JobDetail {
 #[derive(Clone, Debug, PartialEq)]
 pub enum ResultDetail {
     Inline { downloads: u64 },
-    Object(Stored),
+    Object(Box<Stored>),
 }
 
 impl Stored {

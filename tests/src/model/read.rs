@@ -43,7 +43,8 @@ impl World {
         let kept = self.kept(reach, id).filter(|_| headway.has_checkpoint || headway.has_sections);
         let is_result =
             |stored: &Stored| stored.kept && stored.doomed_at.is_none() && stored.object.role == Role::Result;
-        let object = self.objects(reach, id)?.into_iter().find(is_result).map(ResultDetail::Object);
+        let object =
+            self.objects(reach, id)?.into_iter().find(is_result).map(|stored| ResultDetail::Object(Box::new(stored)));
         let inline = row.result.as_ref().map(|_| ResultDetail::Inline { downloads: row.downloads });
         let result = match &found.job.state {
             State::Succeeded { result: Some(meta), .. } if meta.inline => inline,

@@ -402,7 +402,11 @@ pub(super) async fn result_detail(look: &Look<'_>, seq: i64, job: &Job) -> Resul
     if !job.has_uploaded_result() {
         return Ok(None);
     }
-    Ok(objects_of(look, seq).await?.into_iter().find(Stored::is_result).map(ResultDetail::Object))
+    Ok(objects_of(look, seq)
+        .await?
+        .into_iter()
+        .find(Stored::is_result)
+        .map(|stored| ResultDetail::Object(Box::new(stored))))
 }
 
 fn lost_result(seq: i64) -> Error {

@@ -295,7 +295,11 @@ impl Reader<'_> {
         if !record.job.has_uploaded_result() {
             return Ok(None);
         }
-        Ok(self.objects_of(record.seq)?.into_iter().find(Stored::is_result).map(ResultDetail::Object))
+        Ok(self
+            .objects_of(record.seq)?
+            .into_iter()
+            .find(Stored::is_result)
+            .map(|stored| ResultDetail::Object(Box::new(stored))))
     }
 
     pub(super) fn sections(
