@@ -8,7 +8,7 @@ pub mod engine;
 mod supervisor;
 pub mod wakes;
 mod tail;
-mod said;
+mod progress_feed;
 pub mod boards;
 mod detached;
 mod others;

@@ -16,6 +16,7 @@ use outlast_store::page::{PageSize, Written};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::engine::Engine;
+use crate::progress_feed::ProgressFollower;
 use crate::tail::{Page, Reading};
 use crate::wakes::Bell;
 
@@ -56,8 +57,8 @@ pub struct Follower {
     settled: Option<u64>,
     /// Progress that was known when the follower was made, until it is shown.
     first: Option<Arc<Progress>>,
-    /// How often progress had been said when it was last shown, and when that was.
-    heard: u64,
+    progress: ProgressFollower,
+    /// When progress was last shown.
     shown_at: Option<Instant>,
     /// Events that wait until progress from before them is shown.
     held_back: Option<Events>,
@@ -99,6 +100,7 @@ impl Engine {
         }
         let (engine, bell) = (self.clone(), self.shared.wakes.watch_job(id, reach.namespace()));
         let first = self.progress(&found).await;
+        let progress = bell.progress().follow();
         bell.tail().join();
         Ok(Some(Opened::Following(Follower {
             engine,
@@ -110,7 +112,7 @@ impl Engine {
             looked: None,
             settled: None,
             first,
-            heard: 0,
+            progress,
             shown_at: None,
             held_back: None,
         })))
@@ -172,7 +174,7 @@ impl Follower {
     /// Ends when there is progress to show, and its time has come. Cancel-safe.
     async fn progress_due(&self) {
         if self.first.is_none() {
-            self.bell.said().said_after(self.heard).await;
+            self.progress.changed().await;
         }
         if let Some(shown_at) = self.shown_at {
             sleep_until(shown_at + PROGRESS_GAP).await;
@@ -182,13 +184,7 @@ impl Follower {
     /// The latest progress that was not shown yet.
     fn take_progress(&mut self) -> Option<Arc<Progress>> {
         let first = self.first.take();
-        let progress = match self.bell.said().after(self.heard) {
-            Some((heard, latest)) => {
-                self.heard = heard;
-                latest
-            }
-            None => first?,
-        };
+        let progress = self.progress.take().or(first)?;
         self.shown_at = Some(Instant::now());
         Some(progress)
     }

@@ -14,7 +14,7 @@ use outlast_store::live::{HandOut, Live, News, Signal};
 use tokio::sync::Notify;
 
 use crate::boards::Boards;
-use crate::said::Said;
+use crate::progress_feed::ProgressFeed;
 use crate::tail::Tail;
 
 /// The rounds of the patrol visit a bell once in so many, so that not all are rung in the same moment.
@@ -93,7 +93,7 @@ impl Wakes {
             return;
         }
         if let Some(chime) = self.jobs.get(&id) {
-            chime.said.say(hand_out, progress);
+            chime.progress.publish(hand_out, progress);
         }
     }
 
@@ -195,7 +195,7 @@ pub(crate) struct Chime {
     /// What those who follow a job's log share.
     tail: Tail,
     /// How far the job has come.
-    said: Said,
+    progress: ProgressFeed,
 }
 
 impl Chime {
@@ -259,7 +259,7 @@ impl<K: Ord + Clone> Bells<K> {
             epoch: AtomicU64::new(0),
             slice: self.made.fetch_add(1, Ordering::Relaxed) % SLICES,
             tail: Tail::default(),
-            said: Said::default(),
+            progress: ProgressFeed::default(),
         }
     }
 
@@ -309,8 +309,8 @@ impl<K: Ord + Clone> Bell<K> {
         &self.chime.tail
     }
 
-    pub(crate) fn said(&self) -> &Said {
-        &self.chime.said
+    pub(crate) fn progress(&self) -> &ProgressFeed {
+        &self.chime.progress
     }
 
     /// A look begins; its result is told with the number it gets.

@@ -1,0 +1,57 @@
+//! The latest progress of a job for those who follow it: a latest-value channel on the job's bell. A slow follower misses
+//! nothing that still matters.
+
+use std::sync::Arc;
+
+use outlast_core::Progress;
+use outlast_store::live::HandOut;
+use tokio::sync::watch;
+
+type Latest = Option<(HandOut, Arc<Progress>)>;
+
+#[derive(Default)]
+pub(crate) struct ProgressFeed(watch::Sender<Latest>);
+
+impl ProgressFeed {
+    /// Ignores reports that are older than the latest one or belong to an earlier hand-out.
+    pub(crate) fn publish(&self, hand_out: HandOut, progress: &Arc<Progress>) {
+        self.0.send_if_modified(|latest| {
+            let furthest = match latest.as_ref() {
+                Some((same, known)) if *same == hand_out => Arc::new(known.joined(progress)),
+                Some((_, known)) if known.at > progress.at => return false,
+                _ => Arc::clone(progress),
+            };
+            let is_new = latest.as_ref().is_none_or(|(_, known)| *known != furthest);
+            if is_new {
+                *latest = Some((hand_out, furthest));
+            }
+            is_new
+        });
+    }
+
+    /// What is known already counts as news.
+    pub(crate) fn follow(&self) -> ProgressFollower {
+        let mut latest = self.0.subscribe();
+        if latest.borrow().is_some() {
+            latest.mark_changed();
+        }
+        ProgressFollower(latest)
+    }
+}
+
+pub(crate) struct ProgressFollower(watch::Receiver<Latest>);
+
+impl ProgressFollower {
+    /// The latest progress, unless it was taken before.
+    pub(crate) fn take(&mut self) -> Option<Arc<Progress>> {
+        let is_new = self.0.has_changed().unwrap_or(false);
+        is_new.then(|| self.0.borrow_and_update().as_ref().map(|(_, latest)| Arc::clone(latest))).flatten()
+    }
+
+    /// Ends when there is something to take, and leaves it. Cancel-safe.
+    pub(crate) async fn changed(&self) {
+        if self.0.clone().changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
+}
