@@ -205,9 +205,8 @@ pub(crate) trait OperationRows: Transaction + QueueRows<Fault = <Self as Transac
 
     async fn insert_operation(&mut self, draft: Operation) -> Done<Self, Operation>;
     async fn save_operation(&mut self, operation: &Operation) -> Done<Self, ()>;
-    async fn lock_operation(&mut self, id: OperationId) -> Done<Self, Option<Operation>>;
-    /// With whether it is locked: another node may be at it.
-    async fn try_lock_operation(&mut self, id: OperationId) -> Done<Self, (Option<Operation>, bool)>;
+    /// Locks it, and says whether that was possible: who does not wait may find another node at it.
+    async fn lock_operation(&mut self, id: OperationId, waits: bool) -> Done<Self, (Option<Operation>, bool)>;
     async fn queue_of(&mut self, operation: &Operation) -> Done<Self, Option<Arc<Queue>>>;
     /// The next jobs to look at, up to [`OperationRows::LOOK_MAX`], ready to be taken.
     async fn load_candidates(&mut self, operation: &Operation) -> Done<Self, Vec<i64>>;
@@ -236,7 +235,8 @@ pub(crate) async fn stop<T: OperationRows>(
     namespace: NamespaceId,
     id: OperationId,
 ) -> Done<T, Option<Operation>> {
-    let Some(mut operation) = tx.lock_operation(id).await?.filter(|operation| operation.namespace == namespace) else {
+    let (found, _) = tx.lock_operation(id, true).await?;
+    let Some(mut operation) = found.filter(|operation| operation.namespace == namespace) else {
         return Ok(None);
     };
     if operation.status == OperationStatus::Running {
@@ -249,7 +249,7 @@ pub(crate) async fn stop<T: OperationRows>(
 
 /// Does up to `limit` jobs and remembers how far it came. `None` when there is no such operation.
 pub(crate) async fn advance<T: OperationRows>(tx: &mut T, id: OperationId, limit: usize) -> Done<T, Option<Operation>> {
-    let (found, is_locked) = tx.try_lock_operation(id).await?;
+    let (found, is_locked) = tx.lock_operation(id, false).await?;
     let Some(mut operation) = found else {
         return Ok(None);
     };

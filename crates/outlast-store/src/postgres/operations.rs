@@ -93,13 +93,9 @@ impl OperationRows for Tx<'_> {
         Ok(())
     }
 
-    async fn lock_operation(&mut self, id: OperationId) -> Result<Option<Operation>, Fault> {
-        Ok(self.session.query(&LOCK, &[&id.0.cast_signed()]).await?.first().map(operation).transpose()?)
-    }
-
-    async fn try_lock_operation(&mut self, id: OperationId) -> Result<(Option<Operation>, bool), Fault> {
-        let number = id.0.cast_signed();
-        let locked = self.session.query(&LOCK_IF_FREE, &[&number]).await?.first().map(operation).transpose()?;
+    async fn lock_operation(&mut self, id: OperationId, waits: bool) -> Result<(Option<Operation>, bool), Fault> {
+        let (number, lock) = (id.0.cast_signed(), if waits { &LOCK } else { &LOCK_IF_FREE });
+        let locked = self.session.query(lock, &[&number]).await?.first().map(operation).transpose()?;
         if locked.is_some() {
             return Ok((locked, true));
         }

@@ -66,11 +66,7 @@ impl OperationRows for Core<'_> {
         self.write_operation(operation)
     }
 
-    async fn lock_operation(&mut self, id: OperationId) -> Result<Option<Operation>, Fault> {
-        Ok(self.operation(id)?)
-    }
-
-    async fn try_lock_operation(&mut self, id: OperationId) -> Result<(Option<Operation>, bool), Fault> {
+    async fn lock_operation(&mut self, id: OperationId, _: bool) -> Result<(Option<Operation>, bool), Fault> {
         Ok((self.operation(id)?, true))
     }
 
