@@ -9,7 +9,7 @@ use outlast_core::pace::Pace;
 use outlast_core::{JobId, NamespaceId, Queue, QueueId, QueueSettings, Timestamp};
 use tokio_postgres::Row;
 
-use super::rows::{Cell, get, row_sum, verify};
+use super::rows::{Cell, cells, get, row_sum, verify};
 use crate::checksum::Table;
 use crate::error::Error;
 
@@ -122,16 +122,7 @@ fn hold(row: &Row, at: usize) -> Result<Option<Hold>, Error> {
 
 /// What is set, by the queue's name. Hold, rate and version move without it.
 pub(super) fn queue_sum(namespace: i32, name: &str, settings: &str, paused: bool, secrets: Option<&[u8]>) -> i32 {
-    row_sum(
-        Table::Queue,
-        &[
-            Cell::Number(namespace.into()),
-            Cell::Text(name),
-            Cell::Text(settings),
-            Cell::Number(paused.into()),
-            Cell::bytes(secrets),
-        ],
-    )
+    row_sum(Table::Queue, &cells![namespace, name, settings, paused, secrets])
 }
 
 fn settings(json: &str) -> Result<QueueSettings, Error> {
