@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::Arc;
 
+use outlast_core::decide::set_aside::set_aside;
 use outlast_core::event::Reason;
+use outlast_core::invariants::Violation;
 use outlast_core::queue::StallAction;
 use outlast_core::state::{CancelReason, FailReason, PendingReason, Phase};
 use outlast_core::{
@@ -169,6 +171,14 @@ fn rare_moves(moves: &mut Moves) {
     let mut retried = Sample::running(Phase::Leased, settings());
     retried.must(report(retried.lease(), nack(true)));
     moves.note(&retried, 0);
+    let waits = states().into_iter().filter(|(name, _)| *name == "pending").map(|(_, sample)| sample);
+    let others = [Sample::queued(settings()), Sample::running(Phase::Leased, settings())];
+    for mut sample in waits.chain(others) {
+        let broken = Violation { id: "state", rule: "a rule", job: sample.job.id };
+        let update = set_aside(&sample.job, &sample.queue, &broken, sample.now).expect("it has not finished");
+        sample.events.extend(update.events);
+        moves.note(&sample, 0);
+    }
 }
 
 fn reasons(page: &mut String, moves: &Moves) {
