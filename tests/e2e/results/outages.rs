@@ -196,7 +196,7 @@ async fn objects_that_cannot_be_deleted_do_not_stop_the_collection_of_others() {
     let Place::Folder(folder) = &rig.place else {
         panic!("this rig has a folder");
     };
-    make_queue(&rig.client, "stubborn", json!({"resultTtl": 3})).await;
+    make_queue(&rig.client, "stubborn", json!({})).await;
     for _ in 0..STUBBORN {
         rig.succeeded("stubborn", "stays").await;
     }
@@ -206,6 +206,7 @@ async fn objects_that_cannot_be_deleted_do_not_stop_the_collection_of_others() {
         std::fs::create_dir(folder.join(&key)).unwrap();
         std::fs::write(folder.join(&key).join("in the way"), "").unwrap();
     }
+    rig.client.delete("/v1/queues/stubborn?force=true").await.unwrap();
     wait::until_now("the first of them to be tried", DEADLINE, || {
         rig.server.log().contains("an object could not be deleted").then_some(())
     })
