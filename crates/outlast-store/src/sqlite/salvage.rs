@@ -178,6 +178,11 @@ impl Copying<'_> {
         let places: Vec<String> = (1..=columns.split(',').count()).map(|number| format!("?{number}")).collect();
         let insert = format!("INSERT INTO {table} ({columns}) VALUES ({})", places.join(", "));
         let mut insert = fresh.prepare(&insert)?;
+        // What names the table, or describes its columns, is damaged.
+        if let Err(error) = source.prepare(&select) {
+            damage.note_loss(&format!("table {table}: {error}"));
+            return Ok(());
+        }
         let mut from = i64::MIN;
         loop {
             match self.rows_from(&select, &mut insert, &mut from, &left_out) {

@@ -243,11 +243,21 @@ fn go_on_with_the_rest(options: &Options, state: StateFile, damage: &Damage) -> 
     let Err(OpenError::Corrupt(what)) = open_database(options).and_then(|source| check_wholly(&source)) else {
         return Ok(state);
     };
-    let source = open_database(options).map_err(OpenError::beyond_help)?;
+    let source = open_damaged(options).map_err(OpenError::beyond_help)?;
     let kept = salvage(&options.directory, source, state.record.incarnation, damage)?;
     tracing::error!(what, kept = %kept.join(", "), "going on with what can be read, as --accept-loss asks");
     let failed = |source| OpenError::Directory { directory: options.directory.clone(), source };
     begin_anew(&options.directory, state.record).map_err(failed)
+}
+
+/// To read what is there. With a writable schema, which nobody writes, the library takes a file that was cut as it is, and
+/// leaves out what it cannot understand of the schema.
+fn open_damaged(options: &Options) -> Result<Connection, OpenError> {
+    let connection = Connection::open(database_path(&options.directory))?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    connection.pragma_update(None, "writable_schema", true)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    Ok(connection)
 }
 
 fn open_database(options: &Options) -> Result<Connection, OpenError> {
