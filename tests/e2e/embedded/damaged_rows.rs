@@ -138,6 +138,32 @@ async fn a_table_that_cannot_be_read_is_refused_and_left_out_on_request() {
     stopped.launch.start().await.client().get(&format!("/v1/jobs/{id}")).await.unwrap().expect(200);
 }
 
+// I-06: the end of the file is gone. On request the server goes on with the beginning.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_was_cut_is_refused_and_its_beginning_goes_on_on_request() {
+    let stopped = Stopped::make().await;
+    let file = OpenOptions::new().write(true).open(stopped.launch.data.join("outlast.db")).unwrap();
+    file.set_len(file.metadata().unwrap().len() * 7 / 8).unwrap();
+
+    let refused = stopped.launch.try_start().await.err().expect("the start is refused");
+    assert!(refused.log.contains("damaged") && refused.log.contains("--accept-loss"), "{}", refused.log);
+    let mut server = stopped.launch.clone().with_flag("--accept-loss").start().await;
+    let client = server.client();
+
+    let mut found = 0;
+    for id in &stopped.jobs {
+        let reply = client.get(&format!("/v1/jobs/{id}")).await.unwrap();
+        match reply.status {
+            200 => found += 1,
+            _ => assert_eq!(reply.code(), "data_damaged", "{}", reply.body),
+        }
+    }
+    assert!(found > 0, "nothing could be read: {}", server.log());
+    publish(&client, "mail", json!("new")).await;
+    assert!(server.terminate().await.success());
+    stopped.launch.start().await;
+}
+
 // What names all tables is gone: nothing helps but a backup, and the start says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_without_its_first_page_is_beyond_help() {
