@@ -122,7 +122,7 @@ fn register_process(registry: &mut Registry, engine: &Engine, of_process: &OfPro
     ] {
         register(registry, name, help, value.get());
     }
-    let set_aside = engine.store().damage().violations();
+    let set_aside = engine.damage().violations();
     register(registry, "jobs_set_aside", "Times that a job broke a rule of the server and was set aside", set_aside);
     register_link(registry, engine.link());
     let answers: Family<Labels, Counter> = Family::default();
