@@ -197,8 +197,20 @@ pub(crate) fn apply<T: Transaction>(tx: &mut T, order: &Order) -> Result<Result<
         Transition::Changed { frees, stalled, published, set_aside } => (frees, stalled, published, set_aside),
     };
     let id = order.id;
-    let applied =
-        Applied { id, queue, status, version, changed, deleted, frees, stalled, published, set_aside, wake_at, running };
+    let applied = Applied {
+        id,
+        queue,
+        status,
+        version,
+        changed,
+        deleted,
+        frees,
+        stalled,
+        published,
+        set_aside,
+        wake_at,
+        running,
+    };
     Ok(Ok(applied))
 }
 
