@@ -197,8 +197,8 @@ pub async fn events_that_do_not_fit_are_refused_alone(fixture: &mut Fixture) {
     assert!(answers.iter().step_by(2).all(Result::is_ok), "these need no room: {answers:?}");
     let stored = answers.iter().skip(1).step_by(2).filter(|answer| answer.is_ok()).count();
     assert_eq!(stored, 8, "as many as fit: {answers:?}");
-    let refused = answers.iter().filter_map(|answer| answer.as_ref().err());
-    assert!(refused.into_iter().all(|error| matches!(error, Error::QuotaReached { .. })), "{answers:?}");
+    let mut refused = answers.iter().filter_map(|answer| answer.as_ref().err());
+    assert!(refused.all(|error| matches!(error, Error::QuotaReached { .. })), "{answers:?}");
     assert_eq!(fixture.counts().await.get(Status::Queued), 24);
     assert_eq!(all(fixture).await.len(), 18);
 }

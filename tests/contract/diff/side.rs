@@ -23,6 +23,9 @@ use crate::dump::{Dump, Entry, all_arrivals, all_jobs, dump, every_job};
 
 const NAMESPACES: [&str; 2] = ["default", "theirs"];
 
+/// An event, and its jobs if it is new.
+type TakenIn = (ArrivalId, Option<Vec<(Published, Option<Timestamp>)>>);
+
 /// An answer with ids replaced by the order in which they appeared.
 #[derive(Debug, PartialEq)]
 pub enum Answer {
@@ -50,7 +53,7 @@ pub enum Answer {
     Key(Option<KeyRecord>),
     Operations(Vec<Operation>),
     Count(u64),
-    Ingested(Vec<(ArrivalId, Option<Vec<(Published, Option<Timestamp>)>>)>),
+    Ingested(Vec<TakenIn>),
     Arrivals(Vec<Arrival>),
 }
 
@@ -235,7 +238,7 @@ impl Side {
         }
     }
 
-    fn ingested(&mut self, answer: Ingested) -> (ArrivalId, Option<Vec<(Published, Option<Timestamp>)>>) {
+    fn ingested(&mut self, answer: Ingested) -> TakenIn {
         match answer {
             Ingested::Created { id, jobs } => {
                 let id = self.names.arrival_id(id);

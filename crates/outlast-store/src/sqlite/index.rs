@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn too_many_changes_are_not_undone() {
         let (mut index, ours) = (Index::default(), NamespaceId(1));
-        for seq in 0..=CHANGES_MAX as i64 {
+        for seq in 0..=i64::try_from(CHANGES_MAX).unwrap() {
             index.insert(&queued(seq, 0, seq), ours);
         }
 

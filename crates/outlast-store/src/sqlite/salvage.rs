@@ -91,7 +91,7 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
 }
 
 fn copy(source: &Connection, path: &Path, damage: &Damage) -> Result<(), OpenError> {
-    let beyond_help = |what: String| OpenError::BeyondHelp(what);
+    let beyond_help = OpenError::BeyondHelp;
     let known = MIGRATIONS.last().map_or(0, |(number, _, _)| *number);
     let found: u32 = source
         .pragma_query_value(None, "user_version", |row| row.get(0))

@@ -65,6 +65,9 @@ pub(super) const GATE_COLUMNS: &str = "id, hold_until, hold_probe, hold_cause, h
 pub(super) const OBJECT_COLUMNS: &str =
     "key, job, role, kept, doomed_at, length, sha256, content_type, filename, upload";
 
+/// Rows, and what is wrong with each.
+pub(super) type Findings = Vec<(i64, String)>;
+
 impl Layout {
     /// Nothing can be decided without these rows. A damaged key does not work, and a damaged hold or rate is left out.
     pub(super) fn is_needed(&self) -> bool {
@@ -77,7 +80,7 @@ impl Layout {
         connection: &Connection,
         from: i64,
         limit: usize,
-    ) -> rusqlite::Result<(Option<i64>, Vec<(i64, String)>)> {
+    ) -> rusqlite::Result<(Option<i64>, Findings)> {
         let Layout { name, columns, checksum, .. } = self;
         let sql = format!("SELECT rowid, {checksum}, {columns} FROM {name} WHERE rowid >= ?1 ORDER BY rowid LIMIT ?2");
         let mut statement = connection.prepare_cached(&sql)?;
