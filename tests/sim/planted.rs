@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use outlast_core::gate::{Gate, gate};
 use outlast_core::state::{Phase, Status};
 use outlast_core::{
-    Change, Command, Effect, Entropy, Job, JobId, Outcome, Queue, Refusal, State, Timestamp, alarm, decide, entropy,
+    Change, Command, Entropy, Job, JobId, Outcome, Queue, Refusal, State, Timestamp, alarm, decide, entropy,
 };
 use outlast_store::alarms::Due;
 use outlast_store::jobs::{Order, Published};

@@ -64,7 +64,7 @@ async fn there_and_back(rig: &Rig, length: usize) {
     assert_eq!(header(&got, "content-type"), kind);
     let name = "attachment; filename=\"r_port 1.csv\"; filename*=UTF-8''r%C3%A4port%201.csv";
     assert_eq!(header(&got, "content-disposition"), name);
-    counted(&rig, &held.id, 2).await;
+    counted(rig, &held.id, 2).await;
 }
 
 /// Are all members of the second in the first?
