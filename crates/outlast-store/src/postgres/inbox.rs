@@ -1,5 +1,5 @@
-//! The inbox: events that come in at the same time share a transaction. It has connections of its own, so that a provider which
-//! sends many events takes none from publishes, claims and outcomes.
+//! The inbox: events that come in at the same time share a transaction. It uses at most two connections of the pool, so that a
+//! provider which sends many events leaves the others to publishes, claims and outcomes.
 
 use async_trait::async_trait;
 
