@@ -6,6 +6,7 @@ mod work;
 use std::time::Duration;
 
 use outlast_core::dedupe::KEY_BYTES_MAX;
+use outlast_core::event::{USAGE_MAX, USAGE_UNIT_BYTES_MAX, USAGE_UNITS_MAX};
 use outlast_core::queue::{NAME_LENGTH_MAX, is_name, range};
 use outlast_core::system_queue;
 
@@ -332,8 +333,10 @@ pub const RECEIVE: Object = Object {
 };
 
 const RESULT: Field = field("result", Kind::Any, "any JSON, kept as the job's result");
+const USAGE_AMOUNTS: Kind =
+    Kind::Amounts { entries: USAGE_UNITS_MAX, name_bytes: USAGE_UNIT_BYTES_MAX, max: USAGE_MAX };
 const USAGE: Field =
-    field("usage", Kind::Any, "what the attempt used, by unit, as {\"tokens\": 1234}; kept with the attempt");
+    field("usage", USAGE_AMOUNTS, "what the attempt used, by unit, as {\"tokens\": 1234}; kept with the attempt");
 const LEASE: Field = field("lease", lease(), "as handed out; also as header x-outlast-lease");
 const RETRYABLE: Field = field("retryable", Kind::Bool, "false makes it a dead letter at once");
 const REASON: Field = field("reason", text(1024), "what went wrong, for people");

@@ -218,6 +218,9 @@ fn schema_of(kind: &Kind) -> Value {
         Kind::Map { entries, value_bytes, .. } => {
             json!({"type": "object", "maxProperties": entries, "additionalProperties": {"type": "string", "maxLength": value_bytes}})
         }
+        Kind::Amounts { entries, max, .. } => {
+            json!({"type": "object", "maxProperties": entries, "additionalProperties": {"type": "number", "minimum": 0, "maximum": max}})
+        }
         Kind::List { of, max } => {
             let mut schema = json!({"type": "array", "items": schema_of(of)});
             if let (true, Value::Object(map)) = (*max < usize::MAX, &mut schema) {

@@ -2,12 +2,9 @@
 
 use axum::response::Response;
 use http::StatusCode;
-use outlast_core::event::{USAGE_MAX, USAGE_UNIT_BYTES_MAX, USAGE_UNITS_MAX, Usage};
 use outlast_core::gate::Cause;
 use outlast_core::{Command, Evidence, JobId, Lease, Outcome};
 use outlast_store::jobs::{Applied, Order};
-use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
 use crate::call::Call;
 use crate::error::Problem;
@@ -100,7 +97,8 @@ fn allowed(kind: &str) -> &'static [&'static str] {
 }
 
 fn command(kind: &str, lease: Option<Lease>, mut values: Values<'_>, call: &Call) -> Result<Command, Problem> {
-    let usage = values.any("usage").map(usage).transpose()?.unwrap_or_default();
+    let usage = values.amounts("usage").unwrap_or_default();
+    let usage = usage.into_iter().map(|(unit, amount)| (unit.into(), amount)).collect();
     let evidence = Evidence { error: values.text("reason").map(Into::into), usage, ..Evidence::default() };
     let outcome = match kind {
         "ack" => {
@@ -124,25 +122,4 @@ fn command(kind: &str, lease: Option<Lease>, mut values: Values<'_>, call: &Call
         _ => Outcome::Release,
     };
     Ok(Command::Report { lease, outcome, evidence })
-}
-
-/// An object of units and amounts, in the order they stand in it.
-fn usage(raw: &RawValue) -> Result<Usage, Problem> {
-    let wrong = || {
-        let detail = format!(
-            "must be an object of at most {USAGE_UNITS_MAX} units with amounts from 0 to 10^12, as {{\"tokens\": 1234}}; a unit \
-             has at most {USAGE_UNIT_BYTES_MAX} bytes"
-        );
-        Problem::field("usage", detail)
-    };
-    let members: Map<String, Value> = serde_json::from_str(raw.get()).map_err(|_| wrong())?;
-    if members.len() > USAGE_UNITS_MAX {
-        return Err(wrong());
-    }
-    let amount = |(unit, amount): (String, Value)| {
-        let amount = amount.as_f64().filter(|amount| (0.0..=USAGE_MAX).contains(amount))?;
-        let is_unit = !unit.is_empty() && unit.len() <= USAGE_UNIT_BYTES_MAX;
-        is_unit.then(|| (unit.into(), amount))
-    };
-    members.into_iter().map(amount).collect::<Option<Usage>>().ok_or_else(wrong)
 }

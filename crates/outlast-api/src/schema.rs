@@ -80,6 +80,12 @@ pub enum Kind {
         name_bytes: usize,
         value_bytes: usize,
     },
+    /// Text to numbers from 0.
+    Amounts {
+        entries: usize,
+        name_bytes: usize,
+        max: f64,
+    },
     List {
         of: &'static Kind,
         max: usize,
@@ -124,6 +130,7 @@ pub(crate) enum Value<'a> {
     Time(Timestamp),
     Object(Values<'a>),
     Map(Vec<(String, String)>),
+    Amounts(Vec<(String, f64)>),
     List(Vec<Value<'a>>),
 }
 
@@ -208,6 +215,13 @@ impl<'a> Values<'a> {
     pub(crate) fn map(&mut self, name: &str) -> Option<Vec<(String, String)>> {
         match self.take(name)? {
             Value::Map(entries) => Some(entries),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn amounts(&mut self, name: &str) -> Option<Vec<(String, f64)>> {
+        match self.take(name)? {
+            Value::Amounts(entries) => Some(entries),
             _ => None,
         }
     }
@@ -327,7 +341,16 @@ fn read_kind<'a>(kind: &'static Kind, raw: &'a RawValue, at: &str) -> Result<Val
             false => Err(wrong()),
         },
         Kind::List { of, max } => read_list(of, *max, json, at),
-        Kind::Map { .. } => read_map(kind, json).map(Value::Map).ok_or_else(wrong),
+        Kind::Map { entries, name_bytes, value_bytes } => {
+            let text = |raw: &str| text_of(raw).filter(|text| text.len() <= *value_bytes && !text.contains('\0'));
+            let read = read_entries(json, *name_bytes, |raw| text(raw).map(Cow::into_owned));
+            read.filter(|map| map.len() <= *entries).map(Value::Map).ok_or_else(wrong)
+        }
+        Kind::Amounts { entries, name_bytes, max } => {
+            let amount = |raw: &str| serde_json::from_str(raw).ok().filter(|amount| (0.0..=*max).contains(amount));
+            let read = read_entries(json, *name_bytes, amount);
+            read.filter(|amounts| amounts.len() <= *entries).map(Value::Amounts).ok_or_else(wrong)
+        }
         Kind::Int { .. }
         | Kind::Number { .. }
         | Kind::Text { .. }
@@ -450,24 +473,19 @@ fn read_list<'a>(of: &'static Kind, max: usize, json: &'a str, at: &str) -> Resu
     if errors.is_empty() { Ok(Value::List(values)) } else { Err(errors) }
 }
 
-fn read_map(kind: &Kind, json: &str) -> Option<Vec<(String, String)>> {
-    let Kind::Map { entries, name_bytes, value_bytes } = kind else {
-        return None;
-    };
+/// The members of an object, each name once. `None` where one of them is wrong.
+fn read_entries<T>(json: &str, name_bytes: usize, read: impl Fn(&str) -> Option<T>) -> Option<Vec<(String, T)>> {
     let members: Members<'_> = serde_json::from_str(json).ok()?;
-    let mut map: Vec<(String, String)> = Vec::with_capacity(members.0.len());
+    let mut entries: Vec<(String, T)> = Vec::with_capacity(members.0.len());
     for (name, raw) in members.0 {
-        let value = text_of(raw.get())?;
-        let fits = (1..=*name_bytes).contains(&name.len())
-            && value.len() <= *value_bytes
-            && !name.contains('\0')
-            && !value.contains('\0');
-        if !fits || map.iter().any(|(known, _)| *known == name) {
+        let value = read(raw.get())?;
+        let fits = (1..=name_bytes).contains(&name.len()) && !name.contains('\0');
+        if !fits || entries.iter().any(|(known, _)| *known == name) {
             return None;
         }
-        map.push((name.into_owned(), value.into_owned()));
+        entries.push((name.into_owned(), value));
     }
-    (map.len() <= *entries).then_some(map)
+    Some(entries)
 }
 
 /// Parameters of an open name like `tag.*`, without the fixed part.

@@ -263,9 +263,27 @@ impl Api {
         &self,
         route: &'static Route,
         credentials: Credentials,
-        mut parts: Parts,
+        parts: Parts,
         body: &mut Body,
     ) -> Result<Response, Problem> {
+        // On the heap, and gone before the handler runs: a request that waits would keep all its room.
+        let call = Box::pin(self.prepare(route, credentials, parts, body)).await?;
+        let holder = call.holder();
+        let response = match route.method == Method::GET && route.path == "/metrics" {
+            true => Box::pin(self.answer_metrics(call)).await,
+            false => (route.handler)(call).await,
+        }?;
+        self.shared.answers.seal(response, holder, effect(route))
+    }
+
+    /// Everything before the handler: who calls, whether there is room, and what was sent.
+    async fn prepare(
+        &self,
+        route: &'static Route,
+        credentials: Credentials,
+        mut parts: Parts,
+        body: &mut Body,
+    ) -> Result<Call, Problem> {
         let shared = &self.shared;
         self.check_target(&parts.uri)?;
         let admitted = admit(&shared.engine, &shared.failed_keys, route, credentials).await?;
@@ -297,7 +315,7 @@ impl Api {
         if route.body.is_none() && route.raw.is_none() {
             read(&fields::EMPTY, &body).map_err(Problem::invalid)?;
         }
-        let call = Call {
+        Ok(Call {
             engine: shared.engine.clone(),
             limits: Arc::clone(&shared.limits),
             seats: Arc::clone(&shared.seats),
@@ -316,17 +334,13 @@ impl Api {
             body,
             upload: Mutex::new(upload),
             held,
-        };
-        let holder = call.holder();
-        let response = match route.method == Method::GET && route.path == "/metrics" {
-            true => {
-                let _turn = call.turn(Weight::Page).await?;
-                let is_operator = call.principal.as_ref().is_some_and(Principal::is_operator);
-                self.render_metrics(&call.reach, is_operator).await
-            }
-            false => (route.handler)(call).await,
-        }?;
-        shared.answers.seal(response, holder, effect(route))
+        })
+    }
+
+    async fn answer_metrics(&self, call: Call) -> Result<Response, Problem> {
+        let _turn = call.turn(Weight::Page).await?;
+        let is_operator = call.principal.as_ref().is_some_and(Principal::is_operator);
+        self.render_metrics(&call.reach, is_operator).await
     }
 
     /// `of_process`: with what concerns all namespaces.

@@ -64,7 +64,7 @@ impl Twin {
             let draft = Box::new(self.draw.queue(place));
             self.step(Call::SaveQueue(place, draft, outlast_store::queues::Expect::Absent)).await?;
         }
-        let length = self.draw.chance.between(40, 100);
+        let length = self.draw.chance.between(45, 112);
         for _ in 0..length {
             let call = self.draw.call();
             let reopens = matches!(call, Call::Reopen);

@@ -60,7 +60,7 @@ fn of_wrong_type(field: &Field, at: &str) -> Vec<Bad> {
         (Kind::Number { .. } | Kind::Duration { .. }, "a number" | "a fraction") => true,
         // Not every text is right, but the right ones are among the edges.
         (Kind::Text { .. }, "text") => true,
-        (Kind::Object(_) | Kind::Map { .. }, "an object") => true,
+        (Kind::Object(_) | Kind::Map { .. } | Kind::Amounts { .. }, "an object") => true,
         (Kind::List { .. }, "a list") => true,
         _ => false,
     };
@@ -111,6 +111,7 @@ fn out_of_range(kind: &Kind, at: &str) -> Vec<Bad> {
             found
         }
         Kind::Map { entries, name_bytes, value_bytes } => bad_maps(*entries, *name_bytes, *value_bytes, at),
+        Kind::Amounts { entries, name_bytes, max } => bad_amounts(*entries, *name_bytes, *max, at),
         Kind::List { of, max } => bad_lists(of, *max, at),
     }
 }
@@ -143,6 +144,23 @@ fn bad_maps(entries: usize, name_bytes: usize, value_bytes: usize, at: &str) -> 
         bad(at, "a NUL in a name", "{\"a\\u0000\":\"x\"}"),
         bad(at, "a NUL in a value", "{\"a\":\"\\u0000\"}"),
     ]
+}
+
+fn bad_amounts(entries: usize, name_bytes: usize, max: f64, at: &str) -> Vec<Bad> {
+    let many: Vec<String> = (0..=entries).map(|number| format!("\"n{number}\":1")).collect();
+    let mut found = vec![
+        bad(at, "too many entries", format!("{{{}}}", many.join(","))),
+        bad(at, "a name too long", format!("{{{}:1}}", text(&fill(name_bytes + 1)))),
+        bad(at, "an empty name", "{\"\":1}"),
+        bad(at, "text as value", "{\"a\":\"1\"}"),
+        bad(at, "null as value", "{\"a\":null}"),
+        bad(at, "a name twice", "{\"a\":1,\"a\":2}"),
+        bad(at, "a NUL in a name", "{\"a\\u0000\":1}"),
+        bad(at, "above the most", format!("{{\"a\":{:?}}}", max + 1.0)),
+    ];
+    let absurd = ABSURD_NUMBERS.iter().filter(|number| !number.ends_with("e-308"));
+    found.extend(absurd.map(|number| bad(at, "an absurd number", format!("{{\"a\":{number}}}"))));
+    found
 }
 
 fn bad_lists(of: &Kind, max: usize, at: &str) -> Vec<Bad> {
@@ -192,6 +210,11 @@ pub(crate) fn accepted(kind: &Kind) -> Vec<String> {
                 format!("{{{}}}", (0..entries).map(entry).collect::<Vec<_>>().join(","))
             };
             vec!["{}".to_owned(), of(*entries, 3, 3), of(2, *name_bytes, *value_bytes)]
+        }
+        Kind::Amounts { entries, name_bytes, max } => {
+            let many: Vec<String> = (0..*entries).map(|number| format!("\"n{number}\":{number}.5")).collect();
+            let edge = format!("{{{}:{max:?},\"b\":0}}", text(&fill(*name_bytes)));
+            vec!["{}".to_owned(), format!("{{{}}}", many.join(",")), edge]
         }
         Kind::List { of, max } => {
             let entry = accepted(of).into_iter().next().unwrap_or_default();

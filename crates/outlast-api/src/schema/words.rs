@@ -31,6 +31,9 @@ pub fn wants(kind: &Kind) -> String {
                 "an object of at most {entries} texts, with names of 1 to {name_bytes} bytes and values of at most {value_bytes}"
             )
         }
+        Kind::Amounts { entries, name_bytes, max } => {
+            format!("an object of at most {entries} numbers from 0 to {max}, with names of 1 to {name_bytes} bytes")
+        }
         Kind::List { max, .. } => format!("a list of at most {max} entries"),
     }
 }
