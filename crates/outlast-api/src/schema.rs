@@ -342,8 +342,8 @@ fn read_kind<'a>(kind: &'static Kind, raw: &'a RawValue, at: &str) -> Result<Val
         },
         Kind::List { of, max } => read_list(of, *max, json, at),
         Kind::Map { entries, name_bytes, value_bytes } => {
-            let text = |raw: &str| text_of(raw).filter(|text| text.len() <= *value_bytes && !text.contains('\0'));
-            let read = read_entries(json, *name_bytes, |raw| text(raw).map(Cow::into_owned));
+            let fits = |text: &Cow<'_, str>| text.len() <= *value_bytes && !text.contains('\0');
+            let read = read_entries(json, *name_bytes, |raw| text_of(raw).filter(fits).map(Cow::into_owned));
             read.filter(|map| map.len() <= *entries).map(Value::Map).ok_or_else(wrong)
         }
         Kind::Amounts { entries, name_bytes, max } => {
