@@ -229,12 +229,10 @@ impl Draw {
                 Outcome::Nack { retryable: self.chance.percent(40), delay: self.maybe(40, |draw| draw.millis(2000)) }
             }
             10..=12 => {
-                let scope = self.maybe(60, |draw| if draw.chance.percent(70) { Scope::Job } else { Scope::Queue });
-                Outcome::Defer {
-                    retry_after: self.maybe(60, |draw| draw.millis(2000)),
-                    scope,
-                    cause: self.either(Cause::Backpressure, Cause::Circuit),
-                }
+                // Often of the whole queue, soon over and of one cause: only then do probes find the same cause in a row.
+                let scope = self.maybe(70, |draw| if draw.chance.percent(30) { Scope::Job } else { Scope::Queue });
+                let cause = if self.chance.percent(75) { Cause::Circuit } else { Cause::Backpressure };
+                Outcome::Defer { retry_after: self.maybe(80, |draw| draw.millis(1000)), scope, cause }
             }
             13..=14 => Outcome::Release,
             _ => Outcome::Cancelled,
