@@ -1,6 +1,6 @@
 //! Store calls that outlive their caller. A call and the announcement of its result are one future, which runs in the
 //! caller's task. If the caller goes away first, the future moves to a task of its own and ends there, so that a commit is
-//! always announced by name and nobody has to search for what changed.
+//! always announced by name and no waiter has to search for what changed.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};

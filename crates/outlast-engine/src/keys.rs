@@ -27,8 +27,8 @@ pub const KEY_LENGTH_MIN: usize = 32;
 /// The configuration takes no longer one.
 const KEY_LENGTH_MAX: usize = 255;
 
-/// Where nodes share a store, changed keys are read this often even if nobody tells of a change: a revoked key is refused
-/// everywhere well within five seconds.
+/// Where nodes share a store, each reads changed keys this often, also without a signal: every node refuses a revoked key
+/// well within five seconds.
 const RELOAD: Duration = Duration::from_secs(2);
 /// Longer than a transaction takes: a change may be committed this long after the time that stands in it.
 const OVERLAP: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! Deletes the objects that nobody wants any more: results whose time is over, checkpoints that were replaced, bytes of
+//! Deletes objects that no job needs any more: results whose time is over, checkpoints that were replaced, bytes of
 //! hand-outs that were lost. All of them are known by name, so no store is ever searched, and what a job still has is
 //! never among them. One of the rounds of the sweep.
 

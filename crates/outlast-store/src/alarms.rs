@@ -6,7 +6,7 @@ use outlast_core::{JobId, Timestamp};
 /// Kinds of things that have alarms, besides jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AlarmKind {
-    /// An object that nobody wants any more is to be deleted.
+    /// An object that no job needs any more is to be deleted.
     Object,
     /// An event of a source is over its time.
     Event,

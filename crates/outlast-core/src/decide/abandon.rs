@@ -1,4 +1,4 @@
-//! A server died while it delivered: nobody knows how the delivery went.
+//! A server died during a delivery, so the outcome of that delivery is unknown.
 
 use crate::change::Change;
 use crate::entropy::Entropy;

@@ -28,7 +28,7 @@ impl Trade for Inbox {
         false
     }
 
-    /// An event of a namespace that is full, or one that is pruned in this moment, is nobody else's matter.
+    /// An event of a namespace that is full, or one that is pruned in this moment, fails alone.
     fn is_of_one_call(error: &Error) -> bool {
         matches!(error, Error::QuotaReached { .. } | Error::Overloaded)
     }

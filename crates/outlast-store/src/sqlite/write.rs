@@ -172,7 +172,6 @@ impl Core<'_> {
         Ok(())
     }
 
-    /// Writes a number down under a name.
     /// Numbers that were given out before a loss are not given out again.
     pub(super) fn skip_to(&mut self, next_seq: i64) -> Result<(), Fault> {
         self.note(NEXT_SEQ, next_seq)?;
@@ -181,6 +180,7 @@ impl Core<'_> {
         Ok(())
     }
 
+    /// Writes a number down under a name.
     pub(super) fn note(&self, name: &str, value: i64) -> Result<(), Fault> {
         sealed::execute(&mut *self.connection.prepare_cached(NOTE)?, Table::Meta, params![name, value])?;
         Ok(())
