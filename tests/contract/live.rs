@@ -222,7 +222,7 @@ async fn garbage_on_the_channel_is_counted_and_dropped() {
     assert_eq!((b.link().unwrap().garbage, b.link().unwrap().is_connected), (5, true));
 }
 
-/// The rule that docs/OPERATIONS.md gives to operators.
+/// The rule that docs/how-to/run-several-nodes.md gives to operators.
 #[tokio::test]
 async fn a_user_who_may_only_use_our_channels_is_enough() {
     let redis = Redis::start();

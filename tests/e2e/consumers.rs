@@ -1,4 +1,4 @@
-//! The consumers of docs/WEBHOOKS.md, run as the page says, on the configuration that it shows: a signed webhook comes in,
+//! The consumers of docs/how-to/receive-webhooks.md, run as the page says, on the configuration that it shows: a signed webhook comes in,
 //! the consumer prints and acks what came of it, and the queue is empty.
 
 use std::path::{Path, PathBuf};

@@ -28,7 +28,7 @@ async fn the_server_serves_the_document_without_a_key() {
 /// Run with `OUTLAST_GEN=1` to write the file anew.
 #[test]
 fn generated_openapi_json_in_docs_is_the_document() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/openapi.json");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/openapi.json");
     let text = format!("{:#}\n", document());
     if std::env::var("OUTLAST_GEN").is_ok_and(|value| value == "1") {
         fs::write(&path, &text).expect("the file can be written");
@@ -36,7 +36,7 @@ fn generated_openapi_json_in_docs_is_the_document() {
 
     let kept = fs::read_to_string(&path).unwrap_or_default();
 
-    assert!(kept == text, "docs/openapi.json is out of date: run `make gen`");
+    assert!(kept == text, "docs/reference/openapi.json is out of date: run `make gen`");
 }
 
 #[test]

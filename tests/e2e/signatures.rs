@@ -192,9 +192,10 @@ fn five_lines_of_node_believe_the_plain_header() {
     assert_eq!(judged(Command::new("node").args(["-e", NODE_PLAIN]), &cases), plain_genuine(&cases));
 }
 
-/// The code block of docs/PUSH.md in this language that has this in it.
+/// The code block of docs/how-to/receive-deliveries.md in this language that has this in it.
 fn documented(language: &str, part: &str) -> String {
-    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/PUSH.md")).unwrap();
+    let page =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/how-to/receive-deliveries.md")).unwrap();
     let opening = format!("```{language}\n");
     let blocks = page.split(opening.as_str()).skip(1).filter_map(|rest| rest.split("```").next());
     blocks.into_iter().find(|block| block.contains(part)).expect("the page has such a block").to_owned()

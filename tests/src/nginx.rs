@@ -12,7 +12,7 @@ const PORTS_TRIED_MAX: usize = 5;
 /// Two for each request under way; the default is 512.
 const CONNECTIONS: usize = 4096;
 /// Where the documentation says how.
-const DOCUMENTATION: &str = include_str!("../../docs/OPERATIONS.md");
+const DOCUMENTATION: &str = include_str!("../../docs/how-to/run-behind-nginx.md");
 
 pub struct Nginx {
     pub base: String,

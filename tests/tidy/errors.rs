@@ -6,7 +6,7 @@ use std::fs;
 use crate::tree::root;
 
 const CODE: &str = "crates/outlast-api/src/error.rs";
-const PAGE: &str = "docs/ERRORS.md";
+const PAGE: &str = "docs/reference/ERRORS.md";
 
 fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))

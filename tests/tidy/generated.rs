@@ -11,7 +11,7 @@ pub const HEADER: &str =
 
 #[test]
 fn the_page_of_states_is_what_core_does() {
-    check("docs/STATES.md", &page());
+    check("docs/reference/STATES.md", &page());
 }
 
 /// Writes the file, or compares it.

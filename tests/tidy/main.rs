@@ -8,5 +8,6 @@ mod manifests;
 mod migrations;
 mod errors;
 mod generated;
+mod links;
 mod shown;
 mod states;

@@ -2,7 +2,7 @@
 
 use crate::tree::{File, check, files};
 
-const PAGE: &str = "docs/WEBHOOKS.md";
+const PAGE: &str = "docs/how-to/receive-webhooks.md";
 const DIRECTORY: &str = "examples/receive-webhooks/";
 /// In the order and under the language in which the page shows them.
 const SHOWN: [(&str, &str); 6] = [

@@ -1,5 +1,5 @@
 //! Problems as clients see them: RFC 9457 with a stable `code`. Every code stands once, here, with its status and title;
-//! docs/ERRORS.md lists the same ones, and a test compares the two.
+//! docs/reference/ERRORS.md lists the same ones, and a test compares the two.
 
 use std::time::Duration;
 
