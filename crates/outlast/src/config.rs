@@ -3,7 +3,7 @@
 //! reads the environment. Must never put a secret into a message.
 
 pub(crate) mod problem;
-pub(crate) mod place;
+pub(crate) mod locate;
 pub(crate) mod egress;
 pub(crate) mod sections;
 pub(crate) mod sources;
@@ -12,7 +12,7 @@ pub(crate) mod queues;
 mod settings;
 mod expressions;
 mod reader;
-mod nearest;
+mod suggest;
 mod tree;
 mod json;
 mod units;

@@ -1,6 +1,6 @@
 //! The `outlast` binary: the server, and the command line that talks to one over its public API.
 
-mod bar;
+mod progress_bar;
 mod client;
 mod commands;
 mod config;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use reqwest::Url;
 
 use super::Remote;
-use crate::config::place::Place;
+use crate::config::locate::ServerLocation;
 use crate::config::{DATA_DEFAULT, Environment, Secret, config_path};
 use crate::failure::Failure;
 
@@ -35,36 +35,36 @@ pub(crate) fn server(remote: &Remote, environment: &Environment) -> Result<Found
     let key = given_key(remote, environment);
     // A file that somebody names is looked at; one of the environment only if it is needed.
     let is_needed = remote.config.is_some() || url.is_none() || key.is_none();
-    let place = if is_needed { place(remote, environment)? } else { None };
+    let location = if is_needed { location(remote, environment)? } else { None };
     let (key, key_source) = match key {
         Some((key, source)) => (Some(key), source),
-        None => key_of(&data_directory(remote, environment, place.as_ref())),
+        None => key_of(&data_directory(remote, environment, location.as_ref())),
     };
-    let base = match (url, &place) {
+    let base = match (url, &location) {
         (Some(url), _) => parse(url)?,
-        (None, Some(place)) => parse(&url_of(place)?)?,
+        (None, Some(location)) => parse(&url_of(location)?)?,
         (None, None) => parse(URL_DEFAULT)?,
     };
     Ok(Found { base, key, key_source })
 }
 
 /// What the configuration file says, if there is one.
-fn place(remote: &Remote, environment: &Environment) -> Result<Option<Place>, Failure> {
+fn location(remote: &Remote, environment: &Environment) -> Result<Option<ServerLocation>, Failure> {
     let Some(path) = config_path(remote.config.as_ref(), environment) else { return Ok(None) };
-    let place = Place::load(&path, environment).map_err(|problems| Failure::configuration(&problems))?;
-    Ok(Some(place))
+    let location = ServerLocation::load(&path, environment).map_err(|problems| Failure::configuration(&problems))?;
+    Ok(Some(location))
 }
 
 /// The directory that holds `admin.key`.
-pub(crate) fn data_directory(remote: &Remote, environment: &Environment, place: Option<&Place>) -> PathBuf {
+pub(crate) fn data_directory(remote: &Remote, environment: &Environment, location: Option<&ServerLocation>) -> PathBuf {
     let from_environment = || environment.setting("OUTLAST_DATA").map(PathBuf::from);
     let given = remote.data.clone().or_else(from_environment);
-    given.or_else(|| place.map(|place| place.data.clone())).unwrap_or_else(|| PathBuf::from(DATA_DEFAULT))
+    given.or_else(|| location.map(|location| location.data.clone())).unwrap_or_else(|| PathBuf::from(DATA_DEFAULT))
 }
 
-fn url_of(place: &Place) -> Result<String, Failure> {
-    place.url().ok_or_else(|| {
-        Failure::usage(format!("the file has \"listen: {}\", a port that is chosen at each start", place.listen))
+fn url_of(location: &ServerLocation) -> Result<String, Failure> {
+    location.url().ok_or_else(|| {
+        Failure::usage(format!("the file has \"listen: {}\", a port that is chosen at each start", location.listen))
             .with_hint("give the address with --url or OUTLAST_URL")
     })
 }

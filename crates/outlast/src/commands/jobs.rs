@@ -5,7 +5,7 @@ mod attempts;
 mod show;
 mod watch;
 mod result;
-mod saved;
+mod artifacts;
 mod token;
 
 use std::path::PathBuf;
@@ -117,10 +117,10 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<(), Fai
         Action::List(filter) => list(&session, filter).await,
         Action::Watch { id } => watch::run(&session, &id).await,
         Action::Result(args) => result::run(&session, &args).await,
-        Action::Checkpoint { id, output: None } => saved::show_checkpoint(&session, &id).await,
-        Action::Checkpoint { id, output: Some(file) } => saved::write_checkpoint(&session, &id, &file).await,
-        Action::Sections { id, name: None } => saved::list_sections(&session, &id).await,
-        Action::Sections { id, name: Some(name) } => saved::show_section(&session, &id, &name).await,
+        Action::Checkpoint { id, output: None } => artifacts::show_checkpoint(&session, &id).await,
+        Action::Checkpoint { id, output: Some(file) } => artifacts::write_checkpoint(&session, &id, &file).await,
+        Action::Sections { id, name: None } => artifacts::list_sections(&session, &id).await,
+        Action::Sections { id, name: Some(name) } => artifacts::show_section(&session, &id, &name).await,
         Action::Token(args) => token::run(&session, &args).await,
         Action::Cancel { id } => cancel(&session, &id).await,
         Action::Replay { id, fresh, payload } => {

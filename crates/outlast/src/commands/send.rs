@@ -3,7 +3,7 @@
 
 mod draft;
 mod members;
-mod places;
+mod provider_fields;
 
 use outlast_core::{Clock, Entropy};
 use outlast_engine::inbound::verify::Outgoing;

@@ -1,20 +1,20 @@
-//! `outlast worker run`: makes any program a worker of a pull queue. Receives jobs, runs the program for each, keeps the
-//! lease, passes on progress and cancels, and reports how it ended.
+//! `outlast worker run`: runs any program as a worker of a pull queue. Receives jobs, starts the program for each, renews
+//! the lease, forwards progress and cancels, and reports the outcome.
 
 mod attempt;
 mod backoff;
-mod desk;
+mod job_client;
 mod exit;
 mod lease;
-mod line;
-mod orders;
+mod protocol;
+mod directives;
 mod outbox;
 mod pipe;
 mod pool;
 mod program;
-mod received;
+mod handout;
 mod result;
-mod scratch;
+mod workdir;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ use crate::output;
 use exit::PROGRAM_EXITS;
 use lease::Pace;
 use pool::{Pool, Until};
-use result::Wishes;
+use result::ResultFlags;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
@@ -85,7 +85,7 @@ struct Run {
     #[arg(long)]
     pass_key: bool,
     #[command(flatten)]
-    wishes: Wishes,
+    result_flags: ResultFlags,
     /// The program and its arguments
     #[arg(last = true, required = true, num_args = 1.., value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -101,7 +101,7 @@ struct Work {
     grace: Duration,
     accepts_schema: Vec<u32>,
     passes_key: bool,
-    wishes: Wishes,
+    result_flags: ResultFlags,
 }
 
 /// How far the worker has been told to end.
@@ -127,7 +127,7 @@ async fn work(run: Run, session: Arc<Session>, environment: &Environment) -> Res
     let until = match (run.once, run.drain) {
         (true, _) => Until::OneJob,
         (_, true) => Until::Empty,
-        _ => Until::Told,
+        _ => Until::Signalled,
     };
     let work = Work {
         session,
@@ -138,13 +138,13 @@ async fn work(run: Run, session: Arc<Session>, environment: &Environment) -> Res
         grace: run.grace,
         accepts_schema: run.accepts_schema,
         passes_key: run.pass_key,
-        wishes: run.wishes,
+        result_flags: run.result_flags,
     };
     // Before the first job: from then on a signal must not leave a program behind.
     let mut signals = Signals::take()?;
     output::note(&format!("working on queue \"{}\", Ctrl-C ends", work.queue));
     let stop = Arc::new(watch::channel(Stop::Working).0);
-    let pool = Pool { work: Arc::new(work), hands: usize::from(run.concurrency), until, stop: Arc::clone(&stop) };
+    let pool = Pool { work: Arc::new(work), slots: usize::from(run.concurrency), until, stop: Arc::clone(&stop) };
     let mut working = std::pin::pin!(pool.run());
     loop {
         tokio::select! {

@@ -8,10 +8,10 @@ use outlast_engine::queues::QueueChange;
 
 use super::Secret;
 use super::expressions;
-use super::nearest::nearest;
 use super::reader::Section;
 use super::sections::secret;
 use super::settings;
+use super::suggest::suggest;
 use super::tree::Key;
 
 /// The options of a queue beside its settings.
@@ -131,7 +131,7 @@ fn subscription(section: &mut Section, sources: &[String]) -> Option<Subscriptio
         return None;
     };
     if !sources.contains(&source) {
-        let meant = nearest(&source, sources.iter().map(String::as_str));
+        let meant = suggest(&source, sources.iter().map(String::as_str));
         let hint = meant.map(|name| format!("; did you mean {name:?}?")).unwrap_or_default();
         section.complain("source", &format!("must name a source of this file{hint}"));
     }

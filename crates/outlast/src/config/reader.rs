@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use outlast_core::time::{duration_from_seconds, parse_duration};
 
-use super::nearest::unknown_key;
 use super::problem::{Origin, Problem};
+use super::suggest::unknown_key;
 use super::tree::{Key, Node, Value, join};
 use super::units::{parse_bytes, show_bytes};
 

@@ -11,9 +11,9 @@ use outlast_engine::queues::QueueChange;
 use serde_json::{Map, Value as Json};
 
 use super::json::to_json;
-use super::nearest::unknown_key;
 use super::problem::{Origin, Problem};
 use super::reader::Section;
+use super::suggest::unknown_key;
 use super::tree::{Key, Node, Value, join};
 
 /// Stands in the table, but in the file the key above the settings is the name.

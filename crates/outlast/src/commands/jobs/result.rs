@@ -11,11 +11,11 @@ use reqwest::{Response, StatusCode};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::bar::{Transfer, size};
 use crate::client::Call;
 use crate::commands::Session;
 use crate::failure::{Exit, Failure};
 use crate::output;
+use crate::progress_bar::{Transfer, size};
 
 /// Tries in a row in which nothing came, before giving up, and the pause between them.
 const TRIES_MAX: u32 = 5;

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use super::show::describe;
 use super::{attempts, is_terminal, verdict};
-use crate::bar::Screen;
 use crate::client::Answer;
 use crate::client::stream::Frame;
 use crate::commands::Session;
 use crate::failure::Failure;
 use crate::output::{self, cell};
+use crate::progress_bar::Screen;
 
 /// How long the server holds an answer; its own maximum.
 const WAIT: Duration = Duration::from_secs(30);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use url::form_urlencoded;
 
 use super::members;
-use super::places::{IdPlace, of_id, of_type};
+use super::provider_fields::{IdField, of_id, of_type};
 use crate::failure::Failure;
 
 const JSON: &str = "application/json";
@@ -57,13 +57,13 @@ pub(crate) fn compose(scheme: &Scheme, wish: Wish<'_>) -> Result<Draft, Failure>
         return Err(Failure::usage(message).with_hint("send it under its own type, or change the file"));
     }
     match (of_id(scheme), wish.id) {
-        (IdPlace::Nowhere, Some(_)) => {
+        (IdField::Absent, Some(_)) => {
             let message = format!("events of {} have no id of their own", scheme.name());
             return Err(Failure::usage(message).with_hint("leave --id out"));
         }
-        (IdPlace::At(place), Some(id)) => draft.put(&place, id)?,
-        (IdPlace::At(place), None) if event.provider_event_id.is_none() => draft.put(&place, wish.spare_id)?,
-        (IdPlace::At(_) | IdPlace::Signed | IdPlace::Nowhere, _) => {}
+        (IdField::Known(place), Some(id)) => draft.put(&place, id)?,
+        (IdField::Known(place), None) if event.provider_event_id.is_none() => draft.put(&place, wish.spare_id)?,
+        (IdField::Known(_) | IdField::Signed | IdField::Absent, _) => {}
     }
     Ok(draft)
 }

@@ -1,5 +1,5 @@
-//! One job from hand-out to outcome: the files, the program, the lease, what the program reports meanwhile, and what its
-//! end leads to. Whatever happens, nothing of the program is left when this is over.
+//! One attempt of a job from hand-out to outcome: work directory, program, heartbeats, reports and outcome. No process of
+//! the program is left when it ends.
 
 use std::ffi::OsString;
 use std::future::pending;
@@ -12,103 +12,103 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::desk::{Desk, Trouble};
-use super::exit::{End, judge};
-use super::lease::{self, Heard};
-use super::orders::{Orders, Sign, Why};
+use super::directives::{Directives, StopReason, StopSignal};
+use super::exit::{End, classify};
+use super::handout::Handout;
+use super::job_client::{CallError, JobClient};
+use super::lease::{self, LeaseState};
 use super::outbox::Outbox;
-use super::pipe::Lines;
+use super::pipe::ProgressReader;
 use super::program::{Program, Start};
-use super::received::Received;
-use super::scratch::Scratch;
+use super::workdir::Workdir;
 use super::{Stop, Work, result};
 use crate::commands::settings::Fields;
 use crate::output;
 
-/// Not for programs; the worker's own key only on request.
+/// Removed from the program's environment; the worker's own key is passed only with `--pass-key`.
 const HIDDEN: [&str; 3] = ["OUTLAST_KEY", "OUTLAST_ADMIN_KEY", "OUTLAST_SECRET_KEY"];
-/// How long reports may take when the worker is to end at once.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How long reports may take after a second stop signal.
+const ABORT_GRACE: Duration = Duration::from_secs(5);
 
-/// The outcome that was reported and the state after it, or why there is none.
-pub(crate) type Told = Result<(&'static str, String), String>;
+/// The reported outcome and the job's status after it, or why none was reported.
+pub(crate) type Reported = Result<(&'static str, String), String>;
 
 struct Attempt {
     work: Arc<Work>,
-    received: Received,
-    desk: Arc<Desk>,
-    heard: watch::Receiver<Heard>,
+    handout: Handout,
+    client: Arc<JobClient>,
+    lease_state: watch::Receiver<LeaseState>,
     stop: watch::Receiver<Stop>,
 }
 
-/// Does one job. Ends when its outcome is reported, or when there is no point in reporting one.
-pub(crate) async fn run(work: Arc<Work>, received: Received, stop: watch::Receiver<Stop>) -> Told {
-    let desk = Arc::new(Desk::new(Arc::clone(&work.session), &received.id, &received.lease));
-    let mut scratch = match Scratch::make() {
-        Ok(scratch) => scratch,
-        Err(error) => return report(&desk, "nack", cannot_start(&error)).await,
+/// Runs one job. Ends when its outcome is reported, or when the lease is lost.
+pub(crate) async fn run(work: Arc<Work>, handout: Handout, stop: watch::Receiver<Stop>) -> Reported {
+    let client = Arc::new(JobClient::new(Arc::clone(&work.session), &handout.id, &handout.lease));
+    let mut workdir = match Workdir::make() {
+        Ok(workdir) => workdir,
+        Err(error) => return report(&client, "nack", cannot_start(&error)).await,
     };
-    let (sender, heard) = watch::channel(Heard::default());
+    let (sender, lease_state) = watch::channel(LeaseState::default());
     let mut keeper = JoinSet::new();
     let pace = work.pace.clone();
-    keeper.spawn(lease::keep(Arc::clone(&desk), pace, received.lease_expires_at, scratch.directives(), sender));
+    keeper.spawn(lease::keep(Arc::clone(&client), pace, handout.lease_expires_at, workdir.directives(), sender));
 
-    let told = Attempt { work, received, desk, heard, stop }.run(&mut scratch).await;
+    let reported = Attempt { work, handout, client, lease_state, stop }.run(&mut workdir).await;
     keeper.shutdown().await;
-    told
+    reported
 }
 
 impl Attempt {
-    async fn run(mut self, scratch: &mut Scratch) -> Told {
-        let filled = self.unless_given_up(scratch.fill(&self.received, &self.desk)).await?;
+    async fn run(mut self, workdir: &mut Workdir) -> Reported {
+        let filled = self.unless_given_up(workdir.fill(&self.handout, &self.client)).await?;
         if let Err(trouble) = filled {
             return match trouble {
-                Trouble::Refused(why) | Trouble::TooLarge(why) => {
-                    self.unless_given_up(report(&self.desk, "nack", cannot_start(&why))).await?
+                CallError::Refused(why) | CallError::TooLarge(why) => {
+                    self.unless_given_up(report(&self.client, "nack", cannot_start(&why))).await?
                 }
-                Trouble::Lost(why) | Trouble::Away(why) => Err(why),
+                CallError::Lost(why) | CallError::Unavailable(why) => Err(why),
             };
         }
         let outbox = Arc::new(Outbox::default());
-        let started = scratch.pipe().and_then(|pipe| Ok((pipe, self.start(scratch)?)));
+        let started = workdir.pipe().and_then(|pipe| Ok((pipe, self.start(workdir)?)));
         let (pipe, mut program) = match started {
             Ok(started) => started,
-            Err(error) => return self.unless_given_up(report(&self.desk, "nack", cannot_start(&error))).await?,
+            Err(error) => return self.unless_given_up(report(&self.client, "nack", cannot_start(&error))).await?,
         };
         let (end, ended) = oneshot::channel();
         let mut carriers = JoinSet::new();
-        carriers.spawn(Lines::new(&self.received.id, Arc::clone(&outbox)).carry(pipe, ended));
-        carriers.spawn(deliver(Arc::clone(&outbox), Arc::clone(&self.desk)));
+        carriers.spawn(ProgressReader::new(&self.handout.id, Arc::clone(&outbox)).carry(pipe, ended));
+        carriers.spawn(deliver(Arc::clone(&outbox), Arc::clone(&self.client)));
 
         let (status, why) = self.supervise(&mut program).await;
-        let said = program.finish().await;
-        if matches!(why, Some(Why::Lost | Why::HardLimit)) {
+        let stderr_tail = program.finish().await;
+        if matches!(why, Some(StopReason::Lost | StopReason::HardLimit)) {
             carriers.shutdown().await;
             return Err(self.why_not(why));
         }
-        let settle = async {
-            // What was reported comes before the outcome. The receiver of the signal may have ended already.
+        let report_end = async {
+            // Reports go out before the outcome. The receiver of the signal may have ended already.
             let _ = end.send(());
             while carriers.join_next().await.is_some() {}
-            self.settle(scratch, status, why, &said).await
+            self.report_end(workdir, status, why, &stderr_tail).await
         };
-        self.unless_given_up(settle).await?
+        self.unless_given_up(report_end).await?
     }
 
-    fn start(&self, scratch: &Scratch) -> io::Result<Program> {
+    fn start(&self, workdir: &Workdir) -> io::Result<Program> {
         let work = &self.work;
-        let stdout = match work.wishes.stdout_result {
-            true => Stdio::from(scratch.stdout()?),
+        let stdout = match work.result_flags.stdout_result {
+            true => Stdio::from(workdir.stdout()?),
             false => Stdio::inherit(),
         };
-        let mut environment = scratch.environment();
+        let mut environment = workdir.environment();
         environment.extend(self.environment());
         let command = &work.command;
-        Program::start(Start { command, environment, hidden: &HIDDEN, stdin: scratch.stdin()?, stdout })
+        Program::start(Start { command, environment, hidden: &HIDDEN, stdin: workdir.stdin()?, stdout })
     }
 
     fn environment(&self) -> Vec<(&'static str, OsString)> {
-        let (work, job) = (&self.work, &self.received);
+        let (work, job) = (&self.work, &self.handout);
         let mut texts = vec![
             ("OUTLAST_JOB_ID", job.id.clone()),
             ("OUTLAST_LEASE", job.lease.clone()),
@@ -132,105 +132,117 @@ impl Attempt {
         texts.into_iter().map(|(name, text)| (name, OsString::from(text))).collect()
     }
 
-    /// Waits for the end of the program; tells it to end, and kills it, when it is time.
-    async fn supervise(&mut self, program: &mut Program) -> (io::Result<ExitStatus>, Option<Why>) {
-        let mut orders = Orders::new(self.work.grace, self.received.hard_time_limit);
-        // Both may have changed since they were last looked at.
-        self.heard.mark_changed();
+    /// Waits for the program to end; sends SIGTERM and SIGKILL when they are due.
+    async fn supervise(&mut self, program: &mut Program) -> (io::Result<ExitStatus>, Option<StopReason>) {
+        let mut directives = Directives::new(self.work.grace, self.handout.hard_time_limit);
+        // Both may have changed before this loop began.
+        self.lease_state.mark_changed();
         self.stop.mark_changed();
         loop {
             let sign = tokio::select! {
-                status = program.wait() => return (status, orders.why),
-                Ok(()) = self.heard.changed() => orders.hear(&self.heard.borrow_and_update().clone()),
-                Ok(()) = self.stop.changed() => orders.obey(*self.stop.borrow_and_update()),
-                () = until(orders.hard_end) => Some(orders.end_hard()),
-                () = until(orders.kill_at) => Some(orders.kill()),
+                status = program.wait() => return (status, directives.why),
+                Ok(()) = self.lease_state.changed() => directives.observe(&self.lease_state.borrow_and_update().clone()),
+                Ok(()) = self.stop.changed() => directives.stop(*self.stop.borrow_and_update()),
+                () = until(directives.hard_end) => Some(directives.end_hard()),
+                () = until(directives.kill_at) => Some(directives.kill()),
             };
             match sign {
-                Some(Sign::Terminate) => program.terminate(),
-                Some(Sign::Kill) => program.kill(),
+                Some(StopSignal::Terminate) => program.terminate(),
+                Some(StopSignal::Kill) => program.kill(),
                 None => {}
             }
         }
     }
 
-    /// Reports what the end of the program means.
-    async fn settle(&self, scratch: &Scratch, status: io::Result<ExitStatus>, why: Option<Why>, said: &str) -> Told {
+    /// Reports the outcome that the exit status stands for.
+    async fn report_end(
+        &self,
+        workdir: &Workdir,
+        status: io::Result<ExitStatus>,
+        why: Option<StopReason>,
+        stderr_tail: &str,
+    ) -> Reported {
         let status = match status {
             Ok(status) => status,
-            Err(error) => return report(&self.desk, "nack", cannot_start(&error)).await,
+            Err(error) => return report(&self.client, "nack", cannot_start(&error)).await,
         };
-        if why == Some(Why::Cancel) {
-            return report(&self.desk, "cancelled", Fields::default()).await;
+        if why == Some(StopReason::Cancel) {
+            return report(&self.client, "cancelled", Fields::default()).await;
         }
-        match (judge(status, said), why) {
-            (End::Done, _) => match result::ack(&self.desk, &scratch.result(), &self.work.wishes).await {
+        match (classify(status, stderr_tail), why) {
+            (End::Done, _) => match result::ack(&self.client, &workdir.result(), &self.work.result_flags).await {
                 Ok(status) => Ok(("ack", status)),
-                Err(Trouble::Refused(why) | Trouble::TooLarge(why)) => {
-                    report(&self.desk, "nack", nack(true, &format!("the result was refused: {why}"))).await
+                Err(CallError::Refused(why) | CallError::TooLarge(why)) => {
+                    report(&self.client, "nack", nack(true, &format!("the result was refused: {why}"))).await
                 }
-                Err(Trouble::Lost(why) | Trouble::Away(why)) => Err(why),
+                Err(CallError::Lost(why) | CallError::Unavailable(why)) => Err(why),
             },
-            (End::Failed { .. }, Some(Why::Stop | Why::HandOver)) => {
-                report(&self.desk, "release", Fields::default()).await
+            (End::Failed { .. }, Some(StopReason::Stop | StopReason::HandOver)) => {
+                report(&self.client, "release", Fields::default()).await
             }
-            (End::Failed { is_retryable, reason }, _) => report(&self.desk, "nack", nack(is_retryable, &reason)).await,
+            (End::Failed { is_retryable, reason }, _) => {
+                report(&self.client, "nack", nack(is_retryable, &reason)).await
+            }
         }
     }
 
-    /// What `work` gives, unless it becomes pointless: the lease is lost, or the worker is to end and the server is away.
+    /// Runs `work` unless it becomes pointless: the lease is lost, or the worker stops while the server is unavailable.
     async fn unless_given_up<T>(&self, work: impl Future<Output = T>) -> Result<T, String> {
         let lost = async {
-            let mut heard = self.heard.clone();
-            let lost = heard.wait_for(|heard| heard.lost.is_some()).await.ok().and_then(|heard| heard.lost.clone());
+            let mut lease_state = self.lease_state.clone();
+            let lost = lease_state
+                .wait_for(|lease_state| lease_state.lost.is_some())
+                .await
+                .ok()
+                .and_then(|lease_state| lease_state.lost.clone());
             match lost {
                 Some(why) => why,
                 None => pending().await,
             }
         };
         let stopped = async {
-            told(&self.stop, Stop::Draining).await;
+            stopped_at(&self.stop, Stop::Draining).await;
             tokio::select! {
-                () = sleep(self.work.grace.max(LAST_WORDS)) => {}
-                () = async { told(&self.stop, Stop::Aborting).await; sleep(LAST_WORDS).await } => {}
+                () = sleep(self.work.grace.max(ABORT_GRACE)) => {}
+                () = async { stopped_at(&self.stop, Stop::Aborting).await; sleep(ABORT_GRACE).await } => {}
             }
         };
         tokio::select! {
             done = work => Ok(done),
             why = lost => Err(why),
-            () = stopped => Err("the worker ended before the server could be told".to_owned()),
+            () = stopped => Err("the worker stopped before it could reach the server".to_owned()),
         }
     }
 
-    fn why_not(&self, why: Option<Why>) -> String {
-        match (why, &self.heard.borrow().lost) {
-            (Some(Why::HardLimit), _) => "its time was over; the server ends the attempt".to_owned(),
+    fn why_not(&self, why: Option<StopReason>) -> String {
+        match (why, &self.lease_state.borrow().lost) {
+            (Some(StopReason::HardLimit), _) => "the hard time limit passed; the server ends the attempt".to_owned(),
             (_, Some(lost)) => lost.clone(),
             _ => "the lease is lost".to_owned(),
         }
     }
 }
 
-/// Sends what the program has reported, to the last of it. What the server refuses is told and left out.
-async fn deliver(outbox: Arc<Outbox>, desk: Arc<Desk>) {
+/// Sends all reports of the program. Logs and skips those that the server refuses.
+async fn deliver(outbox: Arc<Outbox>, client: Arc<JobClient>) {
     while let Some(next) = outbox.take().await {
-        match desk.report(&next).await {
+        match client.report(&next).await {
             Ok(()) => {}
-            Err(Trouble::Refused(why) | Trouble::TooLarge(why)) => {
-                output::note(&format!("job {}: {} was refused: {why}", desk.id, next.name()))
+            Err(CallError::Refused(why) | CallError::TooLarge(why)) => {
+                output::note(&format!("job {}: {} was refused: {why}", client.id, next.name()))
             }
-            // Whoever keeps the lease hears the same.
-            Err(Trouble::Lost(_) | Trouble::Away(_)) => return,
+            // The heartbeats notice the same.
+            Err(CallError::Lost(_) | CallError::Unavailable(_)) => return,
         }
     }
 }
 
-async fn report(desk: &Desk, verb: &'static str, fields: Fields) -> Told {
-    match desk.outcome(verb, &fields).await {
+async fn report(client: &JobClient, verb: &'static str, fields: Fields) -> Reported {
+    match client.outcome(verb, &fields).await {
         Ok(status) => Ok((verb, status)),
-        Err(Trouble::Lost(why) | Trouble::Away(why) | Trouble::Refused(why) | Trouble::TooLarge(why)) => {
-            Err(format!("{verb}: {why}"))
-        }
+        Err(
+            CallError::Lost(why) | CallError::Unavailable(why) | CallError::Refused(why) | CallError::TooLarge(why),
+        ) => Err(format!("{verb}: {why}")),
     }
 }
 
@@ -245,10 +257,10 @@ fn nack(is_retryable: bool, reason: &str) -> Fields {
     fields
 }
 
-/// Done when the worker has been told to end this far.
-async fn told(stop: &watch::Receiver<Stop>, least: Stop) {
-    let is_told = stop.clone().wait_for(|stop| *stop >= least).await.is_ok();
-    if !is_told {
+/// Ends when the worker has reached this stage of stopping.
+async fn stopped_at(stop: &watch::Receiver<Stop>, least: Stop) {
+    let is_stopped = stop.clone().wait_for(|stop| *stop >= least).await.is_ok();
+    if !is_stopped {
         pending::<()>().await;
     }
 }

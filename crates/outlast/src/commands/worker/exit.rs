@@ -1,4 +1,4 @@
-//! What the end of a program means for its job: the table of exit codes, and the reason that is reported.
+//! Maps the exit status of a program to the outcome of its job, and builds the reason of a nack.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -11,7 +11,7 @@ How the program ends is the outcome of its job:
   75               nack, retryable: a temporary failure (EX_TEMPFAIL)
   any other        nack, retryable
   by a signal      nack, retryable
-After a cancel, any end is reported as cancelled. When the worker itself is told to stop, any end but 0 hands the job back.
+After a cancel, any end is reported as cancelled. When the worker itself is told to stop, any end but 0 slots the job back.
 The reason of a nack is the end of what the program has written to stderr.";
 
 /// The most a server takes as a reason, in bytes.
@@ -23,8 +23,8 @@ pub(crate) enum End {
     Failed { is_retryable: bool, reason: String },
 }
 
-/// `said` is the end of what the program has written to stderr.
-pub(crate) fn judge(status: ExitStatus, said: &str) -> End {
+/// `stderr_tail` is the end of the program's stderr.
+pub(crate) fn classify(status: ExitStatus, stderr_tail: &str) -> End {
     let (is_retryable, how) = match (status.code(), status.signal()) {
         (Some(0), _) => return End::Done,
         (Some(code @ (64..=69 | 76..=78)), _) => (false, format!("exit code {code}")),
@@ -32,21 +32,21 @@ pub(crate) fn judge(status: ExitStatus, said: &str) -> End {
         (None, Some(signal)) => (true, format!("ended by signal {signal}")),
         (None, None) => (true, "ended in an unknown way".to_owned()),
     };
-    End::Failed { is_retryable, reason: reason(&how, said) }
+    End::Failed { is_retryable, reason: reason(&how, stderr_tail) }
 }
 
-/// How it ended, and as much of the end of what it said as there is room for.
-fn reason(how: &str, said: &str) -> String {
-    let said = said.trim();
-    if said.is_empty() {
+/// The exit status, followed by as much of the end of stderr as fits.
+fn reason(how: &str, stderr_tail: &str) -> String {
+    let stderr_tail = stderr_tail.trim();
+    if stderr_tail.is_empty() {
         return how.to_owned();
     }
     let room = REASON_BYTES_MAX.saturating_sub(how.len() + 2);
-    let mut start = said.len().saturating_sub(room);
-    while !said.is_char_boundary(start) {
+    let mut start = stderr_tail.len().saturating_sub(room);
+    while !stderr_tail.is_char_boundary(start) {
         start += 1;
     }
-    format!("{how}: {}", said.get(start..).unwrap_or_default())
+    format!("{how}: {}", stderr_tail.get(start..).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -54,14 +54,14 @@ mod tests {
     use super::*;
 
     fn check(raw: i32, is_retryable: bool, how: &str) {
-        let end = judge(ExitStatus::from_raw(raw), "");
+        let end = classify(ExitStatus::from_raw(raw), "");
 
         assert_eq!(end, End::Failed { is_retryable, reason: how.to_owned() });
     }
 
     #[test]
     fn exit_codes_lead_to_outcomes() {
-        assert_eq!(judge(ExitStatus::from_raw(0), "a remark"), End::Done);
+        assert_eq!(classify(ExitStatus::from_raw(0), "a remark"), End::Done);
         for code in [64, 65, 66, 69, 76, 78] {
             check(code << 8, false, &format!("exit code {code}"));
         }
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_reason_is_the_end_of_what_was_said_and_fits() {
-        let End::Failed { reason, .. } = judge(ExitStatus::from_raw(1 << 8), &format!("{}é", "ü".repeat(2000)))
+        let End::Failed { reason, .. } = classify(ExitStatus::from_raw(1 << 8), &format!("{}é", "ü".repeat(2000)))
         else {
             panic!("it failed")
         };

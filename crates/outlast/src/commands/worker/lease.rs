@@ -1,5 +1,5 @@
-//! Keeps the lease of one job alive and passes on what the answers say. A server that is away is tried again and again:
-//! whether the lease still holds is known only when it answers, since a server that was down gives leases that time back.
+//! Sends the heartbeats of one job and publishes what the responses say. Retries without end while the server is
+//! unavailable: only the server knows whether the lease still holds, because it extends leases by its own downtime.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,29 +13,29 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::backoff::Backoff;
-use super::desk::{Desk, Trouble};
+use super::job_client::{CallError, JobClient};
 use crate::output;
 
 /// The shortest time between two heartbeats.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
-/// How long one heartbeat may take where the interval is shorter than that.
+/// Timeout of one heartbeat where the interval is shorter.
 const ANSWER_MIN: Duration = Duration::from_secs(2);
-/// The longest time between two heartbeats after a cancel: only their answers tell that the time to drain is over.
+/// The longest time between two heartbeats after a cancel: only their responses tell that the queue's cancel grace is over.
 const CANCELLED_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the answers have said so far.
+/// What the responses to heartbeats have said so far.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Heard {
-    /// Why the job is not ours any more.
+pub(crate) struct LeaseState {
+    /// Why the lease is lost.
     pub lost: Option<String>,
     pub is_cancelled: bool,
     pub is_past_soft_limit: bool,
     pub is_handed_over: bool,
-    /// When the attempt is over, whatever the program does.
+    /// The hard time limit: the attempt is over whatever the program does.
     pub hard_end: Option<Instant>,
 }
 
-/// How often to call.
+/// The lease asked for and the time between heartbeats.
 #[derive(Debug, Clone)]
 pub(crate) struct Pace {
     /// The lease that is asked for.
@@ -46,36 +46,36 @@ pub(crate) struct Pace {
 
 /// Runs until the lease is lost; its owner ends it with the job. `directives` is a file that has the latest ones.
 pub(crate) async fn keep(
-    desk: Arc<Desk>,
+    client: Arc<JobClient>,
     pace: Pace,
     first_end: Option<Timestamp>,
     directives: PathBuf,
-    heard: watch::Sender<Heard>,
+    lease_state: watch::Sender<LeaseState>,
 ) {
-    let mut backoff = Backoff::new(&desk.id);
+    let mut backoff = Backoff::new(&client.id);
     let mut wait = pace.interval(left(first_end));
     loop {
         tokio::time::sleep(wait).await;
         let interval = pace.interval(None);
-        let answer = timeout(interval.max(ANSWER_MIN), desk.heartbeat(pace.lease)).await;
-        wait = match answer.unwrap_or_else(|_| Err(Trouble::Away("no answer to a heartbeat".to_owned()))) {
+        let answer = timeout(interval.max(ANSWER_MIN), client.heartbeat(pace.lease)).await;
+        wait = match answer.unwrap_or_else(|_| Err(CallError::Unavailable("no answer to a heartbeat".to_owned()))) {
             Ok(answer) => {
                 if !backoff.is_first() {
-                    output::note(&format!("job {}: heartbeats are answered again", desk.id));
+                    output::note(&format!("job {}: heartbeats are answered again", client.id));
                     backoff.reset();
                 }
                 write_directives(&directives, &answer).await;
-                heard.send_modify(|heard| heard.take(&answer, &pace));
+                lease_state.send_modify(|lease_state| lease_state.take(&answer, &pace));
                 let wait = pace.interval(left(time(&answer, "leaseExpiresAt")));
-                if heard.borrow().is_cancelled { wait.min(CANCELLED_INTERVAL) } else { wait }
+                if lease_state.borrow().is_cancelled { wait.min(CANCELLED_INTERVAL) } else { wait }
             }
-            Err(Trouble::Lost(why)) => {
-                heard.send_modify(|heard| heard.lost = Some(why));
+            Err(CallError::Lost(why)) => {
+                lease_state.send_modify(|lease_state| lease_state.lost = Some(why));
                 return;
             }
-            Err(Trouble::Away(why) | Trouble::Refused(why) | Trouble::TooLarge(why)) => {
+            Err(CallError::Unavailable(why) | CallError::Refused(why) | CallError::TooLarge(why)) => {
                 if backoff.is_first() {
-                    output::note(&format!("job {}: heartbeat: {why}; trying again", desk.id));
+                    output::note(&format!("job {}: heartbeat: {why}; trying again", client.id));
                 }
                 backoff.next().min(interval)
             }
@@ -83,7 +83,7 @@ pub(crate) async fn keep(
     }
 }
 
-impl Heard {
+impl LeaseState {
     fn take(&mut self, answer: &Value, pace: &Pace) {
         let says = |field: &str| answer.get(field) == Some(&Value::Bool(true));
         let directs = |word: &str| {
@@ -169,10 +169,15 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_once_stays_asked_for() {
-        let mut heard = Heard::default();
-        heard.take(&json!({"directives": ["cancel", "checkpoint_now"], "cancelRequested": true}), &PACE);
-        heard.take(&json!({"directives": ["hand_over"], "softLimitReached": true}), &PACE);
+        let mut lease_state = LeaseState::default();
+        lease_state.take(&json!({"directives": ["cancel", "checkpoint_now"], "cancelRequested": true}), &PACE);
+        lease_state.take(&json!({"directives": ["hand_over"], "softLimitReached": true}), &PACE);
 
-        assert!(heard.is_cancelled && heard.is_handed_over && heard.is_past_soft_limit && heard.hard_end.is_none());
+        assert!(
+            lease_state.is_cancelled
+                && lease_state.is_handed_over
+                && lease_state.is_past_soft_limit
+                && lease_state.hard_end.is_none()
+        );
     }
 }

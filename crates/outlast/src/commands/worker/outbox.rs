@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::line::{Kept, Progress, Report};
+use super::protocol::{Durable, Progress, Report};
 
 /// Reports and bytes that wait at most; one report is taken whatever its size.
 const REPORTS_MAX: usize = 1_000;
@@ -25,7 +25,7 @@ pub(crate) struct Outbox {
 
 #[derive(Default)]
 struct Waiting {
-    kept: VecDeque<Kept>,
+    kept: VecDeque<Durable>,
     bytes: usize,
     progress: Option<Progress>,
     next_progress_at: Option<Instant>,
@@ -89,16 +89,16 @@ impl Waiting {
                 self.progress.get_or_insert_default().extend(newer);
                 return Ok(());
             }
-            Report::Kept(kept) => kept,
+            Report::Durable(kept) => kept,
         };
-        if matches!(kept, Kept::Checkpoint { .. }) {
+        if matches!(kept, Durable::Checkpoint { .. }) {
             // The next attempt gets the last one only.
             self.drop_checkpoints();
         }
         let bytes = size(&kept);
         let is_full = self.kept.len() >= REPORTS_MAX || self.bytes.saturating_add(bytes) > BYTES_MAX;
         if is_full && !self.kept.is_empty() {
-            return Err(Report::Kept(kept));
+            return Err(Report::Durable(kept));
         }
         self.bytes += bytes;
         self.kept.push_back(kept);
@@ -108,7 +108,7 @@ impl Waiting {
     fn take(&mut self, now: Instant) -> Option<Report> {
         if let Some(kept) = self.kept.pop_front() {
             self.bytes -= size(&kept);
-            return Some(Report::Kept(kept));
+            return Some(Report::Durable(kept));
         }
         let is_due = self.is_closed || self.next_progress_at.is_none_or(|at| at <= now);
         let progress = if is_due { self.progress.take() } else { None };
@@ -119,26 +119,26 @@ impl Waiting {
     }
 
     fn drop_checkpoints(&mut self) {
-        self.kept.retain(|kept| !matches!(kept, Kept::Checkpoint { .. }));
+        self.kept.retain(|kept| !matches!(kept, Durable::Checkpoint { .. }));
         self.bytes = self.kept.iter().map(size).sum();
     }
 }
 
-fn size(kept: &Kept) -> usize {
+fn size(kept: &Durable) -> usize {
     match kept {
-        Kept::Checkpoint { data, .. } => data.get().len(),
-        Kept::Section { name, value } => name.len() + value.get().len(),
-        Kept::Output { text } => text.len(),
+        Durable::Checkpoint { data, .. } => data.get().len(),
+        Durable::Section { name, value } => name.len() + value.get().len(),
+        Durable::Output { text } => text.len(),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::line;
+    use super::super::protocol;
     use super::*;
 
     fn report(text: &str) -> Report {
-        line::read(text).unwrap().unwrap()
+        protocol::read(text).unwrap().unwrap()
     }
 
     async fn rest(outbox: &Outbox) -> Vec<String> {
@@ -146,9 +146,9 @@ mod tests {
         while let Some(report) = outbox.take().await {
             shown.push(match report {
                 Report::Progress(fields) => serde_json::to_string(&fields).unwrap(),
-                Report::Kept(Kept::Checkpoint { data, .. }) => format!("checkpoint {data}"),
-                Report::Kept(Kept::Section { name, .. }) => name,
-                Report::Kept(Kept::Output { text }) => text,
+                Report::Durable(Durable::Checkpoint { data, .. }) => format!("checkpoint {data}"),
+                Report::Durable(Durable::Section { name, .. }) => name,
+                Report::Durable(Durable::Output { text }) => text,
             });
         }
         shown

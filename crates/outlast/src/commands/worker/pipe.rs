@@ -1,5 +1,5 @@
-//! Reads the progress pipe of one program, line by line, into the outbox. Ends when it is told that the program has
-//! ended, with what is in the pipe by then: somebody outside the program's group may hold it open for ever.
+//! Reads the progress pipe of one program, line by line, into the outbox. Stops when the program has ended and the pipe is
+//! empty, because a process outside the program's group may hold the pipe open.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,18 +8,18 @@ use std::sync::Arc;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 
-use super::line;
 use super::outbox::Outbox;
+use super::protocol;
 use crate::output;
 
 /// A longer line is left out. Room for a checkpoint that is stored as a blob.
 const LINE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// As much is read after the end at most; a pipe holds less.
 const REST_BYTES_MAX: usize = 1024 * 1024;
-/// So many lines that are not understood are told of, per job.
+/// At most this many invalid lines are logged per job.
 const COMPLAINTS_MAX: usize = 10;
 
-pub(crate) struct Lines {
+pub(crate) struct ProgressReader {
     job: String,
     outbox: Arc<Outbox>,
     unread: Vec<u8>,
@@ -28,9 +28,9 @@ pub(crate) struct Lines {
     complaints: usize,
 }
 
-impl Lines {
-    pub(crate) fn new(job: &str, outbox: Arc<Outbox>) -> Lines {
-        Lines { job: job.to_owned(), outbox, unread: Vec::new(), is_skipping: false, complaints: 0 }
+impl ProgressReader {
+    pub(crate) fn new(job: &str, outbox: Arc<Outbox>) -> ProgressReader {
+        ProgressReader { job: job.to_owned(), outbox, unread: Vec::new(), is_skipping: false, complaints: 0 }
     }
 
     /// Reads until `ended` is told. Closes the outbox.
@@ -97,7 +97,7 @@ impl Lines {
             self.complain(&format!("a line has more than {LINE_BYTES_MAX} bytes"));
             return;
         }
-        match line::read(&String::from_utf8_lossy(&line)) {
+        match protocol::read(&String::from_utf8_lossy(&line)) {
             Some(Ok(report)) => self.outbox.put(report).await,
             Some(Err(why)) => self.complain(&why),
             None => {}
@@ -107,7 +107,7 @@ impl Lines {
     fn complain(&mut self, why: &str) {
         self.complaints += 1;
         if self.complaints <= COMPLAINTS_MAX {
-            output::note(&format!("job {}: a line on the progress pipe is not understood: {why}", self.job));
+            output::note(&format!("job {}: invalid line on the progress pipe skipped: {why}", self.job));
         }
     }
 }
@@ -117,11 +117,11 @@ mod tests {
     use tokio::io::AsyncWriteExt;
 
     use super::*;
-    use crate::commands::worker::line::{Kept, Report};
+    use crate::commands::worker::protocol::{Durable, Report};
 
     async fn outputs(outbox: &Outbox) -> Vec<String> {
         let mut texts = Vec::new();
-        while let Some(Report::Kept(Kept::Output { text })) = outbox.take().await {
+        while let Some(Report::Durable(Durable::Output { text })) = outbox.take().await {
             texts.push(text);
         }
         texts
@@ -133,7 +133,7 @@ mod tests {
         let (mut program, receiver) = pipe::pipe().unwrap();
         let (own, _) = pipe::pipe().unwrap();
         let (end, ended) = oneshot::channel();
-        let reading = tokio::spawn(Lines::new("j", Arc::clone(&outbox)).carry((receiver, own), ended));
+        let reading = tokio::spawn(ProgressReader::new("j", Arc::clone(&outbox)).carry((receiver, own), ended));
         program.write_all(b"output one\nout").await.unwrap();
         let first = outbox.take().await;
         program.write_all(b"put two\nnonsense\noutput three").await.unwrap();
@@ -141,14 +141,14 @@ mod tests {
         end.send(()).unwrap();
         reading.await.unwrap();
 
-        assert!(matches!(first, Some(Report::Kept(Kept::Output { text })) if text == "one\n"));
+        assert!(matches!(first, Some(Report::Durable(Durable::Output { text })) if text == "one\n"));
         assert_eq!(outputs(&outbox).await, ["two\n", "three\n"]);
     }
 
     #[tokio::test]
     async fn a_line_that_is_too_long_is_left_out_and_the_next_is_read() {
         let outbox = Arc::new(Outbox::default());
-        let mut lines = Lines::new("j", Arc::clone(&outbox));
+        let mut lines = ProgressReader::new("j", Arc::clone(&outbox));
 
         for _ in 0..LINE_BYTES_MAX / 1024 + 2 {
             lines.take(&[b'x'; 1024]).await;

@@ -1,5 +1,5 @@
-//! Receives jobs while there are free hands and sees each of them to its end. One long poll at a time; a server that is
-//! away is waited for.
+//! Receives jobs while there are free slots and runs each of them to its end. One long poll at a time; retries while the
+//! server is unavailable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,24 +8,24 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::attempt::{self, Told};
+use super::attempt::{self, Reported};
 use super::backoff::Backoff;
-use super::received::{self, Received};
+use super::handout::{self, Handout};
 use super::{Stop, Work};
 use crate::client::Call;
 use crate::commands::settings::Fields;
 use crate::failure::{Exit, Failure};
 use crate::output;
 
-/// How long the server holds an empty answer; its own maximum.
+/// Long-poll time of a receive: the server's maximum.
 const WAIT: Duration = Duration::from_secs(30);
-/// The most jobs the server hands out at once.
+/// The most jobs the server hands out in one response.
 const BATCH_MAX: usize = 100;
 
-/// When the worker is done.
+/// When the worker ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
-    Told,
+    Signalled,
     OneJob,
     /// Nothing is due any more.
     Empty,
@@ -33,9 +33,9 @@ pub(crate) enum Until {
 
 pub(crate) struct Pool {
     pub work: Arc<Work>,
-    pub hands: usize,
+    pub slots: usize,
     pub until: Until,
-    /// Told by signals, and by a refusal that will not go away.
+    /// Set by signals, and by a refusal that retries cannot fix.
     pub stop: Arc<watch::Sender<Stop>>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Pool {
 struct Ended {
     id: String,
     attempt: String,
-    told: Told,
+    told: Reported,
 }
 
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ struct Tally {
 }
 
 enum Step {
-    Received(Vec<Received>),
+    Handout(Vec<Handout>),
     Ended(Ended),
     /// The server is away; a pause was made.
     Waited,
@@ -89,9 +89,9 @@ impl Pool {
             match step {
                 Step::Ended(job) => self.count(&job, tally)?,
                 Step::Waited => {}
-                Step::Received(received) => {
+                Step::Handout(received) => {
                     let is_last = match self.until {
-                        Until::Told => false,
+                        Until::Signalled => false,
                         Until::OneJob => !received.is_empty(),
                         Until::Empty => received.is_empty(),
                     };
@@ -104,10 +104,10 @@ impl Pool {
         }
     }
 
-    /// The next thing that happens: a job is over where all hands are busy, or jobs have come. Fails when the server
-    /// refuses for good. Cancel-safe, but for jobs whose answer is on its way: their leases run out.
+    /// Waits for a job to end if all slots are busy, else for new jobs. Fails when the server refuses for good. Cancel-safe,
+    /// except for jobs whose response is in flight: their leases expire.
     async fn step(&self, jobs: &mut JoinSet<Ended>, backoff: &mut Backoff) -> Result<Step, Failure> {
-        let free = self.hands.saturating_sub(jobs.len());
+        let free = self.slots.saturating_sub(jobs.len());
         if free == 0
             && let Some(job) = join(jobs).await?
         {
@@ -123,7 +123,7 @@ impl Pool {
                 {
                     return Ok(Step::Ended(job));
                 }
-                Ok(Step::Received(received))
+                Ok(Step::Handout(received))
             }
             Err(failure) if failure.is_temporary => {
                 if backoff.is_first() {
@@ -136,7 +136,7 @@ impl Pool {
         }
     }
 
-    async fn receive(&self, free: usize) -> Result<Vec<Received>, Failure> {
+    async fn receive(&self, free: usize) -> Result<Vec<Handout>, Failure> {
         let work = &self.work;
         let wait = if self.until == Until::Empty { Duration::ZERO } else { WAIT };
         let batch = if self.until == Until::OneJob { 1 } else { free.min(BATCH_MAX) };
@@ -150,10 +150,10 @@ impl Pool {
         }
         let path = ["v1", "queues", &work.queue, "receive"];
         let answer = work.session.client.send(Call::post(&path).body(fields.to_json()?).wait(wait)).await?;
-        received::read(&answer).map_err(|why| Failure::new(Exit::Refused, format!("what was received is odd: {why}")))
+        handout::read(&answer).map_err(|why| Failure::new(Exit::Refused, format!("what was received is odd: {why}")))
     }
 
-    fn start(&self, jobs: &mut JoinSet<Ended>, received: Received) {
+    fn start(&self, jobs: &mut JoinSet<Ended>, received: Handout) {
         let (id, attempt) = (received.id.clone(), received.attempt.clone());
         let run = attempt::run(Arc::clone(&self.work), received, self.stop.subscribe());
         jobs.spawn(async move { Ended { id, attempt, told: run.await } });

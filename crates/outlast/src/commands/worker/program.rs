@@ -19,7 +19,7 @@ use tokio::time::timeout;
 /// is not to be had from the standard library without `unsafe`.
 const OPEN_AND_BECOME: &str = r#"exec "$@" 3>"$OUTLAST_PROGRESS""#;
 /// As much of stderr as is remembered.
-const SAID_BYTES_MAX: usize = 4 * 1024;
+const STDERR_TAIL_BYTES_MAX: usize = 4 * 1024;
 /// How long stderr is read after the end, in case something outside the group holds it open.
 const STDERR_DRAIN: Duration = Duration::from_millis(500);
 /// How long killed processes of the group take to be gone, and how often that is looked at.
@@ -29,7 +29,7 @@ const REAP_PAUSE: Duration = Duration::from_millis(10);
 pub(crate) struct Program {
     child: Child,
     group: Option<Pid>,
-    said: Arc<Mutex<VecDeque<u8>>>,
+    stderr_tail: Arc<Mutex<VecDeque<u8>>>,
     reader: JoinHandle<()>,
 }
 
@@ -54,10 +54,10 @@ impl Program {
         command.stdin(start.stdin).stdout(start.stdout).stderr(Stdio::piped());
         let mut child = command.process_group(0).kill_on_drop(true).spawn()?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        let said = Arc::default();
+        let stderr_tail = Arc::default();
         let stderr = child.stderr.take();
-        let reader = tokio::spawn(pass_on(stderr, Arc::clone(&said)));
-        Ok(Program { child, group, said, reader })
+        let reader = tokio::spawn(pass_on(stderr, Arc::clone(&stderr_tail)));
+        Ok(Program { child, group, stderr_tail, reader })
     }
 
     /// Asks the program and all that it has started to end.
@@ -84,8 +84,8 @@ impl Program {
         if timeout(STDERR_DRAIN, &mut self.reader).await.is_err() {
             self.reader.abort();
         }
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(said.make_contiguous()).into_owned()
+        let mut stderr_tail = self.stderr_tail.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(stderr_tail.make_contiguous()).into_owned()
     }
 
     /// What the program has left behind goes to the system's first process when its parent is gone. Where that is this
@@ -119,22 +119,22 @@ impl Drop for Program {
 }
 
 /// Copies stderr to our own and remembers its end.
-async fn pass_on(stderr: Option<ChildStderr>, said: Arc<Mutex<VecDeque<u8>>>) {
+async fn pass_on(stderr: Option<ChildStderr>, stderr_tail: Arc<Mutex<VecDeque<u8>>>) {
     let Some(mut stderr) = stderr else { return };
     let mut own = tokio::io::stderr();
     let mut buffer = [0; 4096];
     while let Ok(length @ 1..) = stderr.read(&mut buffer).await {
         let Some(bytes) = buffer.get(..length) else { return };
-        remember(&said, bytes);
+        remember(&stderr_tail, bytes);
         // A closed stderr leaves nobody to tell; the reason of a failure is still kept.
         let _ = own.write_all(bytes).await;
         let _ = own.flush().await;
     }
 }
 
-fn remember(said: &Mutex<VecDeque<u8>>, bytes: &[u8]) {
-    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-    said.extend(bytes);
-    let surplus = said.len().saturating_sub(SAID_BYTES_MAX);
-    said.drain(..surplus);
+fn remember(stderr_tail: &Mutex<VecDeque<u8>>, bytes: &[u8]) {
+    let mut stderr_tail = stderr_tail.lock().unwrap_or_else(PoisonError::into_inner);
+    stderr_tail.extend(bytes);
+    let surplus = stderr_tail.len().saturating_sub(STDERR_TAIL_BYTES_MAX);
+    stderr_tail.drain(..surplus);
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::value::RawValue;
 
-use super::desk::{Desk, INLINE_BYTES_MAX, Trouble};
+use super::job_client::{CallError, INLINE_BYTES_MAX, JobClient};
 use crate::client::transfer::Content;
 use crate::commands::settings::Fields;
 
@@ -15,7 +15,7 @@ const BYTES: &str = "application/octet-stream";
 /// What the user has said about results.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Results")]
-pub(crate) struct Wishes {
+pub(crate) struct ResultFlags {
     /// What the program prints to stdout is the result, in place of $OUTLAST_RESULT_FILE
     #[arg(long)]
     pub stdout_result: bool,
@@ -28,21 +28,21 @@ pub(crate) struct Wishes {
 }
 
 /// Reports success with the file as the result. Gives the state of the job after it.
-pub(crate) async fn ack(desk: &Desk, path: &Path, wishes: &Wishes) -> Result<String, Trouble> {
-    let fields = hand_in(desk, path, wishes).await?;
-    match desk.outcome("ack", &fields).await {
+pub(crate) async fn ack(client: &JobClient, path: &Path, result_flags: &ResultFlags) -> Result<String, CallError> {
+    let fields = prepare_result(client, path, result_flags).await?;
+    match client.outcome("ack", &fields).await {
         // Larger than this server takes with an ack.
-        Err(Trouble::TooLarge(_)) => {
-            upload(desk, path, wishes, JSON).await?;
-            desk.outcome("ack", &Fields::default()).await
+        Err(CallError::TooLarge(_)) => {
+            upload(client, path, result_flags, JSON).await?;
+            client.outcome("ack", &Fields::default()).await
         }
         told => told,
     }
 }
 
 /// Uploads the file where it has to be; gives the fields of the ack.
-async fn hand_in(desk: &Desk, path: &Path, wishes: &Wishes) -> Result<Fields, Trouble> {
-    let refuse = |error: std::io::Error| Trouble::Refused(format!("cannot read the result: {error}"));
+async fn prepare_result(client: &JobClient, path: &Path, result_flags: &ResultFlags) -> Result<Fields, CallError> {
+    let refuse = |error: std::io::Error| CallError::Refused(format!("cannot read the result: {error}"));
     let length = match tokio::fs::metadata(path).await {
         Ok(metadata) => metadata.len(),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Fields::default()),
@@ -51,24 +51,24 @@ async fn hand_in(desk: &Desk, path: &Path, wishes: &Wishes) -> Result<Fields, Tr
     if length == 0 {
         return Ok(Fields::default());
     }
-    let is_named = wishes.result_filename.is_some() || wishes.result_type.is_some();
+    let is_named = result_flags.result_filename.is_some() || result_flags.result_type.is_some();
     let mut kind = BYTES;
     if usize::try_from(length).is_ok_and(|length| length <= INLINE_BYTES_MAX) {
         let bytes = tokio::fs::read(path).await.map_err(refuse)?;
         if let Ok(json) = serde_json::from_slice::<Box<RawValue>>(&bytes) {
             if !is_named {
                 let mut fields = Fields::default();
-                fields.set("result", &json).map_err(|failure| Trouble::Refused(failure.message))?;
+                fields.set("result", &json).map_err(|failure| CallError::Refused(failure.message))?;
                 return Ok(fields);
             }
             kind = JSON;
         }
     }
-    upload(desk, path, wishes, kind).await?;
+    upload(client, path, result_flags, kind).await?;
     Ok(Fields::default())
 }
 
-async fn upload(desk: &Desk, path: &Path, wishes: &Wishes, kind: &str) -> Result<(), Trouble> {
-    let kind = wishes.result_type.clone().unwrap_or_else(|| kind.to_owned());
-    desk.upload(path, &Content { filename: wishes.result_filename.clone(), kind }).await
+async fn upload(client: &JobClient, path: &Path, result_flags: &ResultFlags, kind: &str) -> Result<(), CallError> {
+    let kind = result_flags.result_type.clone().unwrap_or_else(|| kind.to_owned());
+    client.upload(path, &Content { filename: result_flags.result_filename.clone(), kind }).await
 }

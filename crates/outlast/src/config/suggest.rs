@@ -1,4 +1,4 @@
-//! Keys that nobody knows, and what was probably meant.
+//! Suggests the known name that a misspelt one most likely meant.
 
 use super::problem::Problem;
 use super::tree::{Key, join};
@@ -6,14 +6,14 @@ use super::tree::{Key, join};
 /// The complaint about a key below `path` that is none of the known ones.
 pub(crate) fn unknown_key<'a>(path: &str, key: &Key, known: impl IntoIterator<Item = &'a str>) -> Problem {
     let problem = Problem::new(key.origin.clone(), format!("unknown key \"{}\"", join(path, &key.name)));
-    match nearest(&key.name, known) {
+    match suggest(&key.name, known) {
         Some(near) => problem.with_hint(format!("did you mean \"{near}\"?")),
         None => problem,
     }
 }
 
 /// The known name that a typing mistake most likely meant: at most a third of its letters differ.
-pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn suggest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let mut best: Option<(usize, &str)> = None;
     for candidate in known {
         let away = distance(name, candidate);

@@ -1,5 +1,5 @@
-//! The language of the progress pipe: one report per line, in words for shells or as a JSON object for everything else.
-//! What is not understood is told, never guessed.
+//! Parses the lines of the progress pipe: one report per line, as words for shells or as a JSON object.
+//! Invalid lines are errors, never guesses.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use serde_json::{Number, Value};
 /// Fields of a progress report, as the API names them.
 pub(crate) type Progress = BTreeMap<String, Box<RawValue>>;
 
-/// What a program says about its work.
+/// A report of the program about its work.
 #[derive(Debug)]
 pub(crate) enum Report {
     /// Latest wins: a newer one overrides the fields it has.
     Progress(Progress),
-    Kept(Kept),
+    Durable(Durable),
 }
 
-/// What must reach the server, in order.
+/// Reports that must reach the server, in order.
 #[derive(Debug)]
-pub(crate) enum Kept {
+pub(crate) enum Durable {
     Checkpoint { schema_version: Box<RawValue>, data: Box<RawValue>, progress: Progress },
     Section { name: String, value: Box<RawValue> },
     Output { text: String },
@@ -30,9 +30,9 @@ impl Report {
     pub(crate) fn name(&self) -> String {
         match self {
             Report::Progress(_) => "progress".to_owned(),
-            Report::Kept(Kept::Checkpoint { .. }) => "a checkpoint".to_owned(),
-            Report::Kept(Kept::Section { name, .. }) => format!("section \"{name}\""),
-            Report::Kept(Kept::Output { .. }) => "output".to_owned(),
+            Report::Durable(Durable::Checkpoint { .. }) => "a checkpoint".to_owned(),
+            Report::Durable(Durable::Section { name, .. }) => format!("section \"{name}\""),
+            Report::Durable(Durable::Output { .. }) => "output".to_owned(),
         }
     }
 }
@@ -50,15 +50,15 @@ fn read_object(line: &str) -> Result<Report, String> {
     let mut fields: Progress = serde_json::from_str(line).map_err(|error| format!("not a JSON object: {error}"))?;
     if let Some(data) = fields.remove("checkpoint") {
         let schema_version = fields.remove("schemaVersion").unwrap_or_else(first_version);
-        return Ok(Report::Kept(Kept::Checkpoint { schema_version, data, progress: fields }));
+        return Ok(Report::Durable(Durable::Checkpoint { schema_version, data, progress: fields }));
     }
     if let Some(name) = fields.remove("section") {
         let name = text(&name).ok_or("the name of a section is a text")?;
         let value = fields.remove("value").ok_or_else(|| format!("section {name} has no value"))?;
-        return Ok(Report::Kept(Kept::Section { name, value }));
+        return Ok(Report::Durable(Durable::Section { name, value }));
     }
     if let Some(output) = fields.remove("output") {
-        return Ok(Report::Kept(Kept::Output { text: text(&output).ok_or("output is a text")? }));
+        return Ok(Report::Durable(Durable::Output { text: text(&output).ok_or("output is a text")? }));
     }
     Ok(Report::Progress(fields))
 }
@@ -69,13 +69,13 @@ fn read_words(line: &str) -> Result<Report, String> {
         "progress" => progress(rest),
         "checkpoint" => {
             let (schema_version, progress) = (first_version(), Progress::new());
-            Ok(Report::Kept(Kept::Checkpoint { schema_version, data: json(rest)?, progress }))
+            Ok(Report::Durable(Durable::Checkpoint { schema_version, data: json(rest)?, progress }))
         }
         "section" => {
             let (name, value) = split(rest);
-            Ok(Report::Kept(Kept::Section { name: name.to_owned(), value: json(value)? }))
+            Ok(Report::Durable(Durable::Section { name: name.to_owned(), value: json(value)? }))
         }
-        "output" => Ok(Report::Kept(Kept::Output { text: format!("{rest}\n") })),
+        "output" => Ok(Report::Durable(Durable::Output { text: format!("{rest}\n") })),
         _ => Err("begins with neither progress, checkpoint, section, output nor {".to_owned()),
     }
 }
@@ -133,11 +133,11 @@ mod tests {
             None => "nothing".to_owned(),
             Some(Err(why)) => format!("refused: {why}"),
             Some(Ok(Report::Progress(progress))) => format!("progress {}", fields(&progress)),
-            Some(Ok(Report::Kept(Kept::Checkpoint { schema_version, data, progress }))) => {
+            Some(Ok(Report::Durable(Durable::Checkpoint { schema_version, data, progress }))) => {
                 format!("checkpoint v{schema_version} {data} {}", fields(&progress))
             }
-            Some(Ok(Report::Kept(Kept::Section { name, value }))) => format!("section {name} {value}"),
-            Some(Ok(Report::Kept(Kept::Output { text }))) => format!("output {text:?}"),
+            Some(Ok(Report::Durable(Durable::Section { name, value }))) => format!("section {name} {value}"),
+            Some(Ok(Report::Durable(Durable::Output { text }))) => format!("output {text:?}"),
         }
     }
 

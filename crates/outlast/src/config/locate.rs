@@ -1,5 +1,5 @@
-//! Where the server of a configuration file is, for the command line: the address it listens on and the directory with its
-//! key. The rest of the file is not looked at, so the variables of its secrets need not be set where somebody operates it.
+//! Finds the address and the data directory of a server in its configuration file, for the command line. Ignores the rest
+//! of the file, so an operator's shell needs no variables for its secrets.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -14,32 +14,32 @@ const LISTEN: &str = "listen";
 const DATA: &str = "data";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ServerLocation {
     pub listen: ListenAddress,
     /// Where `admin.key` is.
     pub data: PathBuf,
 }
 
-impl Place {
+impl ServerLocation {
     /// Environment over file over defaults, as the server reads them.
-    pub(crate) fn load(path: &Path, environment: &Environment) -> Result<Place, Vec<Problem>> {
-        let alone = |problem| vec![problem];
+    pub(crate) fn load(path: &Path, environment: &Environment) -> Result<ServerLocation, Vec<Problem>> {
+        let single = |problem| vec![problem];
         let origin = Origin::file(path);
-        let text = read_text(path).map_err(|message| alone(Problem::new(origin.clone(), message)))?;
-        let mut root = ours(tree::parse(DEFAULTS, &Origin::Defaults).map_err(alone)?);
-        let mut file = ours(tree::parse(&text, &origin).map_err(alone)?);
+        let text = read_text(path).map_err(|message| single(Problem::new(origin.clone(), message)))?;
+        let mut root = ours(tree::parse(DEFAULTS, &Origin::Defaults).map_err(single)?);
+        let mut file = ours(tree::parse(&text, &origin).map_err(single)?);
 
         let mut problems = Vec::new();
         variables::expand(&mut file, environment, &mut problems);
         tree::overlay(&mut root, file, "", &mut problems);
         tree::overlay(&mut root, ours(environment_layer(environment)), "", &mut problems);
         let mut section = Section::new(root);
-        let place = Place {
+        let location = ServerLocation {
             listen: sections::listen(&mut section, LISTEN).unwrap_or_default(),
             data: PathBuf::from(section.text(DATA)),
         };
         problems.extend(section.finish());
-        if problems.is_empty() { Ok(place) } else { Err(problems) }
+        if problems.is_empty() { Ok(location) } else { Err(problems) }
     }
 
     /// What a client on this machine calls; nothing where the port is found out at each start. "Any" is an address to
@@ -67,11 +67,11 @@ fn ours(mut layer: Node) -> Node {
 mod tests {
     use super::*;
 
-    fn load(yaml: &str, environment: &[(&str, &str)]) -> Result<Place, Vec<Problem>> {
+    fn load(yaml: &str, environment: &[(&str, &str)]) -> Result<ServerLocation, Vec<Problem>> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("outlast.yaml");
         std::fs::write(&path, yaml).unwrap();
-        Place::load(&path, &Environment::of(environment))
+        ServerLocation::load(&path, &Environment::of(environment))
     }
 
     #[test]

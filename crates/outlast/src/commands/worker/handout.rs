@@ -1,4 +1,4 @@
-//! One job as it was handed out. The payload and the checkpoint stay as the server wrote them.
+//! A job as the server handed it out. The payload and the checkpoint keep the server's bytes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::client::Answer;
 use crate::output::cell;
 
 #[derive(Debug)]
-pub(crate) struct Received {
+pub(crate) struct Handout {
     pub id: String,
     pub lease: String,
     /// When the lease ends, by the server's clock.
@@ -35,20 +35,20 @@ pub(crate) struct Checkpoint {
     pub data: Option<Box<RawValue>>,
 }
 
-/// The jobs of an answer to a receive.
-pub(crate) fn read(answer: &Answer) -> Result<Vec<Received>, String> {
+/// The jobs in the response to a receive.
+pub(crate) fn read(answer: &Answer) -> Result<Vec<Handout>, String> {
     let jobs = answer.raw("jobs").ok_or("the answer has no jobs")?;
     let jobs: Vec<BTreeMap<String, Box<RawValue>>> = serde_json::from_str(&jobs).map_err(|error| error.to_string())?;
     jobs.into_iter().map(read_one).collect()
 }
 
-fn read_one(mut fields: BTreeMap<String, Box<RawValue>>) -> Result<Received, String> {
+fn read_one(mut fields: BTreeMap<String, Box<RawValue>>) -> Result<Handout, String> {
     let mut take = |name: &str| fields.remove(name).filter(|raw| raw.get() != "null");
     let payload = take("payload");
     let checkpoint = take("checkpoint").map(|raw| read_checkpoint(&raw)).transpose()?;
     let mut value = |name: &str| take(name).map_or(Value::Null, |raw| parse(&raw));
     let text = |value: Value| value.as_str().map(str::to_owned);
-    Ok(Received {
+    Ok(Handout {
         id: text(value("id")).ok_or("a job has no id")?,
         lease: text(value("lease")).ok_or("a job has no lease")?,
         lease_expires_at: text(value("leaseExpiresAt")).and_then(|time| time.parse().ok()),

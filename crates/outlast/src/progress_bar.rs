@@ -1,6 +1,4 @@
-//! How far something has come, for people: one line that is drawn over and over on a terminal, and a plain line for each
-//! whole percent where there is none. Never in colour and never with escape sequences, so NO_COLOR has nothing to switch
-//! off and every terminal can show it.
+//! Progress of a job or a transfer: one line that is redrawn on a terminal, and a plain line per whole percent elsewhere.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;

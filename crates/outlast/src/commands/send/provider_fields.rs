@@ -1,32 +1,32 @@
-//! Where each provider has the type and the id of an event, for those who write one. The reading side is the engine's; what
-//! is made here is read back by it before it is sent.
+//! Where each provider puts the type and the id of an event. `send` writes them; the engine reads the draft back before it
+//! is sent.
 
 use outlast_engine::inbound::verify::{Place, Scheme};
 use reqwest::header::HeaderName;
 
-/// A text and where it stands.
+/// Part of the event type and the header or field that holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Placed {
+pub(crate) struct TypeField {
     pub place: Place,
     pub text: String,
 }
 
-/// Where an event has its id.
+/// Where a provider puts the event id.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum IdPlace {
-    At(Place),
-    /// Signing puts it there.
+pub(crate) enum IdField {
+    Known(Place),
+    /// The signing step writes it.
     Signed,
-    /// It has none of its own.
-    Nowhere,
+    /// The provider's events have no id.
+    Absent,
 }
 
 /// The places that a type is written to: two where a provider splits it.
-pub(crate) fn of_type(scheme: &Scheme, kind: &str) -> Vec<Placed> {
+pub(crate) fn of_type(scheme: &Scheme, kind: &str) -> Vec<TypeField> {
     let (head, action) = kind.split_once('.').map_or((kind, None), |(head, action)| (head, Some(action)));
     let with_action = |place: Place| {
-        let action = action.map(|action| Placed { place: field("/action"), text: action.to_owned() });
-        [Some(Placed { place, text: head.to_owned() }), action].into_iter().flatten().collect()
+        let action = action.map(|action| TypeField { place: field("/action"), text: action.to_owned() });
+        [Some(TypeField { place, text: head.to_owned() }), action].into_iter().flatten().collect()
     };
     let place = match scheme {
         Scheme::Github => return with_action(header("x-github-event")),
@@ -42,23 +42,23 @@ pub(crate) fn of_type(scheme: &Scheme, kind: &str) -> Vec<Placed> {
         Scheme::Terraform => field("/trigger"),
         Scheme::Hmac(form) => form.event_type().clone(),
     };
-    vec![Placed { place, text: kind.to_owned() }]
+    vec![TypeField { place, text: kind.to_owned() }]
 }
 
 /// `message.delivered` and `call.completed` are the states of a message and a call; other types have a name of their own.
-fn twilio(head: &str, action: Option<&str>, kind: &str) -> Placed {
+fn twilio(head: &str, action: Option<&str>, kind: &str) -> TypeField {
     let (name, text) = match (head, action) {
         ("message", Some(status)) => ("/MessageStatus", status),
         ("call", Some(status)) => ("/CallStatus", status),
         _ => ("/EventType", kind),
     };
-    Placed { place: field(name), text: text.to_owned() }
+    TypeField { place: field(name), text: text.to_owned() }
 }
 
-pub(crate) fn of_id(scheme: &Scheme) -> IdPlace {
+pub(crate) fn of_id(scheme: &Scheme) -> IdField {
     let place = match scheme {
-        Scheme::StandardWebhooks => return IdPlace::Signed,
-        Scheme::Grafana { .. } | Scheme::Terraform => return IdPlace::Nowhere,
+        Scheme::StandardWebhooks => return IdField::Signed,
+        Scheme::Grafana { .. } | Scheme::Terraform => return IdField::Absent,
         Scheme::Stripe => field("/id"),
         Scheme::Github => header("x-github-delivery"),
         Scheme::Shopify => header("x-shopify-webhook-id"),
@@ -69,7 +69,7 @@ pub(crate) fn of_id(scheme: &Scheme) -> IdPlace {
         Scheme::Pagerduty => field("/event/id"),
         Scheme::Hmac(form) => form.event_id().clone(),
     };
-    IdPlace::At(place)
+    IdField::Known(place)
 }
 
 fn header(name: &'static str) -> Place {

@@ -1,14 +1,14 @@
-//! `outlast jobs checkpoint` and `outlast jobs sections`: what the worker of a job has saved for the next attempt.
+//! `outlast jobs checkpoint` and `outlast jobs sections`: shows what a worker has saved for the next attempt.
 
 use std::path::Path;
 
 use serde_json::Value;
 
-use crate::bar::size;
 use crate::client::Call;
 use crate::commands::Session;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Table, cell, escape};
+use crate::progress_bar::size;
 
 /// More sections than a job can have; the list is followed to its end.
 const SECTIONS_MAX: usize = 100_000;
@@ -32,7 +32,7 @@ pub(crate) async fn show_checkpoint(session: &Session, id: &str) -> Result<(), F
     }
 }
 
-/// What the worker has saved, and nothing around it.
+/// Writes the checkpoint's data, without its metadata.
 pub(crate) async fn write_checkpoint(session: &Session, id: &str, file: &Path) -> Result<(), Failure> {
     let answer = session.client.send(Call::get(&["v1", "jobs", id, "checkpoint"])).await?;
     match answer.raw("data").filter(|_| !is_blob(&answer.json)) {

@@ -1,5 +1,5 @@
-//! The directory of one job, readable by nobody else and gone when the job is over: its payload, what an earlier attempt
-//! has saved, the progress pipe, and the place for the result.
+//! The working directory of one attempt, private and removed at its end: payload, checkpoint, sections, progress pipe and
+//! result file.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -10,33 +10,33 @@ use rustix::fs::{CWD, Mode, mkfifoat};
 use tempfile::TempDir;
 use tokio::net::unix::pipe;
 
-use super::desk::{Desk, Trouble};
-use super::received::Received;
+use super::handout::Handout;
+use super::job_client::{CallError, JobClient};
 
-pub(crate) struct Scratch {
+pub(crate) struct Workdir {
     directory: TempDir,
     has_checkpoint: bool,
 }
 
-impl Scratch {
-    pub(crate) fn make() -> io::Result<Scratch> {
+impl Workdir {
+    pub(crate) fn make() -> io::Result<Workdir> {
         let directory = TempDir::with_prefix("outlast-job-")?;
-        let scratch = Scratch { directory, has_checkpoint: false };
-        mkfifoat(CWD, scratch.progress(), Mode::RUSR | Mode::WUSR)?;
-        fs::write(scratch.directives(), "")?;
-        Ok(scratch)
+        let workdir = Workdir { directory, has_checkpoint: false };
+        mkfifoat(CWD, workdir.progress(), Mode::RUSR | Mode::WUSR)?;
+        fs::write(workdir.directives(), "")?;
+        Ok(workdir)
     }
 
-    /// Puts down what the program is to find.
-    pub(crate) async fn fill(&mut self, received: &Received, desk: &Desk) -> Result<(), Trouble> {
-        let full = |error: io::Error| Trouble::Refused(format!("cannot write the files of the job: {error}"));
-        fs::write(self.payload(), received.payload.get()).map_err(full)?;
-        let sections: String = received.sections.iter().map(|name| format!("{name}\n")).collect();
+    /// Writes the payload, the sections and the checkpoint.
+    pub(crate) async fn fill(&mut self, handout: &Handout, client: &JobClient) -> Result<(), CallError> {
+        let full = |error: io::Error| CallError::Refused(format!("cannot write the files of the job: {error}"));
+        fs::write(self.payload(), handout.payload.get()).map_err(full)?;
+        let sections: String = handout.sections.iter().map(|name| format!("{name}\n")).collect();
         fs::write(self.sections(), sections).map_err(full)?;
-        let Some(checkpoint) = &received.checkpoint else { return Ok(()) };
+        let Some(checkpoint) = &handout.checkpoint else { return Ok(()) };
         match &checkpoint.data {
             Some(data) => fs::write(self.checkpoint(), data.get()).map_err(full)?,
-            None => desk.fetch_checkpoint(&self.checkpoint()).await?,
+            None => client.fetch_checkpoint(&self.checkpoint()).await?,
         }
         self.has_checkpoint = true;
         Ok(())
@@ -51,7 +51,7 @@ impl Scratch {
         File::create(self.result())
     }
 
-    /// Both ends of the progress pipe. Ours for writing keeps the other one open between two writers.
+    /// Both ends of the progress pipe. Our writing end keeps the pipe open between two writers.
     pub(crate) fn pipe(&self) -> io::Result<(pipe::Receiver, pipe::Sender)> {
         let receiver = pipe::OpenOptions::new().open_receiver(self.progress())?;
         let sender = pipe::OpenOptions::new().open_sender(self.progress())?;
@@ -66,9 +66,9 @@ impl Scratch {
         self.path("directives")
     }
 
-    /// Where the program finds all of it.
+    /// The paths, as environment variables of the program.
     pub(crate) fn environment(&self) -> Vec<(&'static str, OsString)> {
-        let mut places = vec![
+        let mut paths = vec![
             ("OUTLAST_PROGRESS", self.progress()),
             ("OUTLAST_PROGRESS_FD", PathBuf::from("3")),
             ("OUTLAST_RESULT_FILE", self.result()),
@@ -76,9 +76,9 @@ impl Scratch {
             ("OUTLAST_DIRECTIVES_FILE", self.directives()),
         ];
         if self.has_checkpoint {
-            places.push(("OUTLAST_CHECKPOINT_FILE", self.checkpoint()));
+            paths.push(("OUTLAST_CHECKPOINT_FILE", self.checkpoint()));
         }
-        places.into_iter().map(|(name, path)| (name, path.into_os_string())).collect()
+        paths.into_iter().map(|(name, path)| (name, path.into_os_string())).collect()
     }
 
     fn payload(&self) -> PathBuf {
