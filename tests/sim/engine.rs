@@ -16,8 +16,8 @@ use outlast_core::{
     Clock, Command, Evidence, Job, JobId, Lease, NamespaceId, Outcome, QueueSettings, Spec, State, Status,
 };
 use outlast_engine::Engine;
+use outlast_engine::long_poll::Until;
 use outlast_engine::queues::QueueChange;
-use outlast_engine::watch::Until;
 use outlast_store::jobs::{Claim, NewJob, Order, Published, Reach};
 use outlast_store::operations::{Filter, NewOperation, OperationKind, OperationStatus};
 use outlast_store::queues::Expect;

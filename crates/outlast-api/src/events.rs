@@ -7,8 +7,8 @@ use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use outlast_core::NamespaceId;
 use outlast_core::arrival::Arrival;
-use outlast_engine::inbound::declared::Source;
-use outlast_engine::ingest::Told;
+use outlast_engine::inbound::catalog::Source;
+use outlast_engine::ingest::IncomingEvent;
 use outlast_store::arrivals::ListArrivals;
 use outlast_store::jobs::{Published, Reach};
 use serde_json::{Map, Value, json};
@@ -48,8 +48,13 @@ pub(crate) async fn send(call: Call) -> Result<Response, Problem> {
             .filter(|(name, _)| name.as_str().starts_with("ce-"))
             .filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned()))),
     );
-    let told =
-        Told { kind: kind.to_owned(), key: key_header(&call)?.map(str::to_owned), headers, body: body.into(), value };
+    let told = IncomingEvent {
+        kind: kind.to_owned(),
+        key: key_header(&call)?.map(str::to_owned),
+        headers,
+        body: body.into(),
+        value,
+    };
     sources::store(&call.engine, source, told).await
 }
 
@@ -94,7 +99,7 @@ pub(crate) async fn replay(call: Call) -> Result<Response, Problem> {
                 jobs.push(json!({"queue": &*name, "id": job.id.to_string(), "status": job.status().as_str()}));
             }
             Published::QueueNotFound if queue.is_some() => return Err(Problem::queue_not_found(&name)),
-            // Declared here, and deleted in the meantime.
+            // Catalog here, and deleted in the meantime.
             Published::QueueNotFound => {}
             Published::QuotaReached { waiting_max } => {
                 // Others may be stored already, so each says for itself what became of it.

@@ -6,7 +6,7 @@ use outlast_core::queue::Mode;
 use outlast_core::state::CancelReason;
 use outlast_core::{Command, State, Status};
 use outlast_engine::Engine;
-use outlast_engine::watch::Until;
+use outlast_engine::long_poll::Until;
 use outlast_store::job_detail::JobDetail;
 use outlast_store::jobs::{Found, ListJobs, Order};
 use serde_json::{Value, json};

@@ -91,7 +91,7 @@ fn register_process(registry: &mut Registry, engine: &Engine, of_process: &OfPro
     let damaged = usize::try_from(engine.damage().count()).unwrap_or(usize::MAX);
     let own = [
         ("deliveries_in_flight", "Deliveries under way on this node", engine.deliveries()),
-        ("circuits_open", "Endpoints this node sends nothing to after failures", engine.open_circuits()),
+        ("circuits_open", "Endpoints this node sends nothing to after failures", engine.open_breakers()),
         ("damaged_rows", "Rows that this node found damaged and set aside", damaged),
     ];
     for (name, help, value) in own.into_iter().chain(gauges.iter().copied()) {
@@ -99,7 +99,7 @@ fn register_process(registry: &mut Registry, engine: &Engine, of_process: &OfPro
         gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         registry.register(name, help, gauge);
     }
-    let meters = engine.meters();
+    let meters = engine.counters();
     for (name, help, value) in [
         ("jobs_published", "Jobs published", &meters.published),
         ("publish_duplicates", "Publishes that found their job by key", &meters.duplicates),

@@ -8,8 +8,8 @@ use http::header::{ETAG, HeaderName, LOCATION, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use outlast_core::dedupe::KEY_BYTES_MAX;
 use outlast_core::{Job, NamespaceId, Overrides, Spec, Timestamp};
+use outlast_engine::long_poll::Until;
 use outlast_engine::scope::Word;
-use outlast_engine::watch::Until;
 use outlast_store::jobs::{Found, NewJob, Published, Reach};
 use serde_json::{Value as Json, json};
 

@@ -7,7 +7,7 @@ use http::{HeaderValue, StatusCode};
 use outlast_core::filename::Filename;
 use outlast_core::object::digest_text;
 use outlast_core::{Job, Object, State, Status};
-use outlast_engine::result::{Claim, Finalised, LINK_LIFE, Label, Refused};
+use outlast_engine::result::{ExpectedDigest, Finalised, LINK_LIFE, Label, Refused};
 use outlast_engine::token::Act;
 use outlast_store::blobs::Part;
 use outlast_store::job_detail::ResultDetail;
@@ -138,7 +138,7 @@ pub(crate) async fn finalize(call: Call) -> Result<Response, Problem> {
     let mut values = call.read(&fields::FINALIZE)?;
     let worker = work::worker(&call, &mut values)?;
     let upload = values.text("uploadId").and_then(|text| u64::from_str_radix(&text, 16).ok()).unwrap_or(0);
-    let claim = Claim {
+    let claim = ExpectedDigest {
         length: values.int("length").and_then(|length| u64::try_from(length).ok()),
         sha256: values.text("sha256").and_then(|text| digest(&text)),
     };

@@ -16,7 +16,7 @@ use http::header::{CONNECTION, EXPECT};
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, Uri};
 use outlast_engine::Engine;
-use outlast_engine::inbound::declared::Source;
+use outlast_engine::inbound::catalog::Source;
 use outlast_engine::scope::{Principal, Word};
 use outlast_store::jobs::Reach;
 

@@ -10,10 +10,10 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 use outlast_engine::Engine;
-use outlast_engine::inbound::declared::Source;
+use outlast_engine::inbound::catalog::Source;
 use outlast_engine::inbound::provider::{self, Unreadable};
 use outlast_engine::inbound::verify::Request;
-use outlast_engine::ingest::Told;
+use outlast_engine::ingest::IncomingEvent;
 
 use crate::error::{Code, Problem};
 use crate::wire;
@@ -28,7 +28,7 @@ pub(crate) fn check_peer(engine: &Engine, source: &Source, address: IpAddr) -> R
 }
 
 fn refuse(engine: &Engine) -> Problem {
-    engine.meters().events_refused.add(1);
+    engine.counters().events_refused.add(1);
     Problem::new(Code::Unauthorized, "the signature is not valid")
 }
 
@@ -50,7 +50,7 @@ pub(crate) async fn take(
     if let Some(challenge) = provider::challenge(scheme, &event) {
         return Ok(plain_text(challenge));
     }
-    let told = Told {
+    let told = IncomingEvent {
         kind: event.event_type,
         key: event.provider_event_id,
         headers: event.headers,
@@ -61,7 +61,7 @@ pub(crate) async fn take(
 }
 
 /// Checks an event whose sender is known against the schema of its source, and stores it.
-pub(crate) async fn store(engine: &Engine, source: &Arc<Source>, told: Told) -> Result<Response, Problem> {
+pub(crate) async fn store(engine: &Engine, source: &Arc<Source>, told: IncomingEvent) -> Result<Response, Problem> {
     if let Some(schema) = &source.schema {
         schema(&told.value)
             .map_err(|why| Problem::field("body", format!("does not fit the source's schema: {why}")))?;

@@ -18,7 +18,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName};
 use http::{HeaderValue, StatusCode};
 use outlast_core::Event;
 use outlast_engine::Engine;
-use outlast_engine::boards::{QueueFollower, Sight};
+use outlast_engine::queue_feed::{QueueEvent, QueueFollower};
 use outlast_engine::scope::Principal;
 use outlast_engine::stream::{Follower, Frame, Opened};
 use serde_json::json;
@@ -192,12 +192,12 @@ fn page(events: &[Event]) -> Bytes {
 }
 
 /// Without an id: nothing of it can be asked for again.
-fn show(sight: &Sight, engine: &Engine) -> Bytes {
+fn show(sight: &QueueEvent, engine: &Engine) -> Bytes {
     let (event, data) = match sight {
-        Sight::Queue(queue, counts) => ("queue", queues::view_for(engine, queue, counts)),
-        Sight::Job(job) => ("job", wire::job_sight(job)),
-        Sight::Counts(counts) => ("counts", wire::counts(counts)),
-        Sight::Resync => ("resync", json!({})),
+        QueueEvent::Queue(queue, counts) => ("queue", queues::view_for(engine, queue, counts)),
+        QueueEvent::Job(job) => ("job", wire::job_sight(job)),
+        QueueEvent::Counts(counts) => ("counts", wire::counts(counts)),
+        QueueEvent::Resync => ("resync", json!({})),
     };
     format!("event: {event}\ndata: {data}\n\n").into()
 }

@@ -10,7 +10,7 @@ use http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use outlast_core::{JobId, State, Status};
 use outlast_engine::Engine;
-use outlast_engine::looks::Looks;
+use outlast_engine::single_flight::SingleFlight;
 use outlast_store::jobs::{Found, Reach};
 
 use crate::answers::Weight;
@@ -19,7 +19,7 @@ use crate::error::Problem;
 use crate::{jobs, wire};
 
 /// Jobs that are being looked at.
-pub(crate) type Views = Looks<JobId, Result<Option<View>, Problem>>;
+pub(crate) type Views = SingleFlight<JobId, Result<Option<View>, Problem>>;
 
 /// A job, written out.
 #[derive(Clone)]

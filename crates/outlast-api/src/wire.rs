@@ -16,9 +16,9 @@ use outlast_core::gate::Hold;
 use outlast_core::liveness::liveness;
 use outlast_core::state::{Phase, Running};
 use outlast_core::{Event, EventKind, Job, Progress, Queue, State, Status, Timestamp};
-use outlast_engine::boards::JobSight;
 use outlast_engine::header_values::masked;
-use outlast_engine::ingest::Taken;
+use outlast_engine::ingest::IngestReceipt;
+use outlast_engine::queue_feed::JobSummary;
 use outlast_engine::queues::Rotated;
 use outlast_store::jobs::Found;
 use outlast_store::kept::Kept;
@@ -50,8 +50,8 @@ fn at(time: Option<Timestamp>) -> Value {
 }
 
 /// The answer to an event.
-pub(crate) fn taken(taken: &Taken) -> String {
-    let Taken { id, duplicate, jobs_created } = taken;
+pub(crate) fn taken(taken: &IngestReceipt) -> String {
+    let IngestReceipt { id, duplicate, jobs_created } = taken;
     format!("{{\"event_id\":\"{id}\",\"duplicate\":{duplicate},\"jobs_created\":{jobs_created}}}")
 }
 
@@ -318,7 +318,7 @@ pub(crate) fn counts(counts: &Counts) -> Value {
 }
 
 /// A job as a line of a dashboard.
-pub(crate) fn job_sight(job: &JobSight) -> Value {
+pub(crate) fn job_sight(job: &JobSummary) -> Value {
     json!({
         "id": job.id.to_string(),
         "status": job.status.as_str(),

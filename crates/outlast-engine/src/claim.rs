@@ -29,17 +29,17 @@ impl Engine {
     /// The same, for a caller that has just found nothing.
     pub async fn claim_waiting(&self, want: Claim, wait: Duration) -> Result<Option<Claimed>, Error> {
         let end = Instant::now() + wait;
-        let bell = self.shared.wakes.wait_for_queue(want.namespace, &want.queue);
+        let listener = self.shared.notifier.listen_queue(want.namespace, &want.queue);
         loop {
             // Listening starts before looking, so that a publish in between is not missed.
-            let mut rung = std::pin::pin!(bell.notify().notified());
-            rung.as_mut().enable();
-            let look = bell.look();
+            let mut notified = std::pin::pin!(listener.notify().notified());
+            notified.as_mut().enable();
+            let look = listener.look();
             let claimed = self.claim_now(&want).await?;
             match &claimed {
-                Some(claimed) if claimed.jobs.is_empty() => bell.found_nothing(look),
+                Some(claimed) if claimed.jobs.is_empty() => listener.found_nothing(look),
                 // A queue that is gone concerns all who wait for it, as a job may.
-                Some(_) | None => bell.found(),
+                Some(_) | None => listener.found(),
             }
             let Some(claimed) = claimed else {
                 return Ok(None);
@@ -51,7 +51,7 @@ impl Engine {
             let pause = after_hold.into_iter().chain(claimed.look_again).min();
             tokio::select! {
                 biased;
-                () = rung => {}
+                () = notified => {}
                 () = sleep_until(pause.map_or(end, |pause| end.min(Instant::now() + pause))) => {}
             }
         }
@@ -75,7 +75,7 @@ impl Engine {
 
     /// The same without waiting.
     pub async fn claim_now(&self, want: &Claim) -> Result<Option<Claimed>, Error> {
-        self.give_sign();
+        self.tick();
         if self.is_draining() {
             let queue = self.shared.store.queue(want.namespace, &want.queue).await?;
             return Ok(queue.map(|(queue, _)| Claimed::none(queue)));
@@ -97,12 +97,12 @@ impl Engine {
             self.announce_unknown(want.namespace, &want.queue);
         }
         if let Ok(Some(claimed)) = &claimed {
-            self.shared.meters.handed_out.add(claimed.jobs.len());
+            self.shared.counters.handed_out.add(claimed.jobs.len());
             self.note_alarm(claimed.wake_at);
             self.jobs_published(want.namespace, &claimed.published);
             for id in claimed.jobs.iter().map(|job| job.id).chain(claimed.ended.iter().copied()) {
-                self.shared.reports.forget(id);
-                self.shared.wakes.job_changed(want.namespace, &want.queue, id);
+                self.shared.progress.forget(id);
+                self.shared.notifier.job_changed(want.namespace, &want.queue, id);
             }
         }
         claimed

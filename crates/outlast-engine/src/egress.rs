@@ -7,12 +7,12 @@ pub mod headers;
 
 mod addresses;
 mod target;
-mod guard;
-mod caps;
+mod ssrf_guard;
+mod host_limits;
 mod resolve;
 mod stream;
 mod dial;
-mod exchange;
+mod connection;
 mod pool;
 mod client;
 
@@ -29,7 +29,7 @@ pub use self::settings::EgressSettings;
 /// The port; the simulator has an implementation without a network.
 #[async_trait]
 pub trait Egress: Send + Sync {
-    /// May this URL be stored as a destination? Looks at its shape only, asks nobody, and is no promise: `send` checks
+    /// May this URL be stored as a destination? SingleFlight at its shape only, asks nobody, and is no promise: `send` checks
     /// again, addresses included.
     fn check(&self, url: &str) -> Result<(), RefusedUrl>;
 

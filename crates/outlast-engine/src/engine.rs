@@ -11,19 +11,19 @@ use outlast_store::{Error, JobStore};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::counters::Counters;
 use crate::detached::DetachedCalls;
 use crate::egress::{Egress, RefusedUrl};
-use crate::inbound::declared::Declared;
+use crate::inbound::catalog::Catalog;
 use crate::keys::Keys;
-use crate::looks::Looks;
-use crate::meters::Meters;
-use crate::outage::Signs;
+use crate::notifier::Notifier;
+use crate::pause_detector::PauseDetector;
+use crate::progress_cache::ProgressCache;
 use crate::push::{Push, PushSettings};
-use crate::reports::Reports;
 use crate::seal::Seal;
+use crate::single_flight::SingleFlight;
 use crate::supervisor::Supervisor;
 use crate::sweep::Sweep;
-use crate::wakes::Wakes;
 
 /// Cheap to clone; all clones are the same engine.
 #[derive(Clone)]
@@ -39,21 +39,21 @@ pub(crate) struct Shared {
     pub(crate) seal: Seal,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: std::sync::Mutex<Box<dyn Entropy + Send>>,
-    pub(crate) wakes: Wakes,
+    pub(crate) notifier: Notifier,
     pub(crate) sweep: Sweep,
-    pub(crate) signs: Signs,
+    pub(crate) pause_detector: PauseDetector,
     pub(crate) keys: Keys,
-    pub(crate) meters: Meters,
+    pub(crate) counters: Counters,
     /// What the configuration file declares.
-    pub(crate) declared: RwLock<Arc<Declared>>,
-    pub(crate) reports: Reports,
+    pub(crate) declared: RwLock<Arc<Catalog>>,
+    pub(crate) progress: ProgressCache,
     pub(crate) push: Push,
     /// Calls whose caller has gone.
     pub(crate) detached: Arc<DetachedCalls>,
     /// Objects were announced or doomed since this process began.
     pub(crate) has_objects: AtomicBool,
     /// Single jobs that are being read.
-    pub(crate) looks: Looks<JobId, Result<Option<Found>, Error>>,
+    pub(crate) job_reads: SingleFlight<JobId, Result<Option<Found>, Error>>,
     pub(crate) supervisor: Supervisor,
     draining: AtomicBool,
     /// Turns true once, when the engine stops.
@@ -94,7 +94,7 @@ impl Engine {
         let Ports { store, live, clock, entropy, egress, blobs, seal } = ports;
         let shared = Shared {
             store,
-            wakes: Wakes::new(Arc::clone(&live)),
+            notifier: Notifier::new(Arc::clone(&live)),
             live,
             egress,
             blobs,
@@ -103,14 +103,14 @@ impl Engine {
             entropy: std::sync::Mutex::new(entropy),
             push: Push::new(push),
             sweep: Sweep::default(),
-            signs: Signs::default(),
+            pause_detector: PauseDetector::default(),
             keys: Keys::default(),
-            meters: Meters::default(),
-            declared: RwLock::new(Arc::new(Declared::nothing())),
-            reports: Reports::default(),
+            counters: Counters::default(),
+            declared: RwLock::new(Arc::new(Catalog::nothing())),
+            progress: ProgressCache::default(),
             detached: Arc::default(),
             has_objects: AtomicBool::new(false),
-            looks: Looks::default(),
+            job_reads: SingleFlight::default(),
             supervisor: Supervisor::default(),
             draining: AtomicBool::new(false),
             stop: watch::channel(false).0,
@@ -123,11 +123,11 @@ impl Engine {
         let mut loops = vec![
             self.supervise("alarms", Engine::run_sweep),
             self.supervise("deliveries", Engine::run_push),
-            self.supervise("queue feeds", Engine::run_boards),
+            self.supervise("queue feeds", Engine::run_queue_feeds),
         ];
         if self.is_shared() {
-            loops.push(self.supervise("peer signals", Engine::run_hearing));
-            loops.push(self.supervise("peer patrol", Engine::run_patrol));
+            loops.push(self.supervise("peer signals", Engine::run_peer_signals));
+            loops.push(self.supervise("peer patrol", Engine::run_peer_poll));
             loops.push(self.supervise("key loading", Engine::run_key_loading));
         }
         Loops { tasks: loops, detached: Arc::clone(&self.shared.detached) }
@@ -136,8 +136,8 @@ impl Engine {
     /// No new hand-outs from here on; those who wait for one get an empty answer.
     pub fn drain(&self) {
         self.shared.draining.store(true, Ordering::SeqCst);
-        self.shared.wakes.wake_everyone();
-        self.shared.wakes.boards().close();
+        self.shared.notifier.wake_everyone();
+        self.shared.notifier.queue_feeds().close();
     }
 
     /// Ends the loops after their present step.
@@ -159,8 +159,8 @@ impl Engine {
         self.shared.egress.check(url)
     }
 
-    pub fn meters(&self) -> &Meters {
-        &self.shared.meters
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
     }
 
     /// How the link to other nodes does; `None` where there is none.

@@ -3,5 +3,5 @@
 
 pub mod verify;
 pub mod provider;
-pub mod declared;
+pub mod catalog;
 mod media;

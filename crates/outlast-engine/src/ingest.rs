@@ -1,4 +1,4 @@
-//! Events of providers: which queues take them, and then event and jobs stored together. Nobody is told that an event was
+//! Events of providers: which queues take them, and then event and jobs stored together. Nobody is event that an event was
 //! taken before it is on disk with all its jobs.
 
 use std::sync::{Arc, PoisonError};
@@ -12,7 +12,7 @@ use outlast_store::jobs::{NewJob, Published};
 use serde_json::Value;
 
 use crate::engine::Engine;
-use crate::inbound::declared::{Declared, Source, Subscriber};
+use crate::inbound::catalog::{Catalog, Source, Subscriber};
 
 /// How often, at most, events that are over their time are forgotten.
 const PRUNE_EVERY: Duration = Duration::from_secs(600);
@@ -20,7 +20,7 @@ const PRUNE_MAX: usize = 1000;
 
 /// An event whose sender is known.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct IncomingEvent {
     pub kind: String,
     /// The sender's own id of it.
     pub key: Option<String>,
@@ -32,7 +32,7 @@ pub struct Told {
 
 /// What became of an event.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Taken {
+pub struct IngestReceipt {
     /// The event's id; that of the first one for a repetition.
     pub id: ArrivalId,
     pub duplicate: bool,
@@ -41,38 +41,43 @@ pub struct Taken {
 
 impl Engine {
     /// What the file declares takes the place of what it declared before.
-    pub fn declare(&self, declared: Declared) {
+    pub fn declare(&self, declared: Catalog) {
         *self.shared.declared.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(declared);
         self.shared.keys.someone_left();
     }
 
-    pub fn declared(&self) -> Arc<Declared> {
+    pub fn declared(&self) -> Arc<Catalog> {
         Arc::clone(&self.shared.declared.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Stores an event and a job in each queue that takes it. Durable when it returns.
-    pub async fn ingest(&self, namespace: NamespaceId, source: &Source, told: Told) -> Result<Taken, Error> {
-        let body = told.body;
-        let takers = self.takers(source, &told.kind, &told.value);
-        let jobs: Vec<NewJob> = takers.map(|taker| job_for(taker, namespace, &body, &told.value)).collect();
+    pub async fn ingest(
+        &self,
+        namespace: NamespaceId,
+        source: &Source,
+        event: IncomingEvent,
+    ) -> Result<IngestReceipt, Error> {
+        let body = event.body;
+        let takers = self.takers(source, &event.kind, &event.value);
+        let jobs: Vec<NewJob> = takers.map(|taker| job_for(taker, namespace, &body, &event.value)).collect();
         // Not held while the disk is waited for; and it is cheapest to free where it was made.
-        drop(told.value);
+        drop(event.value);
         let places: Vec<Arc<str>> = jobs.iter().map(|job| Arc::clone(&job.queue)).collect();
         let new = NewArrival {
             namespace,
             source: Arc::clone(&source.name),
-            kind: told.kind.into(),
-            key: told.key.map(Into::into),
-            headers: headers(told.headers),
+            kind: event.kind.into(),
+            key: event.key.map(Into::into),
+            headers: headers(event.headers),
             body,
             jobs,
         };
         let answer = self.commit(|engine| async move { engine.store_event(new, &places).await }).await?;
         Ok(match answer {
-            Ingested::Existing { id } => Taken { id, duplicate: true, jobs_created: 0 },
+            Ingested::Existing { id } => IngestReceipt { id, duplicate: true, jobs_created: 0 },
             Ingested::Created { id, jobs } => match (created(&jobs), first_of(&jobs)) {
-                (0, Some(first)) => Taken { id: first, duplicate: true, jobs_created: 0 },
-                (jobs_created, _) => Taken { id, duplicate: false, jobs_created },
+                (0, Some(first)) => IngestReceipt { id: first, duplicate: true, jobs_created: 0 },
+                (jobs_created, _) => IngestReceipt { id, duplicate: false, jobs_created },
             },
         })
     }
@@ -87,9 +92,9 @@ impl Engine {
         }
         let answer = answer?.pop().ok_or(Error::Indeterminate)?;
         match &answer {
-            Ingested::Existing { .. } => self.shared.meters.events_repeated.add(1),
+            Ingested::Existing { .. } => self.shared.counters.events_repeated.add(1),
             Ingested::Created { jobs, .. } => {
-                self.shared.meters.events.add(1);
+                self.shared.counters.events.add(1);
                 for (answer, queue) in jobs.iter().zip(places) {
                     self.announce_published(namespace, queue, answer);
                 }
@@ -125,7 +130,7 @@ impl Engine {
     fn takers<'a>(&self, source: &'a Source, kind: &str, value: &Value) -> impl Iterator<Item = &'a Subscriber> {
         source.subscribers.iter().filter(move |subscriber| {
             subscriber.wants.takes(kind, value).unwrap_or_else(|exhausted| {
-                self.shared.meters.filters_exhausted.add(1);
+                self.shared.counters.filters_exhausted.add(1);
                 tracing::warn!(source = &*source.name, queue = &*subscriber.queue, %exhausted, "a filter was given up; the event was not taken");
                 false
             })

@@ -288,7 +288,7 @@ impl Engine {
                 Err(Error::Stopped) => break,
                 Err(error) => {
                     tracing::warn!(%error, "keys could not be read; trying again");
-                    self.shared.meters.loop_failures.add(1);
+                    self.shared.counters.loop_failures.add(1);
                     RETRY_PAUSE
                 }
             };

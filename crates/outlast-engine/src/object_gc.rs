@@ -49,14 +49,14 @@ impl Deletions {
 
 impl Engine {
     /// A change may have doomed objects, if there are any.
-    pub(crate) fn may_have_doomed(&self) {
+    pub(crate) fn may_have_scheduled_deletions(&self) {
         if self.shared.has_objects.load(Ordering::Relaxed) {
-            self.has_doomed();
+            self.has_scheduled_deletions();
         }
     }
 
     /// Objects may have been doomed, also some of before this process.
-    pub(crate) fn has_doomed(&self) {
+    pub(crate) fn has_scheduled_deletions(&self) {
         self.note_alarm(Some(self.now().plus(REST)));
     }
 
@@ -78,11 +78,11 @@ impl Engine {
                 deletions = self.delete_objects(due) => deletions,
             };
             let store = &self.shared.store;
-            self.shared.meters.objects_deleted.add(deletions.gone.len());
+            self.shared.counters.objects_deleted.add(deletions.gone.len());
             store.forget_objects(&deletions.gone).await?;
             for (keys, pause) in [(&deletions.failed, POSTPONED_FOR), (&deletions.refused, REFUSED_FOR)] {
                 if !keys.is_empty() {
-                    self.shared.meters.loop_failures.add(1);
+                    self.shared.counters.loop_failures.add(1);
                     store.postpone_objects(keys, self.now().plus(pause)).await?;
                 }
             }

@@ -84,7 +84,7 @@ impl Engine {
     async fn record_damage(&self, object: &Object, error: blobs::Error) -> blobs::Error {
         if matches!(error, blobs::Error::Damaged) {
             tracing::error!(object = %object.key, "the bytes of an object are not those that were written");
-            self.shared.meters.objects_damaged.add(1);
+            self.shared.counters.objects_damaged.add(1);
             self.record(object, Inspection::Damaged).await;
         }
         error

@@ -95,13 +95,13 @@ impl Engine {
     fn announce_step(&self, operation: &Operation) {
         let (namespace, queue) = (operation.namespace, &operation.queue_name);
         // It may have deleted jobs that are being worked on.
-        self.shared.reports.doubt_queue(namespace, queue);
-        self.has_doomed();
+        self.shared.progress.invalidate_queue(namespace, queue);
+        self.has_scheduled_deletions();
         // What it changed has new alarms: the end of their retention.
         self.shared.sweep.look_now();
-        self.shared.wakes.queue_changed(namespace, queue);
-        self.shared.wakes.jobs_changed(namespace);
-        self.shared.wakes.boards().jobs_changed(namespace, queue);
+        self.shared.notifier.queue_changed(namespace, queue);
+        self.shared.notifier.jobs_changed(namespace);
+        self.shared.notifier.queue_feeds().jobs_changed(namespace, queue);
         if operation.kind == OperationKind::Purge {
             self.jobs_published(namespace, SYSTEM_QUEUES.iter().map(|queue| queue.name));
         }

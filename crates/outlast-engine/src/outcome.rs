@@ -13,7 +13,7 @@ use crate::engine::Engine;
 impl Engine {
     /// Carries out each order on its own; durable when it returns. Answers in order.
     pub async fn apply(&self, orders: Vec<Order>) -> Result<Vec<Result<Applied, Declined>>, Error> {
-        self.give_sign();
+        self.tick();
         self.commit(|engine| async move {
             let named: Vec<_> = orders.iter().map(Named::of).collect();
             let answers = engine.shared.store.apply(orders).await;
@@ -52,46 +52,46 @@ impl Engine {
             self.shared.has_objects.store(true, Ordering::Relaxed);
         }
         if applied.status != Status::Running {
-            self.shared.reports.forget(applied.id);
-            self.may_have_doomed();
+            self.shared.progress.forget(applied.id);
+            self.may_have_scheduled_deletions();
         }
         if applied.deleted || applied.status == Status::Expired {
             // Also what was there before this process.
-            self.has_doomed();
+            self.has_scheduled_deletions();
         }
-        self.shared.wakes.job_changed(applied.queue.namespace, &applied.queue.name, applied.id);
+        self.shared.notifier.job_changed(applied.queue.namespace, &applied.queue.name, applied.id);
         self.jobs_published(applied.queue.namespace, &applied.published);
         if applied.queue.hold.is_some() && (applied.frees || applied.deleted) {
             // The end of a probe, or its receipt, may open the whole queue, not only make room for one. `queue` is as it was
             // before the command.
-            self.shared.wakes.queue_changed(applied.queue.namespace, &applied.queue.name);
+            self.shared.notifier.queue_changed(applied.queue.namespace, &applied.queue.name);
         } else if applied.frees {
-            self.shared.wakes.queue_has(applied.queue.namespace, &applied.queue.name, 1);
+            self.shared.notifier.jobs_ready(applied.queue.namespace, &applied.queue.name, 1);
         }
     }
 
     /// The store could not say whether a command was committed: those who may be concerned look.
     fn announce_maybe_applied(&self, named: &Named) {
         let shared = &self.shared;
-        shared.reports.doubt([&named.id]);
+        shared.progress.invalidate([&named.id]);
         shared.sweep.look_now();
-        self.may_have_doomed();
+        self.may_have_scheduled_deletions();
         if let Some(namespace) = named.namespace {
             SYSTEM_QUEUES.iter().for_each(|queue| shared.push.look_for(namespace, queue.name));
         }
-        shared.wakes.job_changed_somewhere(named.id);
-        shared.wakes.namespace_changed(named.namespace);
+        shared.notifier.job_changed_somewhere(named.id);
+        shared.notifier.namespace_changed(named.namespace);
     }
 
     fn count(&self, answer: &Result<Applied, Declined>, kind: Option<OutcomeKind>) {
-        let meters = &self.shared.meters;
+        let counters = &self.shared.counters;
         match (answer, kind) {
-            (Err(_), Some(_)) => meters.refused_reports.add(1),
+            (Err(_), Some(_)) => counters.refused_reports.add(1),
             (Ok(applied), Some(kind)) if applied.changed => match kind {
-                OutcomeKind::Ack => meters.acked.add(1),
-                OutcomeKind::Nack => meters.nacked.add(1),
-                OutcomeKind::Defer => meters.deferred.add(1),
-                OutcomeKind::Release => meters.released.add(1),
+                OutcomeKind::Ack => counters.acked.add(1),
+                OutcomeKind::Nack => counters.nacked.add(1),
+                OutcomeKind::Defer => counters.deferred.add(1),
+                OutcomeKind::Release => counters.released.add(1),
                 OutcomeKind::Cancelled => {}
             },
             _ => {}

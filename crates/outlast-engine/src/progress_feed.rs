@@ -1,4 +1,4 @@
-//! The latest progress of a job for those who follow it: a latest-value channel on the job's bell. A slow follower misses
+//! The latest progress of a job for those who follow it: a latest-value channel on the job's listener. A slow follower misses
 //! nothing that still matters.
 
 use std::sync::Arc;

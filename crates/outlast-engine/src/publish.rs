@@ -29,23 +29,23 @@ impl Engine {
     pub(crate) fn announce_unknown(&self, namespace: NamespaceId, queue: &str) {
         self.shared.sweep.look_now();
         self.shared.push.look_for(namespace, queue);
-        self.shared.wakes.queue_changed(namespace, queue);
-        self.shared.wakes.boards().jobs_changed(namespace, queue);
+        self.shared.notifier.queue_changed(namespace, queue);
+        self.shared.notifier.queue_feeds().jobs_changed(namespace, queue);
     }
 
     /// Those who wait for the queue hear of what was stored.
     pub(crate) fn announce_published(&self, namespace: NamespaceId, queue: &Arc<str>, answer: &Published) {
         match answer {
             Published::Created { job, wake_at } => {
-                self.shared.meters.published.add(1);
+                self.shared.counters.published.add(1);
                 self.note_alarm(*wake_at);
                 // Only here: elsewhere nobody can watch what is new, and the counts tell of it.
-                self.shared.wakes.boards().job_changed(namespace, queue, job.id);
+                self.shared.notifier.queue_feeds().job_changed(namespace, queue, job.id);
                 if job.status() == Status::Queued {
-                    self.shared.wakes.queue_has(namespace, queue, 1);
+                    self.shared.notifier.jobs_ready(namespace, queue, 1);
                 }
             }
-            Published::Existing { .. } => self.shared.meters.duplicates.add(1),
+            Published::Existing { .. } => self.shared.counters.duplicates.add(1),
             Published::QueueNotFound | Published::QuotaReached { .. } => {}
         }
     }

@@ -1,12 +1,12 @@
 //! Push: a lane for each queue that delivers. A lane waits until there is something to deliver, claims it, and sends each
-//! job on its own; here is who has a lane. Nothing polls: lanes sleep until a publish, an alarm or an ending wakes them.
+//! job on its own; here is who has a lane. Nothing polls: dispatchers sleep until a publish, an alarm or an ending notifier them.
 
 mod body;
-mod circuits;
+mod breakers;
 mod deliver;
 mod endpoint;
-mod lane;
-mod room;
+mod dispatcher;
+mod slots;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,8 +21,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::engine::Engine;
 
-pub(crate) use self::circuits::Circuits;
-pub(crate) use self::room::Room;
+pub(crate) use self::breakers::Breakers;
+pub(crate) use self::slots::DeliverySlots;
 
 /// The pause after a store error, before trying again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
@@ -48,10 +48,10 @@ impl Default for PushSettings {
     }
 }
 
-/// What lanes share.
+/// What dispatchers share.
 pub(crate) struct Push {
-    pub(crate) room: Room,
-    pub(crate) circuits: Circuits,
+    pub(crate) slots: DeliverySlots,
+    pub(crate) breakers: Breakers,
     pub(crate) keeps_excerpts: bool,
     result_bytes_max: usize,
     /// Queues that may need a lane.
@@ -62,8 +62,8 @@ pub(crate) struct Push {
 impl Push {
     pub(crate) fn new(settings: PushSettings) -> Push {
         Push {
-            room: Room::new(settings.in_flight_max),
-            circuits: Circuits::default(),
+            slots: DeliverySlots::new(settings.in_flight_max),
+            breakers: Breakers::default(),
             keeps_excerpts: settings.keeps_excerpts,
             result_bytes_max: settings.result_bytes_max,
             changed: Mutex::default(),
@@ -84,18 +84,18 @@ impl Push {
 
 /// Who has a lane. A lane ends by itself when its queue is gone or delivers no more.
 #[derive(Default)]
-struct Lanes {
+struct Dispatchers {
     names: BTreeSet<Name>,
     by_task: HashMap<Id, Name>,
     tasks: JoinSet<()>,
 }
 
-impl Lanes {
+impl Dispatchers {
     fn open(&mut self, engine: &Engine, name: Name) {
         if !self.names.insert(name.clone()) {
             return;
         }
-        let task = self.tasks.spawn(engine.clone().run_lane(name.clone()));
+        let task = self.tasks.spawn(engine.clone().run_dispatcher(name.clone()));
         self.by_task.insert(task.id(), name);
     }
 
@@ -112,66 +112,66 @@ impl Engine {
     pub(crate) fn jobs_published(&self, namespace: NamespaceId, queues: impl IntoIterator<Item = impl AsRef<str>>) {
         for queue in queues {
             self.shared.push.look_for(namespace, queue.as_ref());
-            self.shared.wakes.queue_has(namespace, queue.as_ref(), 1);
+            self.shared.notifier.jobs_ready(namespace, queue.as_ref(), 1);
         }
     }
 
     /// How many deliveries are under way here.
     pub fn deliveries(&self) -> usize {
-        self.shared.push.room.taken()
+        self.shared.push.slots.taken()
     }
 
     /// Endpoints whose circuit is open here.
-    pub fn open_circuits(&self) -> usize {
-        self.shared.push.circuits.open(self.now())
+    pub fn open_breakers(&self) -> usize {
+        self.shared.push.breakers.open(self.now())
     }
 
     /// Waits until no delivery is under way, at most for `patience`. Makes sense once the engine drains.
     pub async fn settle(&self, patience: Duration) {
-        let _ = tokio::time::timeout(patience, self.shared.push.room.empty()).await;
+        let _ = tokio::time::timeout(patience, self.shared.push.slots.empty()).await;
     }
 
     pub(crate) async fn run_push(self) {
         let mut stopping = self.stopping();
         self.end_interrupted().await;
-        let mut lanes = Lanes::default();
-        let mut next_look = after(self.open_all(&mut lanes).await);
+        let mut dispatchers = Dispatchers::default();
+        let mut next_look = after(self.open_all(&mut dispatchers).await);
         while !*stopping.borrow() {
             tokio::select! {
                 biased;
                 _ = stopping.changed() => {}
-                Some(ended) = lanes.tasks.join_next_with_id(), if !lanes.tasks.is_empty() => {
+                Some(ended) = dispatchers.tasks.join_next_with_id(), if !dispatchers.tasks.is_empty() => {
                     let task = match ended {
                         Ok((task, ())) => task,
                         Err(error) => {
                             tracing::error!(%error, "a lane has failed; it is opened again");
-                            self.shared.meters.loop_failures.add(1);
+                            self.shared.counters.loop_failures.add(1);
                             error.id()
                         }
                     };
-                    if let Some((namespace, name)) = lanes.close(task) {
+                    if let Some((namespace, name)) = dispatchers.close(task) {
                         self.shared.push.look_for(namespace, &name);
                     }
                 }
                 () = self.shared.push.changes.notified() => {
-                    if self.open_changed(&mut lanes).await.is_err() {
+                    if self.open_changed(&mut dispatchers).await.is_err() {
                         // The next look is at all queues, these among them.
                         next_look = after(Some(RETRY_PAUSE));
                     }
                 }
-                () = wait_until(next_look) => next_look = after(self.open_all(&mut lanes).await),
+                () = wait_until(next_look) => next_look = after(self.open_all(&mut dispatchers).await),
             }
         }
-        while lanes.tasks.join_next().await.is_some() {}
+        while dispatchers.tasks.join_next().await.is_some() {}
         tracing::debug!("the deliveries have ended");
     }
 
     /// Opens a lane for every queue that delivers; says when to look again.
-    async fn open_all(&self, lanes: &mut Lanes) -> Option<Duration> {
+    async fn open_all(&self, dispatchers: &mut Dispatchers) -> Option<Duration> {
         match self.shared.store.census().await {
             Ok(queues) => {
                 for (queue, _) in queues.into_iter().filter(|(queue, _)| queue.settings.is_push()) {
-                    lanes.open(self, (queue.namespace, queue.name.as_str().into()));
+                    dispatchers.open(self, (queue.namespace, queue.name.as_str().into()));
                 }
                 self.is_shared().then(|| self.jitter(LOOK_SHARED))
             }
@@ -184,15 +184,15 @@ impl Engine {
     }
 
     /// Opens a lane for every queue that was made or changed, and delivers.
-    async fn open_changed(&self, lanes: &mut Lanes) -> Result<(), Error> {
+    async fn open_changed(&self, dispatchers: &mut Dispatchers) -> Result<(), Error> {
         for name in self.shared.push.take_changed() {
-            if lanes.names.contains(&name) || self.is_draining() {
+            if dispatchers.names.contains(&name) || self.is_draining() {
                 continue;
             }
             if let Some((queue, _)) = self.shared.store.queue(name.0, &name.1).await?
                 && queue.settings.is_push()
             {
-                lanes.open(self, name);
+                dispatchers.open(self, name);
             }
         }
         Ok(())

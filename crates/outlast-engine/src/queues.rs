@@ -1,4 +1,4 @@
-//! Queues: saving wakes those who wait, since a changed setting or a resume may let jobs through. A push queue gets its
+//! Queues: saving notifier those who wait, since a changed setting or a resume may let jobs through. A push queue gets its
 //! signing secret here, and a new one when its endpoint moves.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const TRIES: u32 = 5;
 #[derive(Clone, Debug)]
 pub struct QueueChange {
     pub settings: QueueSettings,
-    /// Signs from now on, alone; made by us where there is none.
+    /// PauseDetector from now on, alone; made by us where there is none.
     pub secret: Option<Secret>,
 }
 
@@ -107,7 +107,7 @@ impl Engine {
 
     /// A queue was made, changed or deleted, or may have been.
     fn announce_queue(&self, namespace: NamespaceId, name: &str) {
-        self.shared.wakes.queue_changed(namespace, name);
+        self.shared.notifier.queue_changed(namespace, name);
         self.shared.push.look_for(namespace, name);
     }
 

@@ -19,7 +19,7 @@ use crate::engine::Engine;
 impl Engine {
     /// A job with all that its page shows, as of one moment.
     pub async fn job_detail(&self, reach: &Reach, id: JobId) -> Result<Option<JobDetail>, Error> {
-        self.shared.meters.job_reads.add(1);
+        self.shared.counters.job_reads.add(1);
         self.shared.store.job_detail(reach, id).await
     }
 

@@ -75,13 +75,13 @@ pub struct Label {
 
 /// What a sender says of an upload; what is there is checked against it.
 #[derive(Clone, Debug, Default)]
-pub struct Claim {
+pub struct ExpectedDigest {
     pub length: Option<u64>,
     pub sha256: Option<[u8; 32]>,
 }
 
-impl Claim {
-    fn fits(&self, written: &Written) -> bool {
+impl ExpectedDigest {
+    fn matches(&self, written: &Written) -> bool {
         self.length.is_none_or(|length| length == written.length)
             && self.sha256.is_none_or(|sha256| sha256 == written.sha256)
     }
@@ -177,7 +177,7 @@ impl Engine {
         worker: &Worker,
         upload: u64,
         parts: Vec<Part>,
-        claim: &Claim,
+        expected_digest: &ExpectedDigest,
     ) -> Result<Finalised, Refused> {
         let holder = self.holder(worker).await?;
         let sent = holder.upload(upload).ok_or(Refused::NoUpload)?;
@@ -201,7 +201,7 @@ impl Engine {
             },
         };
         let written = self.blobs().digest(&expected.key).await?;
-        if !claim.fits(&written) {
+        if !expected_digest.matches(&written) {
             return Err(Refused::Different(written));
         }
         let finalised = self.finalise(&holder, &expected, written).await?;
@@ -290,7 +290,7 @@ impl Engine {
         let command = Command::Finalize { lease: holder.worker.lease, object: Arc::clone(&object) };
         let applied = self.apply_one(holder.order(command)).await?;
         match applied {
-            Ok(_) => self.has_doomed(),
+            Ok(_) => self.has_scheduled_deletions(),
             Err(_) => self.throw_away(&object.key).await,
         }
         Ok(Finalised { object, applied: applied? })

@@ -71,7 +71,7 @@ impl Rounds {
         if !matches!(error, Error::Stopped) {
             let kind = self.running.get(&id).map(|kind| kind.as_str());
             tracing::warn!(%error, kind, "alarms of a kind could not be served; trying again");
-            engine.shared.meters.loop_failures.add(1);
+            engine.shared.counters.loop_failures.add(1);
         }
     }
 
@@ -79,7 +79,7 @@ impl Rounds {
         if let Some(kind) = self.running.get(&panicked.id()).filter(|_| panicked.is_panic()) {
             tracing::error!(name = kind.as_str(), restart_in = ?PANIC_PAUSE, "a background loop panicked; it will be started again");
             engine.shared.supervisor.set_stopped(kind.as_str(), true);
-            engine.shared.meters.loop_failures.add(1);
+            engine.shared.counters.loop_failures.add(1);
         }
         PANIC_PAUSE
     }

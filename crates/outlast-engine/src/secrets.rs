@@ -37,7 +37,7 @@ pub enum SecretError {
 #[derive(Serialize, Deserialize)]
 struct Kept {
     secret: String,
-    /// Signs until then; the newest one for good.
+    /// PauseDetector until then; the newest one for good.
     until: Option<i64>,
 }
 

@@ -1,5 +1,5 @@
 //! Following a job's log: first what is there, page by page, then what comes, until the run has ended. Woken by the job's
-//! bell, never by a clock of its own; the store is the only source, so no event is missed, repeated or out of order. All
+//! listener, never by a clock of its own; the store is the only source, so no event is missed, repeated or out of order. All
 //! who follow a job share what one of them reads. Between events comes how far the work is: the latest of it, at most once a
 //! second, and always before the end.
 
@@ -16,9 +16,9 @@ use outlast_store::page::{PageSize, Written};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::engine::Engine;
+use crate::log_tail::{Page, PageRead};
+use crate::notifier::Listener;
 use crate::progress_feed::ProgressFollower;
-use crate::tail::{Page, Reading};
-use crate::wakes::Bell;
 
 /// Events read at once, for all who follow a job.
 pub const PAGE_MAX: usize = 48;
@@ -46,15 +46,15 @@ pub struct Follower {
     /// Checked when the follower was made; a job stays in its queue.
     reach: Reach,
     id: JobId,
-    bell: Bell<JobId>,
+    listener: Listener<JobId>,
     /// The last event that was given out.
     after: u64,
     /// That event ended the run.
     has_ended: bool,
-    /// How far the bell had rung before the look that found no more.
+    /// How far the bell had notified before the look that found no more.
     looked: Option<u64>,
     /// The last such look that the tail was told of.
-    settled: Option<u64>,
+    caught_up: Option<u64>,
     /// Progress that was known when the follower was made, until it is shown.
     first: Option<Arc<Progress>>,
     progress: ProgressFollower,
@@ -98,19 +98,19 @@ impl Engine {
         if after > last {
             return Ok(Some(Opened::Beyond { last }));
         }
-        let (engine, bell) = (self.clone(), self.shared.wakes.watch_job(id, reach.namespace()));
+        let (engine, listener) = (self.clone(), self.shared.notifier.listen_job(id, reach.namespace()));
         let first = self.progress(&found).await;
-        let progress = bell.progress().follow();
-        bell.tail().join();
+        let progress = listener.progress().follow();
+        listener.tail().join();
         Ok(Some(Opened::Following(Follower {
             engine,
             reach,
             id,
-            bell,
+            listener,
             after,
             has_ended: false,
             looked: None,
-            settled: None,
+            caught_up: None,
             first,
             progress,
             shown_at: None,
@@ -128,14 +128,14 @@ impl Follower {
         }
         loop {
             // Rings from here on are for a later look.
-            let look = self.bell.look();
+            let look = self.listener.look();
             if self.engine.is_draining() || (self.has_ended && self.looked.is_some()) {
                 return None;
             }
             if self.looked == Some(look) {
                 tokio::select! {
                     biased;
-                    () = self.bell.rung_since(look) => continue,
+                    () = self.listener.notified_since(look) => continue,
                     () = self.progress_due() => {}
                 }
                 if let Some(progress) = self.take_progress() {
@@ -143,10 +143,10 @@ impl Follower {
                 }
                 continue;
             }
-            let reading = self.bell.tail().reading(self.after, look, || self.read());
-            match reading.page.clone().await {
+            let read = self.listener.tail().read(self.after, look, || self.read());
+            match read.page.clone().await {
                 Ok(Some(page)) => {
-                    let events = self.take(&reading, page, look);
+                    let events = self.take(&read, page, look);
                     if events.is_empty() {
                         continue;
                     }
@@ -198,7 +198,7 @@ impl Follower {
         let (store, reach) = (Arc::clone(&self.engine.shared.store), self.reach.clone());
         let (engine, id, after) = (self.engine.clone(), self.id, self.after);
         let read = async move {
-            engine.shared.meters.job_reads.add(1);
+            engine.shared.counters.job_reads.add(1);
             let page = store.events(&reach, id, after, PAGE_MAX).await;
             engine.say_written_progress(id).await;
             page
@@ -207,17 +207,17 @@ impl Follower {
     }
 
     /// Moves on by what a page holds for this reader, perhaps nothing.
-    fn take(&mut self, reading: &Reading, page: Arc<[Event]>, look: u64) -> Events {
-        let skipped = usize::try_from(self.after.saturating_sub(reading.from)).unwrap_or(usize::MAX);
+    fn take(&mut self, read: &PageRead, page: Arc<[Event]>, look: u64) -> Events {
+        let skipped = usize::try_from(self.after.saturating_sub(read.from)).unwrap_or(usize::MAX);
         let unseen = page.get(skipped..).unwrap_or_default();
         let count = fitting(unseen);
         // A full page may end with the end of a run that was replayed since: only a short one is the last. One that was
         // read before this look began may be out of date.
-        let is_last = count == unseen.len() && !is_full(&page) && reading.look >= look;
-        self.looked = is_last.then_some(reading.look);
-        if is_last && self.settled != self.looked {
-            self.settled = self.looked;
-            self.bell.tail().settle(reading.look);
+        let is_last = count == unseen.len() && !is_full(&page) && read.look >= look;
+        self.looked = is_last.then_some(read.look);
+        if is_last && self.caught_up != self.looked {
+            self.caught_up = self.looked;
+            self.listener.tail().caught_up(read.look);
         }
         let events = Events { page, skipped, count };
         if let Some(last) = events.last() {
@@ -230,7 +230,7 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.bell.tail().leave(self.settled);
+        self.listener.tail().leave(self.caught_up);
     }
 }
 

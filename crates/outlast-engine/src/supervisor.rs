@@ -60,7 +60,7 @@ impl Engine {
             }
             // The panic itself, with its place, is logged by the process's panic hook.
             tracing::error!(name, restart_in = ?pause, "a background loop panicked; it will be started again");
-            self.shared.meters.loop_failures.add(1);
+            self.shared.counters.loop_failures.add(1);
             self.shared.supervisor.set_stopped(name, true);
             tokio::select! {
                 biased;

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
 use crate::engine::Engine;
-use crate::outage::slice;
+use crate::pause_detector::slice;
 use crate::rounds::Rounds;
 
 /// Jobs woken in one transaction; also the bound of a purge.
@@ -53,7 +53,7 @@ impl Sweep {
 }
 
 impl Engine {
-    /// An alarm was set. Wakes the loop if it would sleep past it.
+    /// An alarm was set. Notifier the loop if it would sleep past it.
     pub(crate) fn note_alarm(&self, wake_at: Option<Timestamp>) {
         if let Some(at) = wake_at {
             self.shared.sweep.look_at(at.as_millis());
@@ -62,7 +62,7 @@ impl Engine {
 
     pub(crate) async fn run_sweep(self) {
         let mut stopping = self.stopping();
-        self.begin_signs();
+        self.begin_ticks();
         let mut rounds = Rounds::default();
         while !*stopping.borrow() {
             match self.sweep_once(&mut rounds).await {
@@ -70,7 +70,7 @@ impl Engine {
                 Err(Error::Stopped) => break,
                 Err(error) => {
                     tracing::warn!(%error, "alarms could not be served; trying again");
-                    self.shared.meters.loop_failures.add(1);
+                    self.shared.counters.loop_failures.add(1);
                     self.shared.sweep.next_look.store(self.now().plus(RETRY_PAUSE).as_millis(), Ordering::SeqCst);
                 }
             }
@@ -86,7 +86,7 @@ impl Engine {
         tracing::debug!("the sweep has ended");
     }
 
-    /// Sleeps until the next look, and keeps an eye on the clock meanwhile: whoever wakes up late was not heard, and could
+    /// Sleeps until the next look, and keeps an eye on the clock meanwhile: whoever notifier up late was not heard, and could
     /// not hear.
     async fn rest(&self) {
         let shared_end = self.is_shared().then(|| Instant::now() + self.jitter(LOOK_SHARED));
@@ -100,23 +100,23 @@ impl Engine {
                 return;
             }
             let left = slice(left);
-            self.shared.signs.expect(self.now().plus(left));
+            self.shared.pause_detector.expect(self.now().plus(left));
             tokio::select! {
                 biased;
                 () = self.shared.sweep.earlier.notified() => {}
                 () = sleep(left) => {}
             }
-            self.give_sign();
+            self.tick();
         }
     }
 
-    /// Serves every alarm that has rung; returns when the next one will.
+    /// Serves every alarm that has notified; returns when the next one will.
     async fn sweep_once(&self, rounds: &mut Rounds) -> Result<Timestamp, Error> {
         // While awake, every new alarm counts: it may be one that `due` has just not seen.
         self.shared.sweep.next_look.store(i64::MAX, Ordering::SeqCst);
-        self.give_sign();
+        self.tick();
         loop {
-            self.shared.signs.expect(self.now());
+            self.shared.pause_detector.expect(self.now());
             let due = self.shared.store.due(BATCH_MAX).await?;
             let outage = self.outage().await?;
             if self.is_draining() && !self.is_shared() {
@@ -131,8 +131,8 @@ impl Engine {
             let count = due.jobs.len();
             let order = |id| Order { id, reach: Reach::Everything, command: Command::Wake { outage } };
             let answers = self.apply(due.jobs.into_iter().map(order).collect()).await?;
-            self.shared.meters.woken.add(count);
-            self.shared.meters.stalled.add(answers.iter().flatten().filter(|applied| applied.stalled).count());
+            self.shared.counters.woken.add(count);
+            self.shared.counters.stalled.add(answers.iter().flatten().filter(|applied| applied.stalled).count());
             let moved = answers.iter().flatten().any(|applied| applied.changed);
             if self.is_shared() && !moved {
                 // Another node is at it, or this node's idea of the time is ahead of the database's.

@@ -17,7 +17,7 @@ use outlast_store::kept::Kept;
 use outlast_store::live::HandOut;
 
 use crate::engine::Engine;
-use crate::reports::Entry;
+use crate::progress_cache::Entry;
 
 /// What others tell may come from a clock that is a little ahead; from the future it is made up, and would never be old.
 const AHEAD_MAX: Duration = Duration::from_secs(10);
@@ -102,7 +102,7 @@ impl Engine {
     /// The same for many jobs: one commit, and each on its own. Answers in order.
     pub async fn heartbeats(&self, beats: Vec<(Worker, Beat)>) -> Result<Vec<Result<Applied, Declined>>, Error> {
         let keep = |(worker, beat): (Worker, Beat)| {
-            let known = self.shared.reports.get(worker.id).filter(|entry| self.is_of(entry, &worker));
+            let known = self.shared.progress.get(worker.id).filter(|entry| self.is_of(entry, &worker));
             let progress = match beat.progress {
                 Some(report) => Some(self.next_progress(known.as_ref(), report)),
                 // It is written anyway: what has moved since goes with it.
@@ -122,12 +122,12 @@ impl Engine {
         checkpoint: Arc<Checkpoint>,
         report: Option<Report>,
     ) -> Result<Result<Applied, Declined>, Error> {
-        let known = self.shared.reports.get(worker.id).filter(|entry| self.is_of(entry, worker));
+        let known = self.shared.progress.get(worker.id).filter(|entry| self.is_of(entry, worker));
         let progress = report.map(|report| self.next_progress(known.as_ref(), report));
         let command = Command::Checkpoint { lease: worker.lease, checkpoint, progress: progress.clone() };
         let kept = self.keep_all(vec![Keep { order: worker.order(command), progress }]).await;
         // The one it replaces may have been an object.
-        self.has_doomed();
+        self.has_scheduled_deletions();
         only(kept?)
     }
 
@@ -183,8 +183,8 @@ impl Engine {
 
     /// Takes one report into memory, or says what has to be written for it.
     async fn hear(&self, worker: Worker, report: Report) -> Result<Heard, Error> {
-        let doubts = self.shared.reports.doubts(worker.id);
-        let known = self.shared.reports.get(worker.id).filter(|entry| self.trusts(entry, &worker));
+        let generation = self.shared.progress.generation(worker.id);
+        let known = self.shared.progress.get(worker.id).filter(|entry| self.trusts(entry, &worker));
         let known = match known {
             Some(entry) => Some(entry),
             None => match self.check(&worker).await? {
@@ -210,8 +210,8 @@ impl Engine {
         }
         let (lease, queue) = (entry.lease, Arc::clone(&entry.queue));
         entry.progress = Arc::clone(&progress);
-        self.shared.reports.put(worker.id, entry, doubts);
-        self.shared.wakes.boards().job_changed(queue.namespace, &queue.name, worker.id);
+        self.shared.progress.put(worker.id, entry, generation);
+        self.shared.notifier.queue_feeds().job_changed(queue.namespace, &queue.name, worker.id);
         self.tell_progress(worker.id, lease, &progress);
         Ok(Heard::Held(progress))
     }
@@ -239,7 +239,7 @@ impl Engine {
 
     /// The same without asking anybody.
     pub fn known_progress(&self, id: JobId, running: &Running) -> Option<Arc<Progress>> {
-        let held = self.shared.reports.get(id).filter(|entry| entry.lease == running.lease);
+        let held = self.shared.progress.get(id).filter(|entry| entry.lease == running.lease);
         let written = running.work.progress.clone();
         match (held.map(|entry| entry.progress), written) {
             (Some(held), Some(written)) if written.at > held.at => Some(Arc::new(held.joined(&written))),
@@ -259,13 +259,13 @@ impl Engine {
             && let State::Running(running) = &found.job.state
             && let Some(progress) = &running.work.progress
         {
-            self.shared.wakes.progressed(id, HandOut::of(running.lease), progress);
+            self.shared.notifier.publish_progress(id, HandOut::of(running.lease), progress);
         }
     }
 
     /// When work last moved in the present hand-out, as far as this node knows.
     pub fn moved_at(&self, id: JobId, running: &Running) -> Option<Timestamp> {
-        self.shared.reports.get(id).filter(|entry| entry.lease == running.lease).map(|entry| entry.moved_at)
+        self.shared.progress.get(id).filter(|entry| entry.lease == running.lease).map(|entry| entry.moved_at)
     }
 
     /// What earlier attempts have saved for this one, if they have.
@@ -310,22 +310,22 @@ impl Engine {
         let (orders, said): (Vec<Order>, Vec<_>) = keeps
             .into_iter()
             .map(|keep| {
-                let doubts = self.shared.reports.doubts(keep.order.id);
-                (keep.order, (keep.progress, doubts))
+                let generation = self.shared.progress.generation(keep.order.id);
+                (keep.order, (keep.progress, generation))
             })
             .unzip();
         let answers = self.apply(orders).await?;
-        for (answer, (progress, doubts)) in answers.iter().zip(said) {
+        for (answer, (progress, generation)) in answers.iter().zip(said) {
             if let (Ok(applied), Some(progress)) = (answer, progress)
                 && let Some(job) = &applied.running
             {
-                self.remember(job, &applied.queue, progress, doubts);
+                self.remember(job, &applied.queue, progress, generation);
             }
         }
         Ok(answers)
     }
 
-    fn remember(&self, job: &Job, queue: &Arc<Queue>, progress: Arc<Progress>, doubts: u64) {
+    fn remember(&self, job: &Job, queue: &Arc<Queue>, progress: Arc<Progress>, generation: u64) {
         let State::Running(running) = &job.state else {
             return;
         };
@@ -345,7 +345,7 @@ impl Engine {
             checked_at: now,
             is_certain: true,
         };
-        self.shared.reports.put(job.id, entry, doubts);
+        self.shared.progress.put(job.id, entry, generation);
         self.tell_progress(job.id, running.lease, &progress);
     }
 
@@ -366,7 +366,7 @@ impl Engine {
 
     /// Asks the store whether the worker may speak. Nothing is known yet of a hand-out that has not reported before.
     async fn check(&self, worker: &Worker) -> Result<Result<Option<Entry>, Declined>, Error> {
-        self.shared.meters.job_reads.add(1);
+        self.shared.counters.job_reads.add(1);
         let Some(found) = self.shared.store.job(&worker.reach, worker.id).await? else {
             return Ok(Err(Declined::NotFound));
         };
@@ -395,7 +395,7 @@ impl Engine {
 
     /// Viewers here look, and the other nodes are told.
     fn tell_progress(&self, id: JobId, lease: Lease, progress: &Arc<Progress>) {
-        self.shared.wakes.progressed(id, HandOut::of(lease), progress);
+        self.shared.notifier.publish_progress(id, HandOut::of(lease), progress);
         self.shared.live.report(id, lease, progress);
     }
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use outlast_core::Subscription;
 use outlast_core::arrival::KEPT_FOR;
-use outlast_engine::inbound::declared::{Source, Subscriber};
+use outlast_engine::inbound::catalog::{Source, Subscriber};
 use outlast_engine::inbound::verify::{Scheme, Verifier};
-use outlast_engine::ingest::{Taken, Told};
+use outlast_engine::ingest::{IncomingEvent, IngestReceipt};
 use outlast_store::Error;
 use outlast_store::arrivals::ListArrivals;
 use serde_json::json;
@@ -30,8 +30,8 @@ fn shop() -> Source {
 }
 
 impl Rig {
-    async fn tell(&self, key: &str) -> Result<Taken, Error> {
-        let told = Told {
+    async fn tell(&self, key: &str) -> Result<IngestReceipt, Error> {
+        let told = IncomingEvent {
             kind: "paid".to_owned(),
             key: Some(key.to_owned()),
             headers: Vec::new(),
@@ -79,6 +79,6 @@ fn events_are_forgotten_although_the_store_fails_at_first() {
             sleep(LONG).await;
             assert_eq!(rig.kept().await, [] as [&str; 0]);
         }
-        assert!(rig.engine.meters().loop_failures.get() > 0, "nothing ever failed");
+        assert!(rig.engine.counters().loop_failures.get() > 0, "nothing ever failed");
     });
 }

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use outlast_core::{JobId, NamespaceId, QueueSettings, Report};
+use outlast_engine::long_poll::Until;
 use outlast_engine::queues::QueueChange;
-use outlast_engine::watch::Until;
 use outlast_engine::work::Worker;
 use outlast_store::jobs::{Claim, Found, NewJob, Reach};
 use outlast_store::operations::{NewOperation, OperationKind};

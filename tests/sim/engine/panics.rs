@@ -14,7 +14,7 @@ fn alarms_are_served_after_their_loop_panicked() {
         sleep(8 * SECOND).await;
 
         assert_eq!(rig.engine.stopped_loops(), [] as [&str; 0]);
-        assert_eq!(rig.engine.meters().loop_failures.get(), 3);
+        assert_eq!(rig.engine.counters().loop_failures.get(), 3);
         rig.claim().await;
     });
 }

@@ -1,4 +1,4 @@
-//! The connector: guard, caps, pool, resolver and dialer put together. Follows nothing, asks no proxy, keeps no cookies,
+//! The connector: guard, host_limits, pool, resolver and dialer put together. Follows nothing, asks no proxy, keeps no cookies,
 //! and decompresses nothing.
 
 use async_trait::async_trait;
@@ -11,13 +11,13 @@ use http::{Method, Request};
 use http_body_util::Full;
 use tokio::time::Instant;
 
-use super::caps::Caps;
+use super::connection::{Bounds, Connection, NoAnswer};
 use super::dial::Dialer;
-use super::exchange::{Bounds, Connection, NoAnswer};
-use super::guard::Guard;
+use super::host_limits::HostLimits;
 use super::pool::Pool;
 use super::resolve::Resolver;
 use super::settings::{Deadlines, EgressSettings};
+use super::ssrf_guard::SsrfGuard;
 use super::target::Target;
 use super::{Egress, Incoming, Outgoing, RefusedUrl, SendError};
 
@@ -26,10 +26,10 @@ const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 /// They belong to the connection; a caller's would break it.
 const OURS: [HeaderName; 7] = [CONNECTION, CONTENT_LENGTH, EXPECT, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
 
-/// The real way out. One for the whole process, since caps and connections are per host.
+/// The real way out. One for the whole process, since host_limits and connections are per host.
 pub struct HttpEgress {
-    guard: Guard,
-    caps: Caps,
+    guard: SsrfGuard,
+    host_limits: HostLimits,
     pool: Pool,
     resolver: Resolver,
     dialer: Dialer,
@@ -48,11 +48,11 @@ pub enum EgressError {
 impl HttpEgress {
     /// Reads the system's certificate authorities, hosts file and resolver configuration; opens nothing.
     pub fn new(settings: EgressSettings) -> Result<HttpEgress, EgressError> {
-        let guard = Guard::new(&settings);
+        let guard = SsrfGuard::new(&settings);
         let resolver = Resolver::new(&settings.nameservers, guard.allows_private()).map_err(EgressError::Resolver)?;
         let dialer = Dialer::new(&settings.extra_roots, settings.deadlines).map_err(EgressError::Certificates)?;
-        let caps = Caps::new(settings.per_host_concurrency, settings.per_host_rate);
-        Ok(HttpEgress { guard, caps, pool: Pool::new(), resolver, dialer, deadlines: settings.deadlines })
+        let host_limits = HostLimits::new(settings.per_host_concurrency, settings.per_host_rate);
+        Ok(HttpEgress { guard, host_limits, pool: Pool::new(), resolver, dialer, deadlines: settings.deadlines })
     }
 
     fn target(&self, url: &str) -> Result<Target, RefusedUrl> {
@@ -93,7 +93,7 @@ impl Egress for HttpEgress {
         let target = self.target(&request.url).map_err(|_| SendError::blocked())?;
         // Whoever waits longer for his turn would have too little time left to be answered in.
         let turn_deadline = deadline - request.timeout / 2;
-        let _turn = self.caps.enter(&target.origin.place, turn_deadline).await?;
+        let _turn = self.host_limits.enter(&target.origin.place, turn_deadline).await?;
         let bounds = Bounds {
             deadline,
             first_byte: self.deadlines.first_byte,
@@ -107,7 +107,7 @@ impl Egress for HttpEgress {
                 // What may have been read is never repeated here, since the endpoint would see more requests than the
                 // job has attempts.
                 Err(NoAnswer { is_stale: true, .. }) => {}
-                Err(NoAnswer { is_silent: true, error, .. }) => return Err(error.on_used_connection()),
+                Err(NoAnswer { has_no_listeners: true, error, .. }) => return Err(error.on_used_connection()),
                 other => return other.map_err(|no_answer| no_answer.error),
             }
         }

@@ -11,8 +11,8 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
-use super::guard::Guard;
 use super::settings::Deadlines;
+use super::ssrf_guard::SsrfGuard;
 use super::stream::Transport;
 use super::target::Target;
 use super::{SendError, SendPhase};
@@ -49,7 +49,7 @@ impl Dialer {
         &self,
         target: &Target,
         addresses: &[SocketAddr],
-        guard: &Guard,
+        guard: &SsrfGuard,
         deadline: Instant,
     ) -> Result<Transport, SendError> {
         let connect_deadline = deadline.min(Instant::now() + self.deadlines.connect);
@@ -75,7 +75,7 @@ impl Dialer {
 
 /// Tries one after the other. Each gets an equal share of the time that is left, so that one that does not answer does not
 /// keep the others from being tried.
-async fn connect(addresses: &[SocketAddr], guard: &Guard, deadline: Instant) -> Result<TcpStream, SendError> {
+async fn connect(addresses: &[SocketAddr], guard: &SsrfGuard, deadline: Instant) -> Result<TcpStream, SendError> {
     let tried = addresses.len().min(ADDRESSES_TRIED_MAX);
     let mut failed = SendError::new(SendPhase::Connect, "the host has no address");
     for (address, left) in addresses.iter().zip((1..=tried).rev()) {
@@ -91,7 +91,7 @@ async fn connect(addresses: &[SocketAddr], guard: &Guard, deadline: Instant) -> 
     Err(failed)
 }
 
-fn verified(stream: TcpStream, guard: &Guard) -> Result<TcpStream, SendError> {
+fn verified(stream: TcpStream, guard: &SsrfGuard) -> Result<TcpStream, SendError> {
     let prepared = stream.peer_addr().and_then(|peer| stream.set_nodelay(true).map(|()| peer));
     match prepared {
         Ok(peer) if guard.allows(peer) => Ok(stream),
@@ -132,9 +132,9 @@ mod tests {
         Instant::now() + Duration::from_secs(5)
     }
 
-    fn guard(allowed: &[&str]) -> Guard {
+    fn guard(allowed: &[&str]) -> SsrfGuard {
         let allow_private_targets = allowed.iter().map(|block| block.parse().unwrap()).collect();
-        Guard::new(&EgressSettings { allow_private_targets, ..EgressSettings::default() })
+        SsrfGuard::new(&EgressSettings { allow_private_targets, ..EgressSettings::default() })
     }
 
     async fn listener() -> (TcpListener, SocketAddr) {

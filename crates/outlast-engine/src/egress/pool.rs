@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
-use super::exchange::Connection;
+use super::connection::Connection;
 use super::target::Origin;
 
 /// Since it was opened: after this long a name may lead elsewhere.

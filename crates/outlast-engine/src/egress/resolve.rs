@@ -13,7 +13,7 @@ use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::rr::Name;
 use tokio::time::{Instant, timeout_at};
 
-use super::guard::Guard;
+use super::ssrf_guard::SsrfGuard;
 use super::target::{Origin, Place};
 use super::{SendError, SendPhase};
 
@@ -56,7 +56,7 @@ impl Resolver {
     pub(super) async fn addresses(
         &self,
         origin: &Origin,
-        guard: &Guard,
+        guard: &SsrfGuard,
         deadline: Instant,
     ) -> Result<Vec<SocketAddr>, SendError> {
         let addresses = match &origin.place {

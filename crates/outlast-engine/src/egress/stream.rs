@@ -16,7 +16,7 @@ const BEFORE_HEAD_BYTES_MAX: usize = 64 * 1024;
 
 pub(super) struct Stream {
     transport: Transport,
-    meter: Arc<Meter>,
+    meter: Arc<Counter>,
 }
 
 pub(super) enum Transport {
@@ -26,13 +26,13 @@ pub(super) enum Transport {
 
 /// Read by the request while the connection has the stream. Counters only, so no order between them is needed.
 #[derive(Debug, Default)]
-pub(super) struct Meter {
+pub(super) struct Counter {
     sent: AtomicUsize,
     received: AtomicUsize,
     has_head: AtomicBool,
 }
 
-impl Meter {
+impl Counter {
     pub(super) fn begin(&self) {
         self.sent.store(0, Ordering::Relaxed);
         self.received.store(0, Ordering::Relaxed);
@@ -59,7 +59,7 @@ impl Meter {
 }
 
 impl Stream {
-    pub(super) fn new(transport: Transport, meter: Arc<Meter>) -> Stream {
+    pub(super) fn new(transport: Transport, meter: Arc<Counter>) -> Stream {
         Stream { transport, meter }
     }
 

@@ -4,7 +4,7 @@
 
 mod body;
 mod cloudevents;
-mod kept;
+mod kept_headers;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -78,7 +78,7 @@ pub fn read(scheme: &Scheme, headers: &HeaderMap, body: &[u8], glance: &Glance) 
     Ok(Event {
         event_type: names.event_type.unwrap_or_else(|| UNTYPED.to_owned()),
         provider_event_id: names.id.map(bounded),
-        headers: kept::headers(scheme, headers),
+        headers: kept_headers::headers(scheme, headers),
         payload,
         value,
     })

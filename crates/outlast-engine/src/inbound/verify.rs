@@ -3,9 +3,9 @@
 
 mod scheme;
 mod key;
-mod claim;
-mod plain;
-mod timed;
+mod signature;
+mod body_hmac;
+mod timestamped_hmac;
 mod twilio;
 mod gitlab;
 mod sender;
@@ -23,8 +23,8 @@ pub use key::{Algorithm, BadSecret, Encoding};
 pub use scheme::{BadForm, HmacForm, Place, Scheme};
 pub use sender::{Outgoing, Signed, Unsignable};
 
-use claim::{Doubt, Window};
 use key::Key;
+use signature::{Rejection, Window};
 
 /// How far the time of a webhook may lie from ours, in both directions, where its scheme has a time.
 pub const TOLERANCE: Duration = crate::sign::TOLERANCE;
@@ -67,33 +67,33 @@ impl Verifier {
     /// Believes a webhook if one of its signatures is right under one of the secrets and its time, if the scheme has
     /// one, is near. All pairs are compared, each in constant time: neither the place nor the length of a match shows.
     pub fn check(&self, request: &Request<'_>) -> Result<(), Forged> {
-        self.examine(request).map_err(|doubt| {
-            debug!(scheme = self.scheme.name(), ?doubt, "webhook not believed");
+        self.examine(request).map_err(|rejection| {
+            debug!(scheme = self.scheme.name(), ?rejection, "webhook not believed");
             Forged
         })
     }
 
-    fn examine(&self, request: &Request<'_>) -> Result<(), Doubt> {
+    fn examine(&self, request: &Request<'_>) -> Result<(), Rejection> {
         let window = Window { now: request.now, tolerance: self.tolerance };
-        let claim = match &self.scheme {
-            Scheme::Stripe => timed::stripe(request, window)?,
-            Scheme::Github => plain::github(request)?,
-            Scheme::Shopify => plain::shopify(request)?,
-            Scheme::Slack => timed::slack(request, window)?,
-            Scheme::Twilio => twilio::claim(request)?,
-            Scheme::StandardWebhooks => timed::standard(request, window)?,
-            Scheme::Paddle => timed::paddle(request, window)?,
+        let message = match &self.scheme {
+            Scheme::Stripe => timestamped_hmac::stripe(request, window)?,
+            Scheme::Github => body_hmac::github(request)?,
+            Scheme::Shopify => body_hmac::shopify(request)?,
+            Scheme::Slack => timestamped_hmac::slack(request, window)?,
+            Scheme::Twilio => twilio::signed_message(request)?,
+            Scheme::StandardWebhooks => timestamped_hmac::standard(request, window)?,
+            Scheme::Paddle => timestamped_hmac::paddle(request, window)?,
             Scheme::Gitlab => return gitlab::check(&self.keys, request, window),
-            Scheme::Linear => plain::linear(request)?,
-            Scheme::Pagerduty => plain::pagerduty(request)?,
-            Scheme::Grafana { timestamp_header: None } => plain::grafana(request)?,
-            Scheme::Grafana { timestamp_header: Some(name) } => timed::grafana(request, name, window)?,
-            Scheme::Terraform => plain::terraform(request)?,
-            Scheme::Hmac(form) => plain::configured(request, form)?,
+            Scheme::Linear => body_hmac::linear(request)?,
+            Scheme::Pagerduty => body_hmac::pagerduty(request)?,
+            Scheme::Grafana { timestamp_header: None } => body_hmac::grafana(request)?,
+            Scheme::Grafana { timestamp_header: Some(name) } => timestamped_hmac::grafana(request, name, window)?,
+            Scheme::Terraform => body_hmac::terraform(request)?,
+            Scheme::Hmac(form) => body_hmac::configured(request, form)?,
         };
-        claim.believe(&self.keys)?;
+        message.verify(&self.keys)?;
         match self.scheme {
-            Scheme::Linear => plain::linear_time(request.body, window),
+            Scheme::Linear => body_hmac::linear_time(request.body, window),
             _ => Ok(()),
         }
     }

@@ -55,7 +55,7 @@ impl Engine {
         if self.now() >= running.expires_at {
             return;
         }
-        self.shared.meters.deliveries.add(1);
+        self.shared.counters.deliveries.add(1);
         let mut stopping = self.stopping();
         let ended = tokio::select! {
             biased;
@@ -82,8 +82,8 @@ impl Engine {
         let (Some(target), Some(body)) = (endpoint.target(job), body(job, queue, running, &kept)) else {
             return failed("the job cannot be delivered: it has no URL, or its payload is not readable");
         };
-        let circuits = &self.shared.push.circuits;
-        if let Err(until) = circuits.admits(queue.namespace, &target.host, self.now())
+        let breakers = &self.shared.push.breakers;
+        if let Err(until) = breakers.admits(queue.namespace, &target.host, self.now())
             && *probes != Some(Cause::Circuit)
         {
             return circuit_open(queue, until.since(self.now()));
@@ -108,11 +108,11 @@ impl Engine {
     }
 
     fn answered(&self, delivery: &Delivery, target: &Target, answer: Incoming) -> Ended {
-        let circuits = &self.shared.push.circuits;
+        let breakers = &self.shared.push.breakers;
         let namespace = delivery.endpoint.queue.namespace;
         match answer::is_broken(answer.status) {
-            true => circuits.failed(namespace, &target.host, self.now()),
-            false => circuits.answered(namespace, &target.host),
+            true => breakers.failed(namespace, &target.host, self.now()),
+            false => breakers.answered(namespace, &target.host),
         }
         let header = |name: &str| answer.headers.get(name).and_then(|value| value.to_str().ok());
         let head = Head {
@@ -153,7 +153,7 @@ impl Engine {
             Silence::Endpoint
         };
         if why == Silence::Endpoint && error.phase != SendPhase::Blocked {
-            self.shared.push.circuits.failed(queue.namespace, &target.host, self.now());
+            self.shared.push.breakers.failed(queue.namespace, &target.host, self.now());
         }
         let evidence = if why == Silence::UsedConnection { said(USED_CONNECTION_BROKE) } else { evidence };
         Ended { command: End::Report(answer::missing(why, delivery.probes)), evidence }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use outlast_core::{NamespaceId, Subscription};
 use outlast_engine::Engine;
-use outlast_engine::inbound::declared::{Declared, DeclaredQueue, Schema, Source, Subscriber};
+use outlast_engine::inbound::catalog::{Catalog, DeclaredQueue, Schema, Source, Subscriber};
 use outlast_engine::queues::QueueChange;
 use outlast_engine::scope::DEFAULT_NAMESPACE;
 use outlast_store::queues::Expect;
@@ -35,7 +35,7 @@ pub(crate) async fn declare(engine: &Engine, config: &Config) -> anyhow::Result<
     let queues: BTreeMap<String, DeclaredQueue> =
         config.queues.iter().map(|queue| (queue.name.clone(), declared(queue))).collect();
     tracing::info!(sources = sources.len(), queues = queues.len(), "the file's sources and queues are in force");
-    engine.declare(Declared { namespace, sources, queues });
+    engine.declare(Catalog { namespace, sources, queues });
     Ok(())
 }
 

@@ -5,19 +5,19 @@ use http::HeaderName;
 use subtle::{Choice, ConstantTimeEq};
 
 use super::Request;
-use super::claim::{Doubt, Window, decide, only};
 use super::key::Key;
-use super::timed;
+use super::signature::{Rejection, Window, decide, only};
+use super::timestamped_hmac;
 
 pub(super) const TOKEN: HeaderName = HeaderName::from_static("x-gitlab-token");
 
-pub(super) fn check(keys: &[Key], request: &Request<'_>, window: Window) -> Result<(), Doubt> {
+pub(super) fn check(keys: &[Key], request: &Request<'_>, window: Window) -> Result<(), Rejection> {
     let by_token = check_token(keys, request);
-    let by_signature = timed::standard(request, window).and_then(|claim| claim.believe(keys));
+    let by_signature = timestamped_hmac::standard(request, window).and_then(|message| message.verify(keys));
     by_token.or(by_signature)
 }
 
-fn check_token(keys: &[Key], request: &Request<'_>) -> Result<(), Doubt> {
+fn check_token(keys: &[Key], request: &Request<'_>) -> Result<(), Rejection> {
     let given = only(request.headers, &TOKEN)?;
     let mut is_right = Choice::from(0);
     for key in keys {

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::key::{Encoding, Key, Message};
 use super::scheme::Scheme;
-use super::{gitlab, plain, timed, twilio};
+use super::{body_hmac, gitlab, timestamped_hmac, twilio};
 use crate::inbound::media;
 
 /// A webhook before it is signed.
@@ -45,17 +45,24 @@ pub(super) fn sign(scheme: &Scheme, key: &Key, outgoing: &Outgoing<'_>) -> Resul
     let body = outgoing.body;
     let hex =
         |message: Message<'_>| key.digest(&message).map(|digest| Encoding::Hex.encode(&digest)).unwrap_or_default();
-    let over_body = |header, prefix: &str| vec![(header, format!("{prefix}{}", hex(plain::message(body))))];
+    let over_body = |header, prefix: &str| vec![(header, format!("{prefix}{}", hex(body_hmac::message(body))))];
     let headers = match scheme {
-        Scheme::Stripe => vec![(timed::STRIPE, format!("t={time},v1={}", hex(timed::joined(&[&time, "."], body))))],
-        Scheme::Paddle => vec![(timed::PADDLE, format!("ts={time};h1={}", hex(timed::joined(&[&time, ":"], body))))],
+        Scheme::Stripe => vec![(
+            timestamped_hmac::STRIPE,
+            format!("t={time},v1={}", hex(timestamped_hmac::joined(&[&time, "."], body))),
+        )],
+        Scheme::Paddle => vec![(
+            timestamped_hmac::PADDLE,
+            format!("ts={time};h1={}", hex(timestamped_hmac::joined(&[&time, ":"], body))),
+        )],
         Scheme::Slack => {
-            let signature = format!("{}{}", timed::SLACK_PREFIX, hex(timed::slack_message(&time, body)));
-            vec![(timed::SLACK, signature), (timed::SLACK_TIME, time)]
+            let signature =
+                format!("{}{}", timestamped_hmac::SLACK_PREFIX, hex(timestamped_hmac::slack_message(&time, body)));
+            vec![(timestamped_hmac::SLACK, signature), (timestamped_hmac::SLACK_TIME, time)]
         }
         Scheme::Grafana { timestamp_header: Some(name) } => {
-            let signature = hex(timed::joined(&[&time, ":"], body));
-            vec![(plain::GRAFANA, signature), (name.clone(), time)]
+            let signature = hex(timestamped_hmac::joined(&[&time, ":"], body));
+            vec![(body_hmac::GRAFANA, signature), (name.clone(), time)]
         }
         Scheme::StandardWebhooks => standard(key, outgoing, time)?,
         Scheme::Gitlab => match key {
@@ -63,14 +70,14 @@ pub(super) fn sign(scheme: &Scheme, key: &Key, outgoing: &Outgoing<'_>) -> Resul
             _ => standard(key, outgoing, time)?,
         },
         Scheme::Twilio => return twilio(key, outgoing),
-        Scheme::Github => over_body(plain::GITHUB, plain::GITHUB_PREFIX),
-        Scheme::Linear => over_body(plain::LINEAR, ""),
-        Scheme::Pagerduty => over_body(plain::PAGERDUTY, plain::PAGERDUTY_PREFIX),
-        Scheme::Grafana { timestamp_header: None } => over_body(plain::GRAFANA, ""),
-        Scheme::Terraform => over_body(plain::TERRAFORM, ""),
-        Scheme::Shopify => vec![(plain::SHOPIFY, base64(key, plain::message(body)))],
+        Scheme::Github => over_body(body_hmac::GITHUB, body_hmac::GITHUB_PREFIX),
+        Scheme::Linear => over_body(body_hmac::LINEAR, ""),
+        Scheme::Pagerduty => over_body(body_hmac::PAGERDUTY, body_hmac::PAGERDUTY_PREFIX),
+        Scheme::Grafana { timestamp_header: None } => over_body(body_hmac::GRAFANA, ""),
+        Scheme::Terraform => over_body(body_hmac::TERRAFORM, ""),
+        Scheme::Shopify => vec![(body_hmac::SHOPIFY, base64(key, body_hmac::message(body)))],
         Scheme::Hmac(form) => {
-            let digest = key.digest(&plain::message(body)).unwrap_or_default();
+            let digest = key.digest(&body_hmac::message(body)).unwrap_or_default();
             vec![(form.header.clone(), format!("{}{}", form.prefix, form.encoding.encode(&digest)))]
         }
     };
@@ -81,11 +88,11 @@ fn standard(key: &Key, outgoing: &Outgoing<'_>, time: String) -> Result<Vec<(Hea
     if outgoing.id.is_empty() || outgoing.id.contains('.') {
         return Err(Unsignable::Id);
     }
-    let signature = base64(key, timed::standard_message(outgoing.id, &time, outgoing.body));
+    let signature = base64(key, timestamped_hmac::standard_message(outgoing.id, &time, outgoing.body));
     Ok(vec![
-        (timed::STANDARD_ID, outgoing.id.to_owned()),
-        (timed::STANDARD_TIME, time),
-        (timed::STANDARD, format!("{}{signature}", timed::STANDARD_PREFIX)),
+        (timestamped_hmac::STANDARD_ID, outgoing.id.to_owned()),
+        (timestamped_hmac::STANDARD_TIME, time),
+        (timestamped_hmac::STANDARD, format!("{}{signature}", timestamped_hmac::STANDARD_PREFIX)),
     ])
 }
 

@@ -8,24 +8,24 @@ use sha2::{Digest, Sha256};
 use url::form_urlencoded;
 
 use super::Request;
-use super::claim::{Claim, Doubt, only};
 use super::key::{Encoding, Message};
+use super::signature::{Rejection, SignedMessage, only};
 use crate::inbound::media;
 
 pub(super) const SIGNATURE: HeaderName = HeaderName::from_static("x-twilio-signature");
 /// The parameter of the address that holds the digest of the body in hexadecimal digits.
 pub(super) const BODY_DIGEST: &str = "bodySHA256";
 
-pub(super) fn claim<'a>(request: &Request<'a>) -> Result<Claim<'a>, Doubt> {
-    let signature = Encoding::Base64.decode(only(request.headers, &SIGNATURE)?).ok_or(Doubt::Unreadable)?;
+pub(super) fn signed_message<'a>(request: &Request<'a>) -> Result<SignedMessage<'a>, Rejection> {
+    let signature = Encoding::Base64.decode(only(request.headers, &SIGNATURE)?).ok_or(Rejection::Unreadable)?;
     let is_form = media::is_form(request.headers);
     let has_digest = check_digest(request.url, request.body)?;
     if !is_form && !has_digest {
-        return Err(Doubt::Missing);
+        return Err(Rejection::Missing);
     }
     let parameters = if is_form { sorted_parameters(request.body) } else { String::new() };
     let messages = addresses(request.url).into_iter().map(|address| message(address, parameters.clone())).collect();
-    Ok(Claim { messages, signatures: vec![signature] })
+    Ok(SignedMessage { messages, signatures: vec![signature] })
 }
 
 pub(super) fn message(address: Cow<'_, str>, parameters: String) -> Message<'_> {
@@ -46,18 +46,18 @@ pub(super) fn sorted_parameters(body: &[u8]) -> String {
 }
 
 /// Whether the address has a digest of the body. A wrong one, or two, is refused.
-fn check_digest(url: &str, body: &[u8]) -> Result<bool, Doubt> {
+fn check_digest(url: &str, body: &[u8]) -> Result<bool, Rejection> {
     let address = url.split('#').next().unwrap_or_default();
     let query = address.split_once('?').map_or("", |(_, query)| query);
     let mut digests = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == BODY_DIGEST);
     let Some((_, digest)) = digests.next() else { return Ok(false) };
     if digests.next().is_some() {
-        return Err(Doubt::Repeated);
+        return Err(Rejection::Repeated);
     }
     // The digest is no secret: it stands in the address.
     match Encoding::Hex.decode(&digest).as_deref() == Some(Sha256::digest(body).as_slice()) {
         true => Ok(true),
-        false => Err(Doubt::Mismatch),
+        false => Err(Rejection::Mismatch),
     }
 }
 

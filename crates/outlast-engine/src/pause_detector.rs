@@ -24,23 +24,27 @@ const START_GRACE: Duration = Duration::from_secs(2);
 /// There was no sign of life yet.
 const NEVER: i64 = i64::MIN;
 
-/// The signs of life of this process.
-pub(crate) struct Signs {
+/// The detector of life of this process.
+pub(crate) struct PauseDetector {
     last_at: AtomicI64,
     /// When the loop means to look at the clock again, or since when it is busy.
     expected_at: AtomicI64,
     latest: Mutex<Option<Outage>>,
 }
 
-impl Default for Signs {
-    fn default() -> Signs {
-        Signs { last_at: AtomicI64::new(NEVER), expected_at: AtomicI64::new(i64::MAX), latest: Mutex::new(None) }
+impl Default for PauseDetector {
+    fn default() -> PauseDetector {
+        PauseDetector {
+            last_at: AtomicI64::new(NEVER),
+            expected_at: AtomicI64::new(i64::MAX),
+            latest: Mutex::new(None),
+        }
     }
 }
 
-impl Signs {
+impl PauseDetector {
     /// Something happens in this process. If it is the first thing after a pause, the pause becomes known by it.
-    pub(crate) fn see(&self, now: Timestamp) {
+    pub(crate) fn tick(&self, now: Timestamp) {
         // Read first: the loop may set it anew as soon as there was another sign.
         let expected_at = self.expected_at.load(Ordering::SeqCst);
         let last_at = self.last_at.fetch_max(now.as_millis(), Ordering::SeqCst);
@@ -89,25 +93,25 @@ impl Engine {
     pub(crate) async fn outage(&self) -> Result<Option<Outage>, Error> {
         let told = self.shared.store.attend().await?;
         if let Some(outage) = told {
-            self.shared.signs.learn(outage);
+            self.shared.pause_detector.learn(outage);
         }
         if !self.is_shared() {
-            self.give_sign();
+            self.tick();
         }
-        Ok(self.shared.signs.latest())
+        Ok(self.shared.pause_detector.latest())
     }
 
     /// To be called once, before the first look at the alarms.
-    pub(crate) fn begin_signs(&self) {
+    pub(crate) fn begin_ticks(&self) {
         if self.is_shared() {
-            self.shared.signs.begin(self.now());
+            self.shared.pause_detector.begin(self.now());
         }
     }
 
     /// A call came in, or the loop is at work.
-    pub(crate) fn give_sign(&self) {
+    pub(crate) fn tick(&self) {
         if !self.is_shared() {
-            self.shared.signs.see(self.now());
+            self.shared.pause_detector.tick(self.now());
         }
     }
 }
@@ -126,76 +130,76 @@ mod tests {
 
     #[test]
     fn a_loop_that_wakes_late_was_away_since_the_last_sign_of_life() {
-        let signs = Signs::default();
-        signs.see(at(1_000));
-        signs.expect(at(2_000));
-        signs.see(at(1_500));
+        let detector = PauseDetector::default();
+        detector.tick(at(1_000));
+        detector.expect(at(2_000));
+        detector.tick(at(1_500));
 
-        signs.see(at(60_000));
+        detector.tick(at(60_000));
 
-        assert_eq!(signs.latest(), away(1_500, 60_000));
+        assert_eq!(detector.latest(), away(1_500, 60_000));
     }
 
     #[test]
     fn whoever_comes_first_after_a_pause_makes_it_known() {
-        let signs = Signs::default();
-        signs.see(at(1_000));
-        signs.expect(at(2_000));
+        let detector = PauseDetector::default();
+        detector.tick(at(1_000));
+        detector.expect(at(2_000));
 
-        signs.see(at(60_000));
-        signs.see(at(60_001));
-        signs.expect(at(61_000));
+        detector.tick(at(60_000));
+        detector.tick(at(60_001));
+        detector.expect(at(61_000));
 
-        assert_eq!(signs.latest(), away(1_000, 60_000));
+        assert_eq!(detector.latest(), away(1_000, 60_000));
     }
 
     #[test]
     fn nothing_to_do_is_no_outage() {
-        let signs = Signs::default();
-        signs.see(at(1_000));
-        signs.expect(at(500_000));
+        let detector = PauseDetector::default();
+        detector.tick(at(1_000));
+        detector.expect(at(500_000));
 
-        signs.see(at(400_000));
-        signs.see(at(500_900));
+        detector.tick(at(400_000));
+        detector.tick(at(500_900));
 
-        assert_eq!(signs.latest(), None);
+        assert_eq!(detector.latest(), None);
     }
 
     #[test]
     fn a_busy_loop_is_no_outage_while_others_are_served() {
-        let signs = Signs::default();
-        signs.expect(at(0));
+        let detector = PauseDetector::default();
+        detector.expect(at(0));
         for second in 0..10 {
-            signs.see(at(second * 1_000));
+            detector.tick(at(second * 1_000));
         }
 
-        assert_eq!(signs.latest(), None);
+        assert_eq!(detector.latest(), None);
     }
 
     #[test]
     fn outages_close_to_each_other_are_one() {
-        let signs = Signs::default();
-        signs.learn(Outage { from: at(0), to: at(60_000) });
-        signs.learn(Outage { from: at(61_000), to: at(90_000) });
-        assert_eq!(signs.latest(), away(0, 90_000));
+        let detector = PauseDetector::default();
+        detector.learn(Outage { from: at(0), to: at(60_000) });
+        detector.learn(Outage { from: at(61_000), to: at(90_000) });
+        assert_eq!(detector.latest(), away(0, 90_000));
 
-        signs.learn(Outage { from: at(0), to: at(60_000) });
-        assert_eq!(signs.latest(), away(0, 90_000), "what is known already changes nothing");
+        detector.learn(Outage { from: at(0), to: at(60_000) });
+        assert_eq!(detector.latest(), away(0, 90_000), "what is known already changes nothing");
 
-        signs.learn(Outage { from: at(200_000), to: at(210_000) });
-        assert_eq!(signs.latest(), away(200_000, 210_000));
+        detector.learn(Outage { from: at(200_000), to: at(210_000) });
+        assert_eq!(detector.latest(), away(200_000, 210_000));
     }
 
     #[test]
     fn a_start_grants_a_little_and_a_known_outage_is_added_to_it() {
-        let signs = Signs::default();
-        signs.begin(at(10_000));
-        assert_eq!(signs.latest(), away(8_000, 10_000));
+        let detector = PauseDetector::default();
+        detector.begin(at(10_000));
+        assert_eq!(detector.latest(), away(8_000, 10_000));
 
-        signs.learn(Outage { from: at(3_000), to: at(10_100) });
-        assert_eq!(signs.latest(), away(3_000, 10_100));
-        signs.begin(at(20_000));
-        assert_eq!(signs.latest(), away(3_000, 10_100), "only once");
+        detector.learn(Outage { from: at(3_000), to: at(10_100) });
+        assert_eq!(detector.latest(), away(3_000, 10_100));
+        detector.begin(at(20_000));
+        assert_eq!(detector.latest(), away(3_000, 10_100), "only once");
     }
 
     #[test]

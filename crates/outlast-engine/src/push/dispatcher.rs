@@ -1,5 +1,5 @@
 //! The lane of one queue: claims as much as there is room for, sends each job on its own, and sleeps when there is nothing
-//! to do. Lanes share nothing but the room, so a dead endpoint holds up nobody else.
+//! to do. Dispatchers share nothing but the room, so a dead endpoint holds up nobody else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::secrets::SecretError;
 
 use super::deliver::Delivery;
 use super::endpoint::Endpoint;
-use super::room::Places;
+use super::slots::Reserved;
 use super::{Name, RETRY_PAUSE};
 
 /// One claim takes no more than this: a longer transaction would hold up others.
@@ -38,19 +38,19 @@ enum Look {
 
 impl Engine {
     /// Runs until the engine stops or the queue delivers no more. Ends after its last delivery.
-    pub(super) async fn run_lane(self, (namespace, queue): Name) {
+    pub(super) async fn run_dispatcher(self, (namespace, queue): Name) {
         let mut stopping = self.stopping();
         let mut deliveries = JoinSet::new();
         let mut endpoint = None;
-        let bell = self.shared.wakes.wait_for_queue(namespace, &queue);
+        let listener = self.shared.notifier.listen_queue(namespace, &queue);
         while !self.is_draining() {
-            let mut rung = std::pin::pin!(bell.notify().notified());
-            rung.as_mut().enable();
-            let mut freed = std::pin::pin!(self.shared.push.room.freed().notified());
+            let mut notified = std::pin::pin!(listener.notify().notified());
+            notified.as_mut().enable();
+            let mut freed = std::pin::pin!(self.shared.push.slots.freed().notified());
             freed.as_mut().enable();
             reap(&mut deliveries);
-            let places = self.shared.push.room.take(deliveries.len(), CLAIM_MAX);
-            if places.is_empty() {
+            let slots = self.shared.push.slots.take(deliveries.len(), CLAIM_MAX);
+            if slots.is_empty() {
                 tokio::select! {
                     biased;
                     _ = stopping.changed() => {}
@@ -58,8 +58,8 @@ impl Engine {
                 }
                 continue;
             }
-            let look = bell.look();
-            let found = self.look(&(namespace, Arc::clone(&queue)), places, &mut endpoint, &mut deliveries).await;
+            let look = listener.look();
+            let found = self.look(&(namespace, Arc::clone(&queue)), slots, &mut endpoint, &mut deliveries).await;
             let pause = match found {
                 Look::Gone if deliveries.is_empty() => break,
                 // It may be made anew while the last deliveries are under way.
@@ -67,7 +67,7 @@ impl Engine {
                     tokio::select! {
                         biased;
                         _ = stopping.changed() => {}
-                        () = rung => {}
+                        () = notified => {}
                         _ = deliveries.join_next() => {}
                     }
                     continue;
@@ -82,18 +82,18 @@ impl Engine {
                     continue;
                 }
                 Look::More => {
-                    bell.found();
+                    listener.found();
                     continue;
                 }
                 Look::Wait(pause) => {
-                    bell.found_nothing(look);
+                    listener.found_nothing(look);
                     pause
                 }
             };
             tokio::select! {
                 biased;
                 _ = stopping.changed() => {}
-                () = rung => {}
+                () = notified => {}
                 () = super::wait(pause) => {}
             }
         }
@@ -103,7 +103,7 @@ impl Engine {
     async fn look(
         &self,
         name: &Name,
-        mut places: Places,
+        mut slots: Reserved,
         endpoint: &mut Option<Arc<Endpoint>>,
         deliveries: &mut JoinSet<()>,
     ) -> Look {
@@ -125,13 +125,13 @@ impl Engine {
         }
         // While the circuit is open one job is enough to put the queue on hold.
         let host = endpoint.as_ref().and_then(|endpoint| endpoint.host());
-        if host.is_some_and(|host| self.shared.push.circuits.is_open(name.0, host, self.now())) {
-            places.truncate(1);
+        if host.is_some_and(|host| self.shared.push.breakers.is_open(name.0, host, self.now())) {
+            slots.truncate(1);
         }
         let want = Claim {
             namespace: name.0,
             queue: Arc::clone(&name.1),
-            limit: places.len(),
+            limit: slots.len(),
             phase: Phase::Delivering,
             visibility: None,
             worker: None,
@@ -147,7 +147,7 @@ impl Engine {
         let is_full = claimed.is_full(want.limit);
         let after_hold = claimed.held_until.map(|until| until.since(self.now()));
         let pause = after_hold.into_iter().chain(claimed.look_again).min();
-        if let Err(error) = self.send_all(claimed, places, endpoint, deliveries).await {
+        if let Err(error) = self.send_all(claimed, slots, endpoint, deliveries).await {
             tracing::error!(%error, queue = &*name.1, "deliveries cannot be signed and were put back");
             return Look::Stuck(SEALED_PAUSE);
         }
@@ -165,7 +165,7 @@ impl Engine {
     async fn send_all(
         &self,
         claimed: Claimed,
-        places: Places,
+        slots: Reserved,
         endpoint: &mut Option<Arc<Endpoint>>,
         deliveries: &mut JoinSet<()>,
     ) -> Result<(), SecretError> {
@@ -180,7 +180,7 @@ impl Engine {
             }
         };
         let hold = claimed.queue.hold;
-        for (job, place) in claimed.jobs.into_iter().zip(places) {
+        for (job, place) in claimed.jobs.into_iter().zip(slots) {
             let delivery = Delivery { job, endpoint: Arc::clone(&endpoint), probes: hold.map(|hold| hold.cause) };
             let engine = self.clone();
             deliveries.spawn(async move {

@@ -1,4 +1,4 @@
-//! What is to be looked at for one board. Bounded: too many jobs become "begin again".
+//! What is to be looked at for one feed. Bounded: too many jobs become "begin again".
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use outlast_core::JobId;
 const JOBS_MAX: usize = 256;
 
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Marks {
+pub(super) struct DirtySet {
     pub(super) jobs: BTreeSet<JobId>,
     /// Changes were missed, or were too many.
     pub(super) is_lost: bool,
@@ -20,7 +20,7 @@ pub(super) struct Marks {
     pub(super) is_counted: bool,
 }
 
-impl Marks {
+impl DirtySet {
     pub(super) fn add_job(&mut self, id: JobId) {
         self.is_counted = true;
         if self.is_lost {
@@ -46,13 +46,13 @@ mod tests {
 
     #[test]
     fn many_jobs_become_a_new_beginning_and_take_no_more_room() {
-        let mut marks = Marks::default();
+        let mut dirty = DirtySet::default();
 
         for number in 0..10_000u128 {
-            marks.add_job(JobId::new(Timestamp::from_millis(1), number));
-            assert!(marks.jobs.len() <= JOBS_MAX);
+            dirty.add_job(JobId::new(Timestamp::from_millis(1), number));
+            assert!(dirty.jobs.len() <= JOBS_MAX);
         }
 
-        assert!(marks.is_lost && marks.is_counted && marks.jobs.is_empty());
+        assert!(dirty.is_lost && dirty.is_counted && dirty.jobs.is_empty());
     }
 }

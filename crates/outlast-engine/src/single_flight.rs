@@ -1,4 +1,4 @@
-//! Reads that callers share. Who asks while the same thing is being read waits for the next read, together with all who
+//! Reads that callers share. Who asks while the same flight is being read waits for the next read, together with all who
 //! come meanwhile. A read begins after everybody who gets its answer has asked, so it shows whatever any of them was told
 //! before: this is no cache, nothing is kept once it is answered, and no answer is older than its question.
 
@@ -8,76 +8,77 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Mutex as Turn, OnceCell};
 
-/// Bounded by those who ask: a thing that nobody asks for takes no room.
-pub struct Looks<K, V> {
-    things: Mutex<HashMap<K, Thing<V>>>,
+/// Bounded by those who ask: a flight that nobody asks for takes no room.
+pub struct SingleFlight<K, V> {
+    by_key: Mutex<HashMap<K, Flight<V>>>,
 }
 
-struct Thing<V> {
+struct Flight<V> {
     /// Those who wait for an answer.
-    askers: usize,
-    /// Held by the look that reads; the others gather meanwhile.
+    callers: usize,
+    /// Held by the read that reads; the others gather meanwhile.
     turn: Arc<Turn<()>>,
-    /// The look that still takes in who asks.
+    /// The read that still takes in who asks.
     open: Option<Arc<OnceCell<V>>>,
 }
 
-impl<K, V> Default for Looks<K, V> {
-    fn default() -> Looks<K, V> {
-        Looks { things: Mutex::new(HashMap::new()) }
+impl<K, V> Default for SingleFlight<K, V> {
+    fn default() -> SingleFlight<K, V> {
+        SingleFlight { by_key: Mutex::new(HashMap::new()) }
     }
 }
 
-impl<K: Eq + Hash + Clone, V: Clone> Looks<K, V> {
-    /// What `read` gives, or what the same read gave to somebody who asked for the same thing. It runs in the task of one
+impl<K: Eq + Hash + Clone, V: Clone> SingleFlight<K, V> {
+    /// What `read` gives, or what the same read gave to somebody who asked for the same flight. It runs in the task of one
     /// of them; if he goes away, another one reads. Cancel-safe.
     pub async fn share<F: Future<Output = V>>(&self, key: K, read: impl FnOnce() -> F) -> V {
-        let place = self.join(key);
+        let caller = self.join(key);
         let reading = || async {
-            let _turn = place.turn.lock().await;
-            self.close(&place);
+            let _turn = caller.turn.lock().await;
+            self.close(&caller);
             read().await
         };
-        place.look.get_or_init(reading).await.clone()
+        caller.read.get_or_init(reading).await.clone()
     }
 
-    fn join(&self, key: K) -> Place<'_, K, V> {
-        let mut things = self.lock();
-        let thing = things.entry(key.clone()).or_insert_with(|| Thing { askers: 0, turn: Arc::default(), open: None });
-        thing.askers += 1;
-        let look = Arc::clone(thing.open.get_or_insert_with(Arc::default));
-        Place { looks: self, key, turn: Arc::clone(&thing.turn), look }
+    fn join(&self, key: K) -> Caller<'_, K, V> {
+        let mut by_key = self.lock();
+        let flight =
+            by_key.entry(key.clone()).or_insert_with(|| Flight { callers: 0, turn: Arc::default(), open: None });
+        flight.callers += 1;
+        let read = Arc::clone(flight.open.get_or_insert_with(Arc::default));
+        Caller { flights: self, key, turn: Arc::clone(&flight.turn), read }
     }
 
     /// From here on nobody joins: who asks later must not get what is read now.
-    fn close(&self, place: &Place<'_, K, V>) {
-        if let Some(thing) = self.lock().get_mut(&place.key) {
-            thing.open.take_if(|open| Arc::ptr_eq(open, &place.look));
+    fn close(&self, caller: &Caller<'_, K, V>) {
+        if let Some(flight) = self.lock().get_mut(&caller.key) {
+            flight.open.take_if(|open| Arc::ptr_eq(open, &caller.read));
         }
     }
 }
 
-impl<K, V> Looks<K, V> {
-    fn lock(&self) -> MutexGuard<'_, HashMap<K, Thing<V>>> {
-        self.things.lock().unwrap_or_else(PoisonError::into_inner)
+impl<K, V> SingleFlight<K, V> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<K, Flight<V>>> {
+        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// One who waits. Dropping it leaves.
-struct Place<'a, K: Eq + Hash, V> {
-    looks: &'a Looks<K, V>,
+struct Caller<'a, K: Eq + Hash, V> {
+    flights: &'a SingleFlight<K, V>,
     key: K,
     turn: Arc<Turn<()>>,
-    look: Arc<OnceCell<V>>,
+    read: Arc<OnceCell<V>>,
 }
 
-impl<K: Eq + Hash, V> Drop for Place<'_, K, V> {
+impl<K: Eq + Hash, V> Drop for Caller<'_, K, V> {
     fn drop(&mut self) {
-        let mut things = self.looks.lock();
-        if let Some(thing) = things.get_mut(&self.key) {
-            thing.askers -= 1;
-            if thing.askers == 0 {
-                things.remove(&self.key);
+        let mut by_key = self.flights.lock();
+        if let Some(flight) = by_key.get_mut(&self.key) {
+            flight.callers -= 1;
+            if flight.callers == 0 {
+                by_key.remove(&self.key);
             }
         }
     }
@@ -125,8 +126,8 @@ mod tests {
 
     #[tokio::test]
     async fn those_who_ask_during_a_read_share_the_next_one() {
-        let (looks, source) = (Looks::default(), Source::new());
-        let ask = || looks.share("job", || source.read());
+        let (flights, source) = (SingleFlight::default(), Source::new());
+        let ask = || flights.share("job", || source.read());
         let mut first = Box::pin(ask());
         assert!(step(&mut first).await.is_pending());
         let mut later: Vec<_> = (0..100).map(|_| Box::pin(ask())).collect();
@@ -146,8 +147,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_question_is_not_answered_by_a_read_that_began_before_it() {
-        let (looks, source) = (Looks::default(), Source::new());
-        let ask = || looks.share("job", || source.read());
+        let (flights, source) = (SingleFlight::default(), Source::new());
+        let ask = || flights.share("job", || source.read());
         let mut first = Box::pin(ask());
         assert!(step(&mut first).await.is_pending());
 
@@ -161,8 +162,8 @@ mod tests {
 
     #[tokio::test]
     async fn when_the_one_who_reads_goes_away_another_one_reads() {
-        let (looks, source) = (Looks::default(), Source::new());
-        let ask = || looks.share("job", || source.read());
+        let (flights, source) = (SingleFlight::default(), Source::new());
+        let ask = || flights.share("job", || source.read());
         let mut first = Box::pin(ask());
         assert!(step(&mut first).await.is_pending());
         let (mut reader, mut other) = (Box::pin(ask()), Box::pin(ask()));
@@ -182,14 +183,14 @@ mod tests {
 
     #[tokio::test]
     async fn different_things_do_not_wait_for_each_other_and_leave_nothing_behind() {
-        let (looks, source) = (Looks::default(), Source::new());
-        let mut stuck = Box::pin(looks.share("stuck", || source.read()));
+        let (flights, source) = (SingleFlight::default(), Source::new());
+        let mut stuck = Box::pin(flights.share("stuck", || source.read()));
         assert!(step(&mut stuck).await.is_pending());
 
-        let mut other = Box::pin(looks.share("other", || async { 7 }));
+        let mut other = Box::pin(flights.share("other", || async { 7 }));
 
         assert_eq!(step(&mut other).await, Poll::Ready(7));
         drop((stuck, other));
-        assert!(looks.lock().is_empty());
+        assert!(flights.lock().is_empty());
     }
 }

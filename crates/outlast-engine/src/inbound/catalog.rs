@@ -19,7 +19,7 @@ use super::provider;
 use super::verify::{Scheme, Verifier};
 
 #[derive(Debug)]
-pub struct Declared {
+pub struct Catalog {
     /// Where the queues are that sources feed.
     pub namespace: NamespaceId,
     pub sources: Vec<Arc<Source>>,
@@ -65,10 +65,10 @@ pub struct DeclaredQueue {
     pub idempotency_key: Option<String>,
 }
 
-impl Declared {
+impl Catalog {
     /// What a server without a file has. The namespace is nobody's: nothing leads to it.
-    pub fn nothing() -> Declared {
-        Declared { namespace: NamespaceId(0), sources: Vec::new(), queues: BTreeMap::new() }
+    pub fn nothing() -> Catalog {
+        Catalog { namespace: NamespaceId(0), sources: Vec::new(), queues: BTreeMap::new() }
     }
 
     pub fn is_empty(&self) -> bool {

@@ -15,7 +15,7 @@ const INTERNAL_SUFFIXES: [&str; 7] =
     [".internal", ".local", ".localhost", ".localdomain", ".lan", ".home.arpa", ".in-addr.arpa"];
 
 #[derive(Debug)]
-pub(super) struct Guard {
+pub(super) struct SsrfGuard {
     allowed: Vec<IpNet>,
     is_https_only: bool,
     ports: Vec<u16>,
@@ -30,9 +30,9 @@ enum Denied {
     Below(String),
 }
 
-impl Guard {
-    pub(super) fn new(settings: &EgressSettings) -> Guard {
-        Guard {
+impl SsrfGuard {
+    pub(super) fn new(settings: &EgressSettings) -> SsrfGuard {
+        SsrfGuard {
             allowed: settings.allow_private_targets.iter().map(IpNet::trunc).collect(),
             is_https_only: settings.https_only,
             ports: settings.ports.clone(),
@@ -121,17 +121,17 @@ fn is_of_this_machine(address: IpAddr) -> bool {
 mod tests {
     use super::*;
 
-    fn guard(change: impl FnOnce(&mut EgressSettings)) -> Guard {
+    fn guard(change: impl FnOnce(&mut EgressSettings)) -> SsrfGuard {
         let mut settings = EgressSettings::default();
         change(&mut settings);
-        Guard::new(&settings)
+        SsrfGuard::new(&settings)
     }
 
-    fn takes(guard: &Guard, url: &str) -> bool {
+    fn takes(guard: &SsrfGuard, url: &str) -> bool {
         guard.check_target(&Target::parse(url).unwrap_or_else(|refused| panic!("{url}: {refused}"))).is_ok()
     }
 
-    fn allows(guard: &Guard, address: &str) -> bool {
+    fn allows(guard: &SsrfGuard, address: &str) -> bool {
         guard.allows(address.parse().unwrap())
     }
 

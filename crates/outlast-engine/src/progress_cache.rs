@@ -16,10 +16,10 @@ const JOBS_MAX: usize = 200_000;
 /// Doors to the map, so that reports do not wait for each other; also how finely doubt is told apart.
 const SHARDS: usize = 64;
 
-pub(crate) struct Reports {
+pub(crate) struct ProgressCache {
     shards: Vec<Mutex<HashMap<JobId, Entry>>>,
     /// Grows when jobs of the shard may have changed hands.
-    doubts: Vec<AtomicU64>,
+    generation: Vec<AtomicU64>,
 }
 
 /// What is known of a job that is being worked on.
@@ -56,28 +56,28 @@ impl Entry {
     }
 }
 
-impl Default for Reports {
-    fn default() -> Reports {
-        Reports {
+impl Default for ProgressCache {
+    fn default() -> ProgressCache {
+        ProgressCache {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            doubts: (0..SHARDS).map(|_| AtomicU64::new(0)).collect(),
+            generation: (0..SHARDS).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 }
 
-impl Reports {
+impl ProgressCache {
     pub(crate) fn get(&self, id: JobId) -> Option<Entry> {
         self.shard(id).get(&id).cloned()
     }
 
-    /// To be asked before the store is: what it says is certain only if nobody doubts in between.
-    pub(crate) fn doubts(&self, id: JobId) -> u64 {
-        self.doubts.get(place(id)).map_or(0, |doubts| doubts.load(Ordering::SeqCst))
+    /// To be asked before the store is: what it says is certain only if nobody generation in between.
+    pub(crate) fn generation(&self, id: JobId) -> u64 {
+        self.generation.get(shard_of(id)).map_or(0, |generation| generation.load(Ordering::SeqCst))
     }
 
-    /// Keeps what is known. `doubts` is what [`Reports::doubts`] said before the store was asked.
-    pub(crate) fn put(&self, id: JobId, entry: Entry, doubts: u64) {
-        let is_certain = entry.is_certain && self.doubts(id) == doubts;
+    /// Keeps what is known. `generation` is what [`ProgressCache::generation`] said before the store was asked.
+    pub(crate) fn put(&self, id: JobId, entry: Entry, generation: u64) {
+        let is_certain = entry.is_certain && self.generation(id) == generation;
         let mut shard = self.shard(id);
         // A worker may have several calls under way: the furthest counts.
         let entry = match shard.get(&id).filter(|known| known.lease == entry.lease) {
@@ -90,7 +90,7 @@ impl Reports {
     }
 
     /// Another node was told how far a job is whose worker reports to this one as well.
-    pub(crate) fn hear(&self, id: JobId, told: &Told) {
+    pub(crate) fn merge_peer(&self, id: JobId, told: &Told) {
         if let Some(entry) = self.shard(id).get_mut(&id)
             && told.hand_out == HandOut::of(entry.lease)
         {
@@ -104,17 +104,17 @@ impl Reports {
 
     /// The job is not worked on any more, or by somebody else.
     pub(crate) fn forget(&self, id: JobId) {
-        if let Some(doubts) = self.doubts.get(place(id)) {
-            doubts.fetch_add(1, Ordering::SeqCst);
+        if let Some(generation) = self.generation.get(shard_of(id)) {
+            generation.fetch_add(1, Ordering::SeqCst);
         }
         self.shard(id).remove(&id);
     }
 
     /// These may have changed hands elsewhere.
-    pub(crate) fn doubt<'a>(&self, jobs: impl IntoIterator<Item = &'a JobId>) {
+    pub(crate) fn invalidate<'a>(&self, jobs: impl IntoIterator<Item = &'a JobId>) {
         for id in jobs {
-            if let Some(doubts) = self.doubts.get(place(*id)) {
-                doubts.fetch_add(1, Ordering::SeqCst);
+            if let Some(generation) = self.generation.get(shard_of(*id)) {
+                generation.fetch_add(1, Ordering::SeqCst);
             }
             if let Some(entry) = self.shard(*id).get_mut(id) {
                 entry.is_certain = false;
@@ -123,18 +123,18 @@ impl Reports {
     }
 
     /// Any job may have changed hands.
-    pub(crate) fn doubt_all(&self) {
-        self.doubt_where(|_| true);
+    pub(crate) fn invalidate_all(&self) {
+        self.invalidate_where(|_| true);
     }
 
     /// Any job of this queue may have.
-    pub(crate) fn doubt_queue(&self, namespace: NamespaceId, name: &str) {
-        self.doubt_where(|queue| queue.namespace == namespace && queue.name == name);
+    pub(crate) fn invalidate_queue(&self, namespace: NamespaceId, name: &str) {
+        self.invalidate_where(|queue| queue.namespace == namespace && queue.name == name);
     }
 
-    fn doubt_where(&self, is_concerned: impl Fn(&Queue) -> bool) {
-        for (shard, doubts) in self.shards.iter().zip(&self.doubts) {
-            doubts.fetch_add(1, Ordering::SeqCst);
+    fn invalidate_where(&self, is_concerned: impl Fn(&Queue) -> bool) {
+        for (shard, generation) in self.shards.iter().zip(&self.generation) {
+            generation.fetch_add(1, Ordering::SeqCst);
             let mut shard = lock(shard);
             let concerned = shard.values_mut().filter(|entry| is_concerned(&entry.queue));
             concerned.for_each(|entry| entry.is_certain = false);
@@ -150,7 +150,7 @@ impl Reports {
 
     fn shard(&self, id: JobId) -> MutexGuard<'_, HashMap<JobId, Entry>> {
         // There are as many shards as places.
-        self.shards.get(place(id)).map(lock).expect("a place names a shard")
+        self.shards.get(shard_of(id)).map(lock).expect("a place names a shard")
     }
 }
 
@@ -159,6 +159,6 @@ fn lock(shard: &Mutex<HashMap<JobId, Entry>>) -> MutexGuard<'_, HashMap<JobId, E
 }
 
 /// The low bits of an id are spread evenly.
-fn place(id: JobId) -> usize {
+fn shard_of(id: JobId) -> usize {
     usize::try_from(id.as_u128() % 64).unwrap_or(0)
 }

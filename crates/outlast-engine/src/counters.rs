@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Debug, Default)]
-pub struct Meter(AtomicU64);
+pub struct Counter(AtomicU64);
 
-impl Meter {
+impl Counter {
     pub fn add(&self, count: usize) {
         self.0.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
@@ -16,32 +16,32 @@ impl Meter {
 }
 
 #[derive(Debug, Default)]
-pub struct Meters {
-    pub published: Meter,
-    pub duplicates: Meter,
-    pub handed_out: Meter,
+pub struct Counters {
+    pub published: Counter,
+    pub duplicates: Counter,
+    pub handed_out: Counter,
     /// Deliveries to endpoints that were begun.
-    pub deliveries: Meter,
-    pub acked: Meter,
-    pub nacked: Meter,
-    pub deferred: Meter,
-    pub released: Meter,
-    pub refused_reports: Meter,
+    pub deliveries: Counter,
+    pub acked: Counter,
+    pub nacked: Counter,
+    pub deferred: Counter,
+    pub released: Counter,
+    pub refused_reports: Counter,
     /// Jobs moved by an alarm: due, lease lost, expired, purged.
-    pub woken: Meter,
+    pub woken: Counter,
     /// Objects that nobody wanted any more.
-    pub objects_deleted: Meter,
+    pub objects_deleted: Counter,
     /// Times that the bytes of an object were found not to be those that were written.
-    pub objects_damaged: Meter,
+    pub objects_damaged: Counter,
     /// Times that work on a job was found not to move.
-    pub stalled: Meter,
+    pub stalled: Counter,
     /// Events of providers that were stored, and that had been before.
-    pub events: Meter,
-    pub events_repeated: Meter,
+    pub events: Counter,
+    pub events_repeated: Counter,
     /// Webhooks whose signature was not believed, or that came from elsewhere.
-    pub events_refused: Meter,
-    pub filters_exhausted: Meter,
+    pub events_refused: Counter,
+    pub filters_exhausted: Counter,
     /// Reads of single jobs and of their logs, for those who poll, follow or report.
-    pub job_reads: Meter,
-    pub loop_failures: Meter,
+    pub job_reads: Counter,
+    pub loop_failures: Counter,
 }

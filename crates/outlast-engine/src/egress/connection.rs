@@ -17,7 +17,7 @@ use hyper_util::rt::TokioIo;
 use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, timeout_at};
 
-use super::stream::{Meter, Stream, Transport};
+use super::stream::{Counter, Stream, Transport};
 use super::{Incoming, SendError, SendPhase};
 
 /// Largest head of an answer; also what is read at once. At most 100 headers, which is the library's own bound.
@@ -34,7 +34,7 @@ const IDLE_MARGIN: Duration = Duration::from_secs(1);
 pub(super) struct Connection {
     sender: SendRequest<Full<Bytes>>,
     driver: http1::Connection<TokioIo<Stream>, Full<Bytes>>,
-    meter: Arc<Meter>,
+    meter: Arc<Counter>,
     is_closed: bool,
     pub since: Instant,
     /// How long it may be idle before the other side may have closed it.
@@ -48,7 +48,7 @@ pub(super) struct NoAnswer {
     /// other side, and the request can be made on another. Once a byte has left, the endpoint may have had all of it.
     pub is_stale: bool,
     /// It broke without a word.
-    pub is_silent: bool,
+    pub has_no_listeners: bool,
 }
 
 /// What bounds an exchange.
@@ -64,7 +64,7 @@ pub(super) struct Bounds {
 
 impl Connection {
     pub(super) async fn open(transport: Transport) -> Result<Connection, SendError> {
-        let meter = Arc::new(Meter::default());
+        let meter = Arc::new(Counter::default());
         let stream = Stream::new(transport, Arc::clone(&meter));
         let opened = http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream)).await;
         let broken = |_| SendError::new(SendPhase::Send, "the connection broke");
@@ -72,7 +72,7 @@ impl Connection {
         Ok(Connection { sender, driver, meter, is_closed: false, since: Instant::now(), idle_max: IDLE_MAX })
     }
 
-    /// Can it take a request? Looks whether the other side has closed it or has said something out of turn.
+    /// Can it take a request? SingleFlight whether the other side has closed it or has said something out of turn.
     pub(super) fn is_usable(&mut self) -> bool {
         self.drive(&mut Context::from_waker(Waker::noop()));
         !self.is_closed && self.sender.is_ready()
@@ -177,7 +177,7 @@ impl Connection {
             SendPhase::Head => "the answer's head was not complete in time",
             _ => "no answer in time",
         };
-        NoAnswer { error: SendError::new(phase, message), is_stale: false, is_silent: false }
+        NoAnswer { error: SendError::new(phase, message), is_stale: false, has_no_listeners: false }
     }
 
     fn no_answer(&mut self, error: &hyper::Error, length: u64) -> NoAnswer {
@@ -190,9 +190,9 @@ impl Connection {
         } else {
             "the connection broke before the answer was there"
         };
-        let is_silent = self.meter.received() == 0;
-        let is_stale = is_silent && self.meter.sent() == 0;
-        NoAnswer { error: SendError::new(phase, message), is_stale, is_silent }
+        let has_no_listeners = self.meter.received() == 0;
+        let is_stale = has_no_listeners && self.meter.sent() == 0;
+        NoAnswer { error: SendError::new(phase, message), is_stale, has_no_listeners }
     }
 
     fn phase(&self, length: u64) -> SendPhase {

@@ -1,9 +1,9 @@
-//! Boards: what those who follow a whole queue see of it. Whoever changes a job marks it here; one loop looks at what was
+//! QueueFeeds: what those who follow a whole queue see of it. Whoever changes a job dirty it here; one loop looks at what was
 //! marked, once for all followers of a queue, and tells them how it is. The latest state counts, those between may be
-//! skipped. Lossy like every wake-up: when marks are lost or too many, the followers are told to begin again.
+//! skipped. Lossy like every wake-up: when dirty are lost or too many, the followers are told to begin again.
 
-mod marks;
-mod show;
+mod dirty;
+mod publish;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,20 +18,20 @@ use tokio::sync::Notify;
 use tokio::sync::broadcast::{self, Receiver, Sender, error::RecvError};
 
 use crate::engine::Engine;
-use marks::Marks;
+use dirty::DirtySet;
 
 /// Sights a follower may be behind; beyond it he begins again.
 const BEHIND_MAX: usize = 256;
 
-pub(crate) type Place = (NamespaceId, Arc<str>);
+pub(crate) type QueueName = (NamespaceId, Arc<str>);
 
 /// What a follower is shown.
 #[derive(Clone, Debug)]
-pub enum Sight {
+pub enum QueueEvent {
     /// The whole queue: at the beginning, after its settings changed, and after a `Resync`.
     Queue(Arc<Queue>, Counts),
     /// A job has changed.
-    Job(JobSight),
+    Job(JobSummary),
     Counts(Counts),
     /// Changes were missed; the queue comes next, its jobs have to be listed again.
     Resync,
@@ -39,7 +39,7 @@ pub enum Sight {
 
 /// As much of a job as a line of a dashboard needs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct JobSight {
+pub struct JobSummary {
     pub id: JobId,
     pub status: Status,
     pub version: u64,
@@ -49,15 +49,15 @@ pub struct JobSight {
     pub progress: Option<Arc<Progress>>,
 }
 
-impl JobSight {
-    fn of(job: &Job, progress: Option<Arc<Progress>>, at: Timestamp) -> JobSight {
-        JobSight { id: job.id, status: job.status(), version: job.version, attempt: job.attempt, at, progress }
+impl JobSummary {
+    fn of(job: &Job, progress: Option<Arc<Progress>>, at: Timestamp) -> JobSummary {
+        JobSummary { id: job.id, status: job.status(), version: job.version, attempt: job.attempt, at, progress }
     }
 }
 
-/// Marks cost one look at a number while nobody follows a queue here.
+/// DirtySet cost one look at a number while nobody follows a queue here.
 #[derive(Default)]
-pub(crate) struct Boards {
+pub(crate) struct QueueFeeds {
     state: Mutex<Followed>,
     followers: AtomicUsize,
     /// Rung when something was marked, or somebody began to follow.
@@ -66,114 +66,114 @@ pub(crate) struct Boards {
 
 #[derive(Default)]
 struct Followed {
-    boards: BTreeMap<Place, Board>,
+    feeds: BTreeMap<QueueName, Feed>,
     /// Jobs of other nodes, of which nobody has said the queue.
-    strays: Marks,
+    unplaced: DirtySet,
     is_closed: bool,
 }
 
-struct Board {
-    sights: Sender<Sight>,
-    marks: Marks,
+struct Feed {
+    events: Sender<QueueEvent>,
+    dirty: DirtySet,
 }
 
-impl Boards {
+impl QueueFeeds {
     pub(crate) fn job_changed(&self, namespace: NamespaceId, queue: &str, id: JobId) {
-        self.mark(namespace, queue, |marks| marks.add_job(id));
+        self.mark(namespace, queue, |dirty| dirty.add_job(id));
     }
 
     /// A job changed whose queue is not known here.
-    pub(crate) fn stray_changed(&self, id: JobId) {
-        if !self.is_silent() {
-            self.lock().strays.add_job(id);
+    pub(crate) fn unplaced_changed(&self, id: JobId) {
+        if !self.has_no_listeners() {
+            self.lock().unplaced.add_job(id);
             self.marked.notify_one();
         }
     }
 
     /// Jobs of this queue changed that nobody can name.
     pub(crate) fn jobs_changed(&self, namespace: NamespaceId, queue: &str) {
-        self.mark(namespace, queue, Marks::lose);
+        self.mark(namespace, queue, DirtySet::lose);
     }
 
     /// Its settings, or whether it hands out.
     pub(crate) fn queue_changed(&self, namespace: NamespaceId, queue: &str) {
-        self.mark(namespace, queue, |marks| marks.is_stale = true);
+        self.mark(namespace, queue, |dirty| dirty.is_stale = true);
     }
 
     /// The same in whole namespaces.
     pub(crate) fn all_changed(&self, concerned: impl Fn(NamespaceId) -> bool) {
-        self.mark_each(|(namespace, _), marks| marks.is_lost |= concerned(*namespace));
+        self.mark_each(|(namespace, _), dirty| dirty.is_lost |= concerned(*namespace));
     }
 
     /// What other nodes told.
     pub(crate) fn hear(&self, news: &News) {
-        if self.is_silent() {
+        if self.has_no_listeners() {
             return;
         }
-        self.mark_each(|(namespace, queue), marks| {
+        self.mark_each(|(namespace, queue), dirty| {
             let at_queue = news.queues.get(namespace).and_then(|queues| queues.get(&**queue));
-            marks.is_lost |= news.everything || news.all_jobs || news.namespaces.contains(namespace);
-            marks.is_stale |= at_queue.is_some_and(|at_queue| at_queue.changed);
-            marks.is_counted |= at_queue.is_some_and(|at_queue| at_queue.more > 0);
+            dirty.is_lost |= news.everything || news.all_jobs || news.namespaces.contains(namespace);
+            dirty.is_stale |= at_queue.is_some_and(|at_queue| at_queue.changed);
+            dirty.is_counted |= at_queue.is_some_and(|at_queue| at_queue.more > 0);
         });
         let mut state = self.lock();
-        news.jobs.iter().for_each(|id| state.strays.add_job(*id));
+        news.jobs.iter().for_each(|id| state.unplaced.add_job(*id));
     }
 
     /// Something may have been missed: whoever was shown anything else than what is there gets it afresh.
     fn patrol(&self) {
-        self.mark_each(|_, marks| marks.is_unsure = true);
+        self.mark_each(|_, dirty| dirty.is_unsure = true);
     }
 
     /// The server stops: all followers see the end.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
-        state.boards.clear();
+        state.feeds.clear();
     }
 
-    fn mark(&self, namespace: NamespaceId, queue: &str, mark: impl FnOnce(&mut Marks)) {
-        if self.is_silent() {
+    fn mark(&self, namespace: NamespaceId, queue: &str, mark: impl FnOnce(&mut DirtySet)) {
+        if self.has_no_listeners() {
             return;
         }
-        if let Some(board) = self.lock().boards.get_mut(&(namespace, queue.into())) {
-            mark(&mut board.marks);
+        if let Some(feed) = self.lock().feeds.get_mut(&(namespace, queue.into())) {
+            mark(&mut feed.dirty);
             self.marked.notify_one();
         }
     }
 
-    fn mark_each(&self, mark: impl Fn(&Place, &mut Marks)) {
-        if self.is_silent() {
+    fn mark_each(&self, mark: impl Fn(&QueueName, &mut DirtySet)) {
+        if self.has_no_listeners() {
             return;
         }
-        for (place, board) in &mut self.lock().boards {
-            mark(place, &mut board.marks);
+        for (name, feed) in &mut self.lock().feeds {
+            mark(name, &mut feed.dirty);
         }
         self.marked.notify_one();
     }
 
-    fn is_silent(&self) -> bool {
+    fn has_no_listeners(&self) -> bool {
         self.followers.load(Ordering::SeqCst) == 0
     }
 
-    fn follow(&self, place: &Place) -> Option<Receiver<Sight>> {
+    fn follow(&self, name: &QueueName) -> Option<Receiver<QueueEvent>> {
         let mut state = self.lock();
         if state.is_closed {
             return None;
         }
         self.followers.fetch_add(1, Ordering::SeqCst);
-        let fresh = || Board { sights: broadcast::channel(BEHIND_MAX).0, marks: Marks::default() };
-        let sights = state.boards.entry(place.clone()).or_insert_with(fresh).sights.subscribe();
+        let fresh = || Feed { events: broadcast::channel(BEHIND_MAX).0, dirty: DirtySet::default() };
+        let events = state.feeds.entry(name.clone()).or_insert_with(fresh).events.subscribe();
         self.marked.notify_one();
-        Some(sights)
+        Some(events)
     }
 
     /// A follower has dropped his end.
-    fn leave(&self, place: &Place) {
+    fn leave(&self, name: &QueueName) {
         let mut state = self.lock();
         self.followers.fetch_sub(1, Ordering::SeqCst);
-        if state.boards.get(place).is_some_and(|board| board.sights.receiver_count() == 0) {
-            state.boards.remove(place);
+        if state.feeds.get(name).is_some_and(|feed| feed.events.receiver_count() == 0) {
+            state.feeds.remove(name);
         }
     }
 
@@ -185,9 +185,9 @@ impl Boards {
 /// Somebody who follows a queue. Dropping it leaves.
 pub struct QueueFollower {
     engine: Engine,
-    place: Place,
+    name: QueueName,
     /// `None` only while it is dropped.
-    sights: Option<Receiver<Sight>>,
+    events: Option<Receiver<QueueEvent>>,
     /// The whole queue is to be shown next.
     begins: bool,
 }
@@ -198,27 +198,27 @@ impl Engine {
         if self.shared.store.queue(namespace, name).await?.is_none() {
             return Ok(None);
         }
-        let place = (namespace, Arc::from(name));
-        let sights = self.shared.wakes.boards().follow(&place);
+        let name = (namespace, Arc::from(name));
+        let events = self.shared.notifier.queue_feeds().follow(&name);
         let engine = self.clone();
-        Ok(sights.map(|sights| QueueFollower { engine, place, sights: Some(sights), begins: true }))
+        Ok(events.map(|events| QueueFollower { engine, name, events: Some(events), begins: true }))
     }
 }
 
 impl QueueFollower {
     /// What there is to see next. `None` when there will be no more: the queue is gone, or the server stops. Cancel-safe.
-    pub async fn next(&mut self) -> Option<Sight> {
+    pub async fn next(&mut self) -> Option<QueueEvent> {
         if self.begins {
             // What changes from here on is told as well: following has begun before this look.
-            let found = self.engine.shared.store.queue(self.place.0, &self.place.1).await;
+            let found = self.engine.shared.store.queue(self.name.0, &self.name.1).await;
             let (queue, counts) = found.ok().flatten()?;
             self.begins = false;
-            return Some(Sight::Queue(queue, counts));
+            return Some(QueueEvent::Queue(queue, counts));
         }
-        match self.sights.as_mut()?.recv().await {
-            Ok(Sight::Resync) | Err(RecvError::Lagged(_)) => {
+        match self.events.as_mut()?.recv().await {
+            Ok(QueueEvent::Resync) | Err(RecvError::Lagged(_)) => {
                 self.begins = true;
-                Some(Sight::Resync)
+                Some(QueueEvent::Resync)
             }
             Ok(sight) => Some(sight),
             Err(RecvError::Closed) => None,
@@ -228,7 +228,7 @@ impl QueueFollower {
 
 impl Drop for QueueFollower {
     fn drop(&mut self) {
-        self.sights = None;
-        self.engine.shared.wakes.boards().leave(&self.place);
+        self.events = None;
+        self.engine.shared.notifier.queue_feeds().leave(&self.name);
     }
 }

@@ -1,4 +1,4 @@
-//! The room for deliveries on this node, shared by all lanes: nobody may have more than what is still free. So one lane
+//! The room for deliveries on this node, shared by all dispatchers: nobody may have more than what is still free. So one lane
 //! alone gets half of it, and a lane that has nothing under way always gets one place, whatever others have.
 
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
 #[derive(Clone)]
-pub(crate) struct Room(Arc<State>);
+pub(crate) struct DeliverySlots(Arc<State>);
 
 struct State {
     max: usize,
@@ -15,13 +15,13 @@ struct State {
     freed: Notify,
 }
 
-impl Room {
-    pub(crate) fn new(max: usize) -> Room {
-        Room(Arc::new(State { max: max.max(2), taken: AtomicUsize::new(0), freed: Notify::new() }))
+impl DeliverySlots {
+    pub(crate) fn new(max: usize) -> DeliverySlots {
+        DeliverySlots(Arc::new(State { max: max.max(2), taken: AtomicUsize::new(0), freed: Notify::new() }))
     }
 
-    /// Places for up to `wanted` more deliveries of a lane that has `mine` already; perhaps none.
-    pub(crate) fn take(&self, mine: usize, wanted: usize) -> Places {
+    /// Reserved for up to `wanted` more deliveries of a lane that has `mine` already; perhaps none.
+    pub(crate) fn take(&self, mine: usize, wanted: usize) -> Reserved {
         let mut count = 0;
         let update = self.0.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |taken| {
             let share = self.0.max.saturating_sub(taken).saturating_sub(mine).div_ceil(2);
@@ -30,7 +30,7 @@ impl Room {
             Some(taken + count)
         });
         debug_assert!(update.is_ok());
-        Places { room: self.clone(), count }
+        Reserved { slots: self.clone(), count }
     }
 
     fn give_back(&self, count: usize) {
@@ -62,14 +62,14 @@ impl Room {
     }
 }
 
-/// Places that no delivery has yet. A claim asks for many and mostly finds few jobs, so they are one number, and what is
+/// Reserved that no delivery has yet. A claim asks for many and mostly finds few jobs, so they are one number, and what is
 /// left goes back at once.
-pub(crate) struct Places {
-    room: Room,
+pub(crate) struct Reserved {
+    slots: DeliverySlots,
     count: usize,
 }
 
-impl Places {
+impl Reserved {
     pub(crate) fn len(&self) -> usize {
         self.count
     }
@@ -82,29 +82,29 @@ impl Places {
     pub(crate) fn truncate(&mut self, count: usize) {
         let surplus = self.count.saturating_sub(count);
         self.count -= surplus;
-        self.room.give_back(surplus);
+        self.slots.give_back(surplus);
     }
 }
 
-impl Iterator for Places {
-    type Item = Place;
+impl Iterator for Reserved {
+    type Item = Slot;
 
-    fn next(&mut self) -> Option<Place> {
+    fn next(&mut self) -> Option<Slot> {
         self.count = self.count.checked_sub(1)?;
-        Some(Place(self.room.clone()))
+        Some(Slot(self.slots.clone()))
     }
 }
 
-impl Drop for Places {
+impl Drop for Reserved {
     fn drop(&mut self) {
-        self.room.give_back(self.count);
+        self.slots.give_back(self.count);
     }
 }
 
-/// Held while a delivery is under way; dropping it makes room.
-pub(crate) struct Place(Room);
+/// Held while a delivery is under way; dropping it makes slots.
+pub(crate) struct Slot(DeliverySlots);
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         self.0.give_back(1);
     }
@@ -115,10 +115,10 @@ mod tests {
     use super::*;
 
     /// Takes as much as it can get.
-    fn greedy(room: &Room) -> Vec<Place> {
+    fn greedy(slots: &DeliverySlots) -> Vec<Slot> {
         let mut mine = Vec::new();
         loop {
-            let more = room.take(mine.len(), 10);
+            let more = slots.take(mine.len(), 10);
             if more.is_empty() {
                 return mine;
             }
@@ -128,28 +128,28 @@ mod tests {
 
     #[test]
     fn one_lane_gets_half_and_each_further_one_half_of_the_rest() {
-        let room = Room::new(100);
+        let slots = DeliverySlots::new(100);
 
-        let lanes = [greedy(&room), greedy(&room), greedy(&room), greedy(&room)];
+        let dispatchers = [greedy(&slots), greedy(&slots), greedy(&slots), greedy(&slots)];
 
-        assert_eq!(lanes.each_ref().map(Vec::len), [50, 25, 13, 6]);
-        drop(lanes);
-        assert_eq!(room.taken(), 0);
-        assert_eq!(room.take(0, 3).len(), 3);
+        assert_eq!(dispatchers.each_ref().map(Vec::len), [50, 25, 13, 6]);
+        drop(dispatchers);
+        assert_eq!(slots.taken(), 0);
+        assert_eq!(slots.take(0, 3).len(), 3);
     }
 
     #[test]
-    fn places_without_a_delivery_go_back() {
-        let room = Room::new(100);
+    fn slots_without_a_delivery_go_back() {
+        let slots = DeliverySlots::new(100);
 
-        let mut places = room.take(0, 10);
-        let mine = places.next();
-        places.truncate(5);
-        assert_eq!((places.len(), room.taken()), (5, 6));
-        drop(places);
+        let mut reserved = slots.take(0, 10);
+        let mine = reserved.next();
+        reserved.truncate(5);
+        assert_eq!((reserved.len(), slots.taken()), (5, 6));
+        drop(reserved);
 
-        assert_eq!(room.taken(), 1);
+        assert_eq!(slots.taken(), 1);
         drop(mine);
-        assert_eq!(room.taken(), 0);
+        assert_eq!(slots.taken(), 0);
     }
 }

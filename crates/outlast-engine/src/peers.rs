@@ -11,7 +11,7 @@ use outlast_store::live::News;
 use tokio::time::sleep;
 
 use crate::engine::Engine;
-use crate::wakes::SLICES;
+use crate::notifier::SLICES;
 use crate::work::is_credible;
 
 /// The pause after news that wake many who need not be concerned. A flood of them is heard as one.
@@ -24,7 +24,7 @@ impl Engine {
     }
 
     /// Rings for what others told.
-    pub(crate) async fn run_hearing(self) {
+    pub(crate) async fn run_peer_signals(self) {
         let mut stopping = self.stopping();
         while !*stopping.borrow() {
             let news = tokio::select! {
@@ -36,15 +36,15 @@ impl Engine {
             // First how far it was, then that it has ended: who is woken by that shows both.
             let now = self.now();
             for (id, told) in news.progress.iter().filter(|(_, told)| is_credible(&told.progress, now)) {
-                shared.wakes.progressed(*id, told.hand_out, &told.progress);
-                shared.reports.hear(*id, told);
+                shared.notifier.publish_progress(*id, told.hand_out, &told.progress);
+                shared.progress.merge_peer(*id, told);
             }
-            shared.wakes.ring_for(&news);
-            shared.reports.doubt(&news.jobs);
+            shared.notifier.wake_for_peers(&news);
+            shared.progress.invalidate(&news.jobs);
             if news.everything || news.all_jobs {
-                shared.reports.doubt_all();
+                shared.progress.invalidate_all();
             }
-            self.look_for_lanes(&news);
+            self.look_for_dispatchers(&news);
             if news.everything || news.keys {
                 shared.keys.changed.notify_one();
             }
@@ -59,15 +59,15 @@ impl Engine {
     }
 
     /// Queues that another node has made or changed may deliver.
-    fn look_for_lanes(&self, news: &News) {
+    fn look_for_dispatchers(&self, news: &News) {
         for (namespace, queues) in &news.queues {
             let changed = queues.iter().filter(|(name, at_queue)| at_queue.changed || system_queue(name).is_some());
             changed.for_each(|(name, _)| self.shared.push.look_for(*namespace, name));
         }
     }
 
-    /// Wakes each waiter's queue once per floor, a slice of them at a time.
-    pub(crate) async fn run_patrol(self) {
+    /// Notifier each waiter's queue once per floor, a slice of them at a time.
+    pub(crate) async fn run_peer_poll(self) {
         let mut stopping = self.stopping();
         let mut slice = 0;
         while !*stopping.borrow() {
@@ -76,9 +76,9 @@ impl Engine {
                 _ = stopping.changed() => continue,
                 () = self.floor_passes(SLICES) => {}
             }
-            self.shared.wakes.patrol(slice);
+            self.shared.notifier.patrol(slice);
             // Jobs that ended elsewhere.
-            self.shared.reports.prune(self.now(), SHOWN_FOR);
+            self.shared.progress.prune(self.now(), SHOWN_FOR);
             slice = (slice + 1) % SLICES;
         }
         tracing::debug!("the patrol has ended");

@@ -25,20 +25,20 @@ impl Engine {
         let shared = &self.shared;
         // Read for all who ask, whatever their reach; what each of them may see is decided afterwards.
         let read = || {
-            shared.meters.job_reads.add(1);
+            shared.counters.job_reads.add(1);
             shared.store.job(&Reach::Everything, id)
         };
-        let found = shared.looks.share(id, read).await?;
+        let found = shared.job_reads.share(id, read).await?;
         Ok(found.filter(|found| reach.covers(&found.queue)))
     }
 
     /// The job, as soon as the condition holds or `wait` is over. `None` when there is no such job. Cancel-safe.
     pub async fn watch(&self, reach: &Reach, id: JobId, until: Until, wait: Duration) -> Result<Option<Found>, Error> {
         let end = Instant::now() + wait;
-        let bell = self.shared.wakes.watch_job(id, reach.namespace());
+        let listener = self.shared.notifier.listen_job(id, reach.namespace());
         loop {
-            let mut rung = std::pin::pin!(bell.notify().notified());
-            rung.as_mut().enable();
+            let mut notified = std::pin::pin!(listener.notify().notified());
+            notified.as_mut().enable();
             let Some(found) = self.job(reach, id).await? else {
                 return Ok(None);
             };
@@ -51,7 +51,7 @@ impl Engine {
             }
             tokio::select! {
                 biased;
-                () = rung => {}
+                () = notified => {}
                 () = sleep_until(end) => {}
             }
         }

@@ -14,7 +14,7 @@ use super::{SendError, SendPhase};
 /// Hosts remembered before those that nobody waits for are forgotten.
 const HOSTS_MAX: usize = 4096;
 
-pub(super) struct Caps {
+pub(super) struct HostLimits {
     concurrency: usize,
     /// Between the starts of two requests to the same host.
     gap: Option<Duration>,
@@ -34,10 +34,10 @@ pub(super) struct Turn {
     _host: Arc<Host>,
 }
 
-impl Caps {
-    pub(super) fn new(concurrency: usize, rate: Option<u32>) -> Caps {
+impl HostLimits {
+    pub(super) fn new(concurrency: usize, rate: Option<u32>) -> HostLimits {
         let gap = rate.map(|rate| Duration::from_secs(1) / rate.max(1));
-        Caps { concurrency: concurrency.clamp(1, Semaphore::MAX_PERMITS), gap, hosts: Mutex::new(HashMap::new()) }
+        HostLimits { concurrency: concurrency.clamp(1, Semaphore::MAX_PERMITS), gap, hosts: Mutex::new(HashMap::new()) }
     }
 
     /// Waits for a turn. First come, first served.
@@ -105,40 +105,40 @@ mod tests {
     // (T06, one node)
     #[tokio::test(start_paused = true)]
     async fn the_request_beyond_the_cap_waits_for_a_turn_and_other_hosts_do_not() {
-        let caps = Caps::new(2, None);
-        let first = caps.enter(&place("a"), soon()).await.unwrap();
-        let _second = caps.enter(&place("a"), soon()).await.unwrap();
+        let host_limits = HostLimits::new(2, None);
+        let first = host_limits.enter(&place("a"), soon()).await.unwrap();
+        let _second = host_limits.enter(&place("a"), soon()).await.unwrap();
 
-        let late = caps.enter(&place("a"), soon()).await.err().unwrap();
+        let late = host_limits.enter(&place("a"), soon()).await.err().unwrap();
         assert_eq!(late.phase, SendPhase::Wait);
-        caps.enter(&place("b"), soon()).await.unwrap();
+        host_limits.enter(&place("b"), soon()).await.unwrap();
         drop(first);
-        caps.enter(&place("a"), soon()).await.unwrap();
+        host_limits.enter(&place("a"), soon()).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
     async fn requests_to_one_host_start_no_faster_than_its_rate() {
-        let caps = Caps::new(100, Some(10));
+        let host_limits = HostLimits::new(100, Some(10));
         let began = Instant::now();
         for _ in 0..11 {
-            caps.enter(&place("a"), began + Duration::from_secs(5)).await.unwrap();
+            host_limits.enter(&place("a"), began + Duration::from_secs(5)).await.unwrap();
         }
         assert_eq!(began.elapsed().as_millis(), 1000);
 
-        let late = caps.enter(&place("a"), Instant::now() + Duration::from_millis(50)).await.err().unwrap();
+        let late = host_limits.enter(&place("a"), Instant::now() + Duration::from_millis(50)).await.err().unwrap();
         assert_eq!(late.phase, SendPhase::Wait);
     }
 
     #[tokio::test(start_paused = true)]
     async fn hosts_that_nobody_calls_are_forgotten() {
-        let caps = Caps::new(1, None);
-        let held = caps.enter(&place("held"), soon()).await.unwrap();
+        let host_limits = HostLimits::new(1, None);
+        let held = host_limits.enter(&place("held"), soon()).await.unwrap();
         for number in 0..HOSTS_MAX * 2 {
-            caps.enter(&place(&format!("h{number}")), soon()).await.unwrap();
+            host_limits.enter(&place(&format!("h{number}")), soon()).await.unwrap();
         }
 
-        assert!(caps.hosts.lock().unwrap().len() <= HOSTS_MAX);
-        assert!(caps.enter(&place("held"), soon()).await.is_err(), "its turn is still taken");
+        assert!(host_limits.hosts.lock().unwrap().len() <= HOSTS_MAX);
+        assert!(host_limits.enter(&place("held"), soon()).await.is_err(), "its turn is still taken");
         drop(held);
     }
 }

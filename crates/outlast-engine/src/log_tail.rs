@@ -1,7 +1,7 @@
 //! The end of a job's log, read once for all who follow it: whoever looks first begins to read, and the others take what he
-//! gets. It hangs on the job's bell, holds one page, and lets go of it as soon as all have seen it.
+//! gets. It hangs on the job's listener, holds one page, and lets go of it as soon as all have seen it.
 //!
-//! A reading belongs to nobody: each who waits for it drives it on, so that one who leaves or is slow holds up none.
+//! A read belongs to nobody: each who waits for it drives it on, so that one who leaves or is slow holds up none.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,33 +16,33 @@ use crate::stream::{PAGE_MAX, is_full};
 pub(crate) type Page = Result<Option<Arc<[Event]>>, Error>;
 
 #[derive(Default)]
-pub(crate) struct Tail(Mutex<State>);
+pub(crate) struct SharedTail(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     followers: usize,
-    reading: Option<Reading>,
-    settled: Settled,
+    read: Option<PageRead>,
+    caught_up: CaughtUp,
 }
 
-/// How many followers know all there was when the bell had rung so often.
+/// How many followers know all there was when the bell had notified so often.
 #[derive(Default)]
-struct Settled {
+struct CaughtUp {
     look: u64,
     count: usize,
 }
 
 /// A page that is being read, or was.
 #[derive(Clone)]
-pub(crate) struct Reading {
+pub(crate) struct PageRead {
     /// It begins after this event.
     pub(crate) from: u64,
-    /// How far the bell had rung before it began.
+    /// How far the bell had notified before it began.
     pub(crate) look: u64,
     pub(crate) page: Shared<BoxFuture<'static, Page>>,
 }
 
-impl Reading {
+impl PageRead {
     /// May it hold what comes after `after`, or tell that nothing has come up to `look`?
     fn serves(&self, after: u64, look: u64) -> bool {
         if after < self.from {
@@ -62,51 +62,51 @@ fn plus(from: u64, count: usize) -> u64 {
     from.saturating_add(u64::try_from(count).unwrap_or(u64::MAX))
 }
 
-impl Tail {
+impl SharedTail {
     pub(crate) fn join(&self) {
         self.lock().followers += 1;
     }
 
-    /// A follower is gone who had settled at that look.
-    pub(crate) fn leave(&self, settled: Option<u64>) {
+    /// A follower is gone who had caught_up at that look.
+    pub(crate) fn leave(&self, caught_up: Option<u64>) {
         let mut state = self.lock();
         state.followers = state.followers.saturating_sub(1);
-        if settled == Some(state.settled.look) {
-            state.settled.count = state.settled.count.saturating_sub(1);
+        if caught_up == Some(state.caught_up.look) {
+            state.caught_up.count = state.caught_up.count.saturating_sub(1);
         }
         state.let_go();
     }
 
     /// What to wait for, for one who has seen the log up to `after` and began to look at `look`. `begin` reads the page
     /// after that.
-    pub(crate) fn reading(&self, after: u64, look: u64, begin: impl FnOnce() -> BoxFuture<'static, Page>) -> Reading {
+    pub(crate) fn read(&self, after: u64, look: u64, begin: impl FnOnce() -> BoxFuture<'static, Page>) -> PageRead {
         let mut state = self.lock();
-        if let Some(present) = state.reading.as_ref().filter(|present| present.serves(after, look)) {
+        if let Some(present) = state.read.as_ref().filter(|present| present.serves(after, look)) {
             return present.clone();
         }
-        let reading = Reading { from: after, look, page: begin().shared() };
+        let read = PageRead { from: after, look, page: begin().shared() };
         // Who is far behind reads for himself alone: the others wait for what is new.
-        if state.reading.as_ref().is_none_or(|present| plus(after, PAGE_MAX) > present.from) {
-            state.reading = Some(reading.clone());
+        if state.read.as_ref().is_none_or(|present| plus(after, PAGE_MAX) > present.from) {
+            state.read = Some(read.clone());
         }
-        reading
+        read
     }
 
     /// A follower has seen all there was at that look; he says so once per look.
-    pub(crate) fn settle(&self, look: u64) {
+    pub(crate) fn caught_up(&self, look: u64) {
         let mut state = self.lock();
-        if look > state.settled.look {
-            state.settled = Settled { look, count: 0 };
+        if look > state.caught_up.look {
+            state.caught_up = CaughtUp { look, count: 0 };
         }
-        if look == state.settled.look {
-            state.settled.count += 1;
+        if look == state.caught_up.look {
+            state.caught_up.count += 1;
         }
         state.let_go();
     }
 
     #[cfg(test)]
     fn holds_page(&self) -> bool {
-        self.lock().reading.is_some()
+        self.lock().read.is_some()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -117,8 +117,8 @@ impl Tail {
 impl State {
     /// Drops the page when nobody is left who would take it.
     fn let_go(&mut self) {
-        if self.settled.count >= self.followers {
-            self.reading = None;
+        if self.caught_up.count >= self.followers {
+            self.read = None;
         }
     }
 }
@@ -144,64 +144,64 @@ mod tests {
 
     #[tokio::test]
     async fn what_one_has_read_the_others_take_until_all_have_it() {
-        let tail = Tail::default();
+        let tail = SharedTail::default();
         (0..3).for_each(|_| tail.join());
 
-        let _ = tail.reading(5, 1, || ready(page(5, 2))).page.await;
-        tail.settle(1);
+        let _ = tail.read(5, 1, || ready(page(5, 2))).page.await;
+        tail.caught_up(1);
         for place in [5, 6, 7] {
-            assert_eq!(tail.reading(place, 1, never).from, 5, "after {place}");
+            assert_eq!(tail.read(place, 1, never).from, 5, "after {place}");
         }
-        tail.settle(1);
+        tail.caught_up(1);
         assert!(tail.holds_page());
-        tail.settle(1);
+        tail.caught_up(1);
 
         assert!(!tail.holds_page());
     }
 
     #[tokio::test]
     async fn a_page_from_before_a_ring_serves_only_those_it_has_news_for() {
-        let tail = Tail::default();
+        let tail = SharedTail::default();
         (0..2).for_each(|_| tail.join());
-        let _ = tail.reading(5, 1, || ready(page(5, 2))).page.await;
+        let _ = tail.read(5, 1, || ready(page(5, 2))).page.await;
 
-        assert_eq!(tail.reading(6, 2, never).from, 5);
-        let newer = tail.reading(7, 2, || ready(page(7, 0)));
+        assert_eq!(tail.read(6, 2, never).from, 5);
+        let newer = tail.read(7, 2, || ready(page(7, 0)));
 
         assert_eq!((newer.from, newer.look), (7, 2));
     }
 
     #[tokio::test]
     async fn a_full_page_is_not_the_end_and_a_failed_one_is_tried_again() {
-        let tail = Tail::default();
+        let tail = SharedTail::default();
         tail.join();
         let end = plus(0, PAGE_MAX);
-        let _ = tail.reading(0, 1, || ready(page(0, PAGE_MAX))).page.await;
+        let _ = tail.read(0, 1, || ready(page(0, PAGE_MAX))).page.await;
 
-        let failed = tail.reading(end, 1, || ready(Err(Error::Unavailable)));
+        let failed = tail.read(end, 1, || ready(Err(Error::Unavailable)));
         assert!(failed.page.await.is_err());
-        let again = tail.reading(end, 1, || ready(page(end, 1)));
+        let again = tail.read(end, 1, || ready(page(end, 1)));
 
         assert!(again.page.await.is_ok());
     }
 
     #[tokio::test]
     async fn who_is_far_behind_does_not_take_the_page_from_the_others() {
-        let tail = Tail::default();
+        let tail = SharedTail::default();
         (0..2).for_each(|_| tail.join());
-        let _ = tail.reading(500, 1, || ready(page(500, 1))).page.await;
+        let _ = tail.read(500, 1, || ready(page(500, 1))).page.await;
 
-        let _ = tail.reading(0, 1, || ready(page(0, PAGE_MAX))).page.await;
+        let _ = tail.read(0, 1, || ready(page(0, PAGE_MAX))).page.await;
 
-        assert_eq!(tail.reading(500, 1, never).from, 500);
+        assert_eq!(tail.read(500, 1, never).from, 500);
     }
 
     #[tokio::test]
     async fn those_who_leave_are_not_waited_for() {
-        let tail = Tail::default();
+        let tail = SharedTail::default();
         (0..2).for_each(|_| tail.join());
-        let _ = tail.reading(5, 1, || ready(page(5, 2))).page.await;
-        tail.settle(1);
+        let _ = tail.read(5, 1, || ready(page(5, 2))).page.await;
+        tail.caught_up(1);
         assert!(tail.holds_page());
 
         tail.leave(None);

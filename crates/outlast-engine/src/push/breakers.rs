@@ -15,9 +15,9 @@ const NAMESPACES_MAX: usize = 10_000;
 type Hosts = HashMap<Box<str>, Breaker>;
 
 #[derive(Default)]
-pub(crate) struct Circuits(Mutex<HashMap<NamespaceId, Hosts>>);
+pub(crate) struct Breakers(Mutex<HashMap<NamespaceId, Hosts>>);
 
-impl Circuits {
+impl Breakers {
     /// May something be sent there? If not, when it may be tried again.
     pub(crate) fn admits(&self, namespace: NamespaceId, host: &str, now: Timestamp) -> Result<(), Timestamp> {
         let mut namespaces = self.lock();
@@ -83,42 +83,42 @@ mod tests {
     const THEIRS: NamespaceId = NamespaceId(2);
     const NOW: Timestamp = Timestamp::EPOCH;
 
-    fn open(circuits: &Circuits, namespace: NamespaceId, host: &str) {
-        while !circuits.is_open(namespace, host, NOW) {
-            circuits.failed(namespace, host, NOW);
+    fn open(breakers: &Breakers, namespace: NamespaceId, host: &str) {
+        while !breakers.is_open(namespace, host, NOW) {
+            breakers.failed(namespace, host, NOW);
         }
     }
 
     #[test]
     fn a_circuit_is_open_for_its_namespace_only() {
-        let circuits = Circuits::default();
-        open(&circuits, OURS, "https://example.com");
+        let breakers = Breakers::default();
+        open(&breakers, OURS, "https://example.com");
 
-        assert!(circuits.admits(OURS, "https://example.com", NOW).is_err());
-        assert!(circuits.admits(THEIRS, "https://example.com", NOW).is_ok());
-        assert!(!circuits.is_open(THEIRS, "https://example.com", NOW));
+        assert!(breakers.admits(OURS, "https://example.com", NOW).is_err());
+        assert!(breakers.admits(THEIRS, "https://example.com", NOW).is_ok());
+        assert!(!breakers.is_open(THEIRS, "https://example.com", NOW));
 
-        circuits.answered(THEIRS, "https://example.com");
-        assert!(circuits.is_open(OURS, "https://example.com", NOW), "an answer to others closes nothing");
-        circuits.answered(OURS, "https://example.com");
-        assert_eq!((circuits.open(NOW), circuits.lock().len()), (0, 0));
+        breakers.answered(THEIRS, "https://example.com");
+        assert!(breakers.is_open(OURS, "https://example.com", NOW), "an answer to others closes nothing");
+        breakers.answered(OURS, "https://example.com");
+        assert_eq!((breakers.open(NOW), breakers.lock().len()), (0, 0));
     }
 
     #[test]
     fn one_namespace_cannot_use_up_the_places_of_another() {
-        let circuits = Circuits::default();
+        let breakers = Breakers::default();
         for host in 0..2 * HOSTS_MAX {
-            open_or_full(&circuits, &format!("https://{host}.example.com"));
+            open_or_full(&breakers, &format!("https://{host}.example.com"));
         }
-        assert_eq!(circuits.open(NOW), HOSTS_MAX);
+        assert_eq!(breakers.open(NOW), HOSTS_MAX);
 
-        open(&circuits, THEIRS, "https://example.com");
-        assert_eq!(circuits.open(NOW), HOSTS_MAX + 1);
+        open(&breakers, THEIRS, "https://example.com");
+        assert_eq!(breakers.open(NOW), HOSTS_MAX + 1);
     }
 
-    fn open_or_full(circuits: &Circuits, host: &str) {
+    fn open_or_full(breakers: &Breakers, host: &str) {
         for _ in 0..20 {
-            circuits.failed(OURS, host, NOW);
+            breakers.failed(OURS, host, NOW);
         }
     }
 }

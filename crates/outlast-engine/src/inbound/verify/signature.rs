@@ -14,7 +14,7 @@ const ENTRIES_MAX: usize = 20;
 
 /// Why a webhook is not believed. For the log only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doubt {
+pub(super) enum Rejection {
     Missing,
     Repeated,
     Unreadable,
@@ -24,13 +24,13 @@ pub(super) enum Doubt {
 }
 
 /// The signatures are good if one of them is the digest of one of the messages.
-pub(super) struct Claim<'a> {
+pub(super) struct SignedMessage<'a> {
     pub messages: Vec<Message<'a>>,
     pub signatures: Vec<Vec<u8>>,
 }
 
-impl Claim<'_> {
-    pub(super) fn believe(&self, keys: &[Key]) -> Result<(), Doubt> {
+impl SignedMessage<'_> {
+    pub(super) fn verify(&self, keys: &[Key]) -> Result<(), Rejection> {
         let mut is_right = Choice::from(0);
         for key in keys {
             for message in &self.messages {
@@ -45,42 +45,42 @@ impl Claim<'_> {
     }
 }
 
-pub(super) fn decide(is_right: Choice) -> Result<(), Doubt> {
+pub(super) fn decide(is_right: Choice) -> Result<(), Rejection> {
     match bool::from(is_right) {
         true => Ok(()),
-        false => Err(Doubt::Mismatch),
+        false => Err(Rejection::Mismatch),
     }
 }
 
 /// The one value of a header. A header that comes twice is refused: two readers could take different ones.
-pub(super) fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<&'a str, Doubt> {
+pub(super) fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<&'a str, Rejection> {
     let mut values = headers.get_all(name).iter();
-    let value = values.next().ok_or(Doubt::Missing)?;
+    let value = values.next().ok_or(Rejection::Missing)?;
     if values.next().is_some() {
-        return Err(Doubt::Repeated);
+        return Err(Rejection::Repeated);
     }
-    let text = value.to_str().map_err(|_| Doubt::Unreadable)?;
+    let text = value.to_str().map_err(|_| Rejection::Unreadable)?;
     if text.is_empty() {
-        return Err(Doubt::Missing);
+        return Err(Rejection::Missing);
     }
     Ok(text)
 }
 
 /// The entries of a list in one header, within a bound.
-pub(super) fn entries(text: &str, separator: char) -> Result<Vec<&str>, Doubt> {
+pub(super) fn entries(text: &str, separator: char) -> Result<Vec<&str>, Rejection> {
     let entries: Vec<&str> = text.split(separator).take(ENTRIES_MAX + 1).collect();
     if entries.len() > ENTRIES_MAX {
-        return Err(Doubt::TooMany);
+        return Err(Rejection::TooMany);
     }
     Ok(entries)
 }
 
 /// The time that is told once among the entries of a list.
-pub(super) fn told_once<'a>(entries: &[&'a str], prefix: &str) -> Result<&'a str, Doubt> {
+pub(super) fn only_entry<'a>(entries: &[&'a str], prefix: &str) -> Result<&'a str, Rejection> {
     let mut told = entries.iter().filter_map(|entry| entry.strip_prefix(prefix));
-    let text = told.next().ok_or(Doubt::Missing)?;
+    let text = told.next().ok_or(Rejection::Missing)?;
     match told.next() {
-        Some(_) => Err(Doubt::Repeated),
+        Some(_) => Err(Rejection::Repeated),
         None => Ok(text),
     }
 }
@@ -94,20 +94,20 @@ pub(super) struct Window {
 
 impl Window {
     /// Digits only: `+5`, `-5` and ` 5` are other texts than a provider writes.
-    pub(super) fn check_seconds(self, text: &str) -> Result<(), Doubt> {
+    pub(super) fn check_seconds(self, text: &str) -> Result<(), Rejection> {
         if !text.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(Doubt::Unreadable);
+            return Err(Rejection::Unreadable);
         }
-        let seconds: i64 = text.parse().map_err(|_| Doubt::Unreadable)?;
+        let seconds: i64 = text.parse().map_err(|_| Rejection::Unreadable)?;
         self.check_millis(seconds.saturating_mul(1000))
     }
 
-    pub(super) fn check_millis(self, millis: i64) -> Result<(), Doubt> {
+    pub(super) fn check_millis(self, millis: i64) -> Result<(), Rejection> {
         let sent_at = Timestamp::from_millis(millis);
         let distance = self.now.since(sent_at).max(sent_at.since(self.now));
         match millis >= 0 && distance <= self.tolerance {
             true => Ok(()),
-            false => Err(Doubt::FarTime),
+            false => Err(Rejection::FarTime),
         }
     }
 }
@@ -120,7 +120,7 @@ mod tests {
 
     use outlast_core::Timestamp;
 
-    use super::{Doubt, Window};
+    use super::{Rejection, Window};
 
     #[test]
     fn a_time_is_whole_seconds_within_the_tolerance() {
@@ -135,8 +135,8 @@ mod tests {
 
         for (texts, expected) in [
             (near.as_slice(), Ok(())),
-            (far.as_slice(), Err(Doubt::FarTime)),
-            (unreadable.as_slice(), Err(Doubt::Unreadable)),
+            (far.as_slice(), Err(Rejection::FarTime)),
+            (unreadable.as_slice(), Err(Rejection::Unreadable)),
         ] {
             for text in texts {
                 assert_eq!(window(300).check_seconds(text), expected, "{text:?}");
@@ -144,7 +144,7 @@ mod tests {
         }
         assert_eq!(window(0).check_seconds("1700000000"), Ok(()));
         for millis in [-1, i64::MIN, i64::MAX] {
-            assert_eq!(window(300).check_millis(millis), Err(Doubt::FarTime));
+            assert_eq!(window(300).check_millis(millis), Err(Rejection::FarTime));
         }
     }
 
@@ -152,7 +152,7 @@ mod tests {
     fn a_negative_time_is_refused_even_near_the_epoch() {
         let window = Window { now: Timestamp::EPOCH, tolerance: Duration::from_secs(300) };
 
-        assert_eq!(window.check_millis(-1), Err(Doubt::FarTime));
+        assert_eq!(window.check_millis(-1), Err(Rejection::FarTime));
         assert_eq!(window.check_millis(0), Ok(()));
     }
 }

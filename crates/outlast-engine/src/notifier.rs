@@ -1,0 +1,357 @@
+//! Wake-ups: who waits for work of a queue, who watches a job. Lossy by design: a waiter looks at the store after every
+//! wake-up, and nothing here is needed for correctness. What happens here is also told to the other nodes; what they tell
+//! only rings here.
+//!
+//! A ring is *exact* when so many jobs came, or *blind* when there may be any number. A blind ring notifier one waiter of a
+//! queue; whoever finds something notifier two more, until one finds nothing. So a thousand waiters cost a few looks.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use outlast_core::{JobId, NamespaceId, Progress};
+use outlast_store::live::{HandOut, Live, News, Signal};
+use tokio::sync::Notify;
+
+use crate::log_tail::SharedTail;
+use crate::progress_feed::ProgressFeed;
+use crate::queue_feed::QueueFeeds;
+
+/// The rounds of the patrol visit a bell once in so many, so that not all are notified in the same moment.
+pub(crate) const SLICES: usize = 10;
+
+pub(crate) struct Notifier {
+    live: Arc<dyn Live>,
+    queues: Arc<Topics<(NamespaceId, Arc<str>)>>,
+    jobs: Arc<Topics<JobId>>,
+    feeds: QueueFeeds,
+}
+
+impl Notifier {
+    pub(crate) fn new(live: Arc<dyn Live>) -> Notifier {
+        Notifier { live, queues: Arc::default(), jobs: Arc::default(), feeds: QueueFeeds::default() }
+    }
+
+    /// Rings for those who wait for work of this queue.
+    pub(crate) fn listen_queue(&self, namespace: NamespaceId, queue: &Arc<str>) -> Listener<(NamespaceId, Arc<str>)> {
+        self.queues.listen((namespace, Arc::clone(queue)))
+    }
+
+    /// `namespace` is that of the watcher, and so of the job, unless the watcher reaches all of them.
+    pub(crate) fn listen_job(&self, id: JobId, namespace: Option<NamespaceId>) -> Listener<JobId> {
+        self.jobs.listen_in(id, namespace)
+    }
+
+    /// For those who follow whole queues.
+    pub(crate) fn queue_feeds(&self) -> &QueueFeeds {
+        &self.feeds
+    }
+
+    /// `count` jobs have become eligible: as many waiters look.
+    pub(crate) fn jobs_ready(&self, namespace: NamespaceId, queue: &str, count: u32) {
+        self.live.tell(Signal::QueueHas { namespace, queue, count });
+        self.wake_queue(namespace, queue, count);
+    }
+
+    /// Something about the queue changed: all its waiters look.
+    pub(crate) fn queue_changed(&self, namespace: NamespaceId, queue: &str) {
+        self.live.tell(Signal::QueueChanged { namespace, queue });
+        self.feeds.queue_changed(namespace, queue);
+        if let Some(topic) = self.queues.get(&(namespace, queue.into())) {
+            topic.notify.notify_waiters();
+        }
+    }
+
+    /// The same for all queues of this namespace; `None` stands for all there are.
+    pub(crate) fn namespace_changed(&self, changed: Option<NamespaceId>) {
+        self.live.tell(changed.map_or(Signal::Everything, Signal::NamespaceChanged));
+        let concerned = |namespace: NamespaceId| changed.is_none_or(|changed| changed == namespace);
+        self.queues.each(|(namespace, _), topic| {
+            if concerned(*namespace) {
+                topic.notify.notify_waiters();
+            }
+        });
+        self.feeds.all_changed(concerned);
+    }
+
+    pub(crate) fn job_changed(&self, namespace: NamespaceId, queue: &str, id: JobId) {
+        self.live.tell(Signal::JobChanged(id));
+        self.feeds.job_changed(namespace, queue, id);
+        self.wake_job(id);
+    }
+
+    /// The same of a job whose queue is not known here.
+    pub(crate) fn job_changed_somewhere(&self, id: JobId) {
+        self.live.tell(Signal::JobChanged(id));
+        self.feeds.unplaced_changed(id);
+        self.wake_job(id);
+    }
+
+    /// A worker has said how far it is: those who watch the job here hear of it.
+    pub(crate) fn publish_progress(&self, id: JobId, hand_out: HandOut, progress: &Arc<Progress>) {
+        if self.jobs.has_no_listeners() {
+            return;
+        }
+        if let Some(topic) = self.jobs.get(&id) {
+            topic.progress.publish(hand_out, progress);
+        }
+    }
+
+    /// Jobs of this namespace changed that nobody can name: all who watch one here look. Those elsewhere have the patrol.
+    pub(crate) fn jobs_changed(&self, namespace: NamespaceId) {
+        self.jobs.each_entry(|_, entry| {
+            if entry.namespace.is_none_or(|known| known == namespace) {
+                entry.topic.wake_all();
+            }
+        });
+    }
+
+    fn all_jobs_changed(&self) {
+        self.jobs.each(|_, topic| topic.wake_all());
+    }
+
+    /// For everybody here, and nobody elsewhere.
+    pub(crate) fn wake_everyone(&self) {
+        self.queues.each(|_, topic| topic.notify.notify_waiters());
+        self.all_jobs_changed();
+    }
+
+    /// Rings for what other nodes told. Changes of queues ring blind: nobody here knows how much there is.
+    pub(crate) fn wake_for_peers(&self, news: &News) {
+        self.feeds.hear(news);
+        if news.everything || !news.namespaces.is_empty() {
+            self.queues.each(|(namespace, _), topic| {
+                if news.everything || news.namespaces.contains(namespace) {
+                    topic.wake_blind();
+                }
+            });
+        }
+        for (namespace, queues) in &news.queues {
+            for (queue, at_queue) in queues {
+                if at_queue.changed {
+                    self.wake_queue_blind(*namespace, queue);
+                }
+                self.wake_queue(*namespace, queue, at_queue.more);
+            }
+        }
+        if news.everything || news.all_jobs {
+            self.all_jobs_changed();
+        }
+        for id in &news.jobs {
+            self.wake_job(*id);
+        }
+    }
+
+    /// Notifier those of one slice who may have missed something: one waiter of each queue, and all who watch a job.
+    pub(crate) fn patrol(&self, slice: usize) {
+        self.queues.each(|_, topic| {
+            if topic.slice == slice {
+                topic.wake_blind();
+            }
+        });
+        self.jobs.each(|_, topic| {
+            if topic.slice == slice {
+                topic.wake_all();
+            }
+        });
+    }
+
+    fn wake_queue(&self, namespace: NamespaceId, queue: &str, count: u32) {
+        if count == 0 || self.queues.has_no_listeners() {
+            return;
+        }
+        if let Some((listeners, topic)) = self.queues.find(&(namespace, queue.into())) {
+            // More rings than listeners do nothing, and the number may come from elsewhere.
+            for _ in 0..usize::try_from(count).unwrap_or(usize::MAX).min(listeners) {
+                topic.notify.notify_one();
+            }
+        }
+    }
+
+    fn wake_queue_blind(&self, namespace: NamespaceId, queue: &str) {
+        if let Some(topic) = self.queues.get(&(namespace, queue.into())) {
+            topic.wake_blind();
+        }
+    }
+
+    fn wake_job(&self, id: JobId) {
+        if self.jobs.has_no_listeners() {
+            return;
+        }
+        if let Some(topic) = self.jobs.get(&id) {
+            topic.wake_all();
+        }
+    }
+}
+
+/// What the listeners of one thing share.
+pub(crate) struct Topic {
+    notify: Notify,
+    /// The last ring was blind, and nobody has found nothing since.
+    is_blind: AtomicBool,
+    /// Grows with each blind ring and each ring for all: a look that began before says nothing about what came since.
+    epoch: AtomicU64,
+    slice: usize,
+    /// What those who follow a job's log share.
+    tail: SharedTail,
+    /// How far the job has come.
+    progress: ProgressFeed,
+}
+
+impl Topic {
+    fn wake_blind(&self) {
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+        self.is_blind.store(true, Ordering::SeqCst);
+        self.notify.notify_one();
+    }
+
+    fn wake_all(&self) {
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+        self.notify.notify_waiters();
+    }
+}
+
+/// A bell with those who listen to it.
+struct Entry {
+    listeners: usize,
+    /// Where all listeners are of one.
+    namespace: Option<NamespaceId>,
+    topic: Arc<Topic>,
+}
+
+/// One bell per thing somebody waits for; it is gone when the last listener is. In order, so that they ring in the same
+/// order on every run.
+struct Topics<K> {
+    topics: Mutex<BTreeMap<K, Entry>>,
+    /// Listeners in all, so that ringing costs nothing while nobody listens.
+    listeners: AtomicUsize,
+    /// Topics made so far; gives each its slice.
+    made: AtomicUsize,
+}
+
+impl<K> Default for Topics<K> {
+    fn default() -> Topics<K> {
+        Topics { topics: Mutex::new(BTreeMap::new()), listeners: AtomicUsize::new(0), made: AtomicUsize::new(0) }
+    }
+}
+
+impl<K: Ord + Clone> Topics<K> {
+    fn listen(self: &Arc<Self>, key: K) -> Listener<K> {
+        self.listen_in(key, None)
+    }
+
+    fn listen_in(self: &Arc<Self>, key: K, namespace: Option<NamespaceId>) -> Listener<K> {
+        self.listeners.fetch_add(1, Ordering::SeqCst);
+        let mut topics = self.lock();
+        let fresh = || Entry { listeners: 0, namespace, topic: Arc::new(self.new_topic()) };
+        let entry = topics.entry(key.clone()).or_insert_with(fresh);
+        entry.listeners += 1;
+        if entry.namespace != namespace {
+            entry.namespace = None;
+        }
+        Listener { topic: Arc::clone(&entry.topic), topics: Arc::clone(self), key }
+    }
+
+    fn new_topic(&self) -> Topic {
+        Topic {
+            notify: Notify::new(),
+            is_blind: AtomicBool::new(false),
+            epoch: AtomicU64::new(0),
+            slice: self.made.fetch_add(1, Ordering::Relaxed) % SLICES,
+            tail: SharedTail::default(),
+            progress: ProgressFeed::default(),
+        }
+    }
+
+    fn has_no_listeners(&self) -> bool {
+        self.listeners.load(Ordering::SeqCst) == 0
+    }
+
+    fn get(&self, key: &K) -> Option<Arc<Topic>> {
+        self.find(key).map(|(_, topic)| topic)
+    }
+
+    fn find(&self, key: &K) -> Option<(usize, Arc<Topic>)> {
+        self.lock().get(key).map(|entry| (entry.listeners, Arc::clone(&entry.topic)))
+    }
+
+    fn each(&self, mut visit: impl FnMut(&K, &Topic)) {
+        self.each_entry(|key, entry| visit(key, &entry.topic));
+    }
+
+    fn each_entry(&self, mut visit: impl FnMut(&K, &Entry)) {
+        if self.has_no_listeners() {
+            return;
+        }
+        for (key, entry) in self.lock().iter() {
+            visit(key, entry);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<K, Entry>> {
+        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place to listen. Dropping it leaves.
+pub(crate) struct Listener<K: Ord + Clone> {
+    topic: Arc<Topic>,
+    topics: Arc<Topics<K>>,
+    key: K,
+}
+
+impl<K: Ord + Clone> Listener<K> {
+    pub(crate) fn notify(&self) -> &Notify {
+        &self.topic.notify
+    }
+
+    pub(crate) fn tail(&self) -> &SharedTail {
+        &self.topic.tail
+    }
+
+    pub(crate) fn progress(&self) -> &ProgressFeed {
+        &self.topic.progress
+    }
+
+    /// A look begins; its result is told with the number it gets.
+    pub(crate) fn look(&self) -> u64 {
+        self.topic.epoch.load(Ordering::SeqCst)
+    }
+
+    /// Ends when it was notified for all since that look began. Cancel-safe.
+    pub(crate) async fn notified_since(&self, look: u64) {
+        let mut notified = std::pin::pin!(self.topic.notify.notified());
+        notified.as_mut().enable();
+        if self.look() == look {
+            notified.await;
+        }
+    }
+
+    /// This listener looked and found something: after a blind ring there may be more.
+    pub(crate) fn found(&self) {
+        if self.topic.is_blind.load(Ordering::SeqCst) {
+            self.topic.notify.notify_one();
+            self.topic.notify.notify_one();
+        }
+    }
+
+    /// This listener looked in vain: the others would, too.
+    pub(crate) fn found_nothing(&self, look: u64) {
+        if self.topic.epoch.load(Ordering::SeqCst) == look {
+            self.topic.is_blind.store(false, Ordering::SeqCst);
+        }
+    }
+}
+
+impl<K: Ord + Clone> Drop for Listener<K> {
+    fn drop(&mut self) {
+        let mut topics = self.topics.lock();
+        if let Some(entry) = topics.get_mut(&self.key) {
+            entry.listeners -= 1;
+            if entry.listeners == 0 {
+                topics.remove(&self.key);
+            }
+        }
+        self.topics.listeners.fetch_sub(1, Ordering::SeqCst);
+    }
+}
