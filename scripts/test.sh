@@ -96,7 +96,7 @@ export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(( $(nproc) * 2 ))}
 say "testing"
 cargo test --workspace --locked --no-fail-fast || failed=1
 
-# The same suite again on the other engines. What belongs to one engine has it in its name and is left out here.
+# The same suite again on the other engines. Tests of one engine have its name and are skipped here.
 elsewhere=(--skip embedded:: --skip cluster::)
 # The form of requests and answers does not depend on how many nodes there are: once per store is enough.
 form=(--skip bad_input:: --skip fuzz:: --skip openapi:: --skip http_edges:: --skip signatures::)

@@ -132,7 +132,7 @@ func main() {
 	queue := queue{base: url + "/api/queues/" + os.Args[1], key: key, client: http.Client{Timeout: answerTimeout}}
 	for {
 		if err := queue.work(); err != nil {
-			// Nothing is lost: what was not acked comes back when its visibility timeout is over.
+			// Nothing is lost: unacked messages come back when their visibility timeout ends.
 			fmt.Fprintln(os.Stderr, "trying again:", err)
 			time.Sleep(pauseAfterAnError)
 		}

@@ -67,7 +67,7 @@ for (;;) {
     const { messages } = await call<{ messages: Message[] }>("GET", "messages?wait=10s&batch=5");
     for (const message of messages) await workOn(call, message);
   } catch (error) {
-    // Nothing is lost: what was not acked comes back when its visibility timeout is over.
+    // Nothing is lost: unacked messages come back when their visibility timeout ends.
     console.error(`trying again: ${error}`);
     await pause(PAUSE_AFTER_AN_ERROR_MILLIS);
   }

@@ -55,7 +55,7 @@ def main():
             for message in call("GET", "messages?wait=10s&batch=5")["messages"]:
                 work_on(call, message)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            # Nothing is lost: what was not acked comes back when its visibility timeout is over.
+            # Nothing is lost: unacked messages come back when their visibility timeout ends.
             print(f"trying again: {error}", file=sys.stderr, flush=True)
             time.sleep(PAUSE_AFTER_AN_ERROR_SECONDS)
 

@@ -24,7 +24,7 @@ class Consumer
     loop do
       call(Net::HTTP::Get, "messages?wait=10s&batch=5")["messages"].each { |message| work_on(message) }
     rescue StandardError => error
-      # Nothing is lost: what was not acked comes back when its visibility timeout is over.
+      # Nothing is lost: unacked messages come back when their visibility timeout ends.
       warn "trying again: #{error.message}"
       sleep PAUSE_AFTER_AN_ERROR_SECONDS
     end

@@ -88,7 +88,7 @@ fn begins_a_path(line: &str) -> bool {
 }
 
 #[test]
-fn a_path_of_a_machine_is_told_from_a_directory_in_another_path() {
+fn a_path_of_a_machine_is_distinguished_from_a_directory_in_another_path() {
     let place = MACHINE_PATHS[0];
 
     assert!(begins_a_path(&format!("see {place}x")) && begins_a_path(&format!("`{place}x`")));

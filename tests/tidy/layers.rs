@@ -87,7 +87,7 @@ fn only_the_store_knows_sql() {
             broken.extend(file.lines_with(&["rusqlite"]));
         }
     }
-    check("SQL stands in outlast-store only", broken);
+    check("only outlast-store contains SQL", broken);
 }
 
 #[test]

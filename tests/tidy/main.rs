@@ -9,5 +9,7 @@ mod migrations;
 mod errors;
 mod generated;
 mod links;
+mod pages;
+mod prose;
 mod shown;
 mod states;

@@ -7,7 +7,7 @@ fn manifests() -> impl Iterator<Item = File> {
 }
 
 #[test]
-fn versions_stand_only_in_the_root_manifest() {
+fn only_the_root_manifest_has_versions() {
     let mut broken = Vec::new();
     for file in manifests() {
         let mut in_dependencies = false;
@@ -19,7 +19,7 @@ fn versions_stand_only_in_the_root_manifest() {
             }
         }
     }
-    check("a dependency is named with `workspace = true`, its version stands in the root manifest", broken);
+    check("a dependency is named with `workspace = true`, its version is in the root manifest", broken);
 }
 
 #[test]

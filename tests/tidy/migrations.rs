@@ -33,7 +33,7 @@ fn migrations_are_numbered_from_one_without_gaps() {
     for (engine, names) in migrations() {
         for (name, number) in names.iter().zip(1..) {
             if !name.starts_with(&format!("{number:04}_")) {
-                broken.push(format!("{engine}: {name} stands at place {number}"));
+                broken.push(format!("{engine}: {name} is number {number} in order"));
             }
         }
     }

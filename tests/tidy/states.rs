@@ -1,5 +1,5 @@
-//! The page of states, printed from core: every command is run on a job in every state, and what happens is what stands
-//! in the page.
+//! The page of states, printed from core: every command is run on a job in every state, and the result is printed
+//! into the page.
 
 mod samples;
 mod printer;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What `.gitignore` keeps out, and what is not ours.
+/// Directories that `.gitignore` excludes, and directories that are not part of the project.
 const SKIPPED: [&str; 7] = [".git", "target", "outlast-data", ".venv", "node_modules", "__pycache__", ".claude"];
 
 pub struct File {
