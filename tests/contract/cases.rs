@@ -100,7 +100,7 @@ macro_rules! contract {
                 reports::a_job_that_is_never_answered_ends_as_a_dead_letter,
                 reports::a_delivery_that_died_with_its_server_is_charged,
                 reports::deliveries_under_way_are_named_to_the_next_process_unless_others_may_make_them,
-                reports::a_replay_opens_a_new_run,
+                reports::a_replay_starts_the_job_again,
                 details::the_page_of_a_job_has_all_its_parts,
                 details::a_status_read_loads_no_inline_result,
                 details::the_page_of_a_job_is_of_one_moment,

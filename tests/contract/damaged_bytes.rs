@@ -103,7 +103,7 @@ impl Scene {
         let job = self.claim(1).await.pop().expect("a job waits");
         let lease = Some(lease(&job));
         let data = Data::Inline("{\"step\":7}".into());
-        let checkpoint = Checkpoint { schema_version: 1, data, at: Timestamp::EPOCH, run: 0, attempt: 0 };
+        let checkpoint = Checkpoint { schema_version: 1, data, at: Timestamp::EPOCH, replays: 0, attempt: 0 };
         let section = Section { name: "a".into(), body: "\"part one\"".into(), at: Timestamp::EPOCH };
         self.apply(Command::Checkpoint { lease, checkpoint: Arc::new(checkpoint), progress: None }).await;
         self.apply(Command::Section { lease, section: Arc::new(section) }).await;

@@ -158,7 +158,7 @@ async fn check_that_it_goes_on(upgraded: &Upgraded) {
     let operation = upgraded.store.open_operations().await.unwrap().pop().expect("a replay was under way");
     let done = upgraded.store.advance_operation(operation.id, 9).await.unwrap().unwrap();
     assert_eq!((done.status, done.processed), (OperationStatus::Done, 1));
-    assert_eq!(upgraded.job("dead").await.run, 2);
+    assert_eq!(upgraded.job("dead").await.replays, 1);
 
     assert_eq!(upgraded.ack(&upgraded.job("running").await).await, Status::Succeeded);
     assert!(upgraded.claim("held").await.is_empty());

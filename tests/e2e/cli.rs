@@ -190,7 +190,7 @@ async fn jobs_are_published_shown_listed_peeked_at_cancelled_and_replayed() {
     assert!(watched.out.ends_with("cancelled  attempt 1/5\n"), "{}", watched.out);
     assert_eq!(cli.out(&["jobs", "replay", id, "--payload", "[1]"]), format!("job {id} is queued again, run 2\n"));
     assert_eq!(cli.json(&["jobs", "cancel", id])["status"], json!("cancelled"));
-    assert_eq!(cli.json(&["jobs", "replay", id, "--fresh"])["run"], json!(3));
+    assert_eq!(cli.json(&["jobs", "replay", id, "--fresh"])["replays"], json!(2));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -46,7 +46,7 @@ async fn a_late_report_after_a_new_lease_is_refused_and_changes_nothing() {
     assert_eq!(results["results"][0]["error"]["code"], "lease_lost");
 
     let after = (job(&client, &id).await, events(&client, &id).await);
-    for field in ["status", "version", "attempt", "run", "deferCount", "lastError", "transitions"] {
+    for field in ["status", "version", "attempt", "replays", "deferCount", "lastError", "transitions"] {
         assert_eq!(after.0[field], before.0[field], "{field} changed");
     }
     assert_eq!(after.1, before.1, "events were added");

@@ -224,7 +224,7 @@ async fn line_up(meeting: &Meeting, course: &Course, kinds: &'static [Kind], cha
 }
 
 fn race(job: &Value, kinds: &'static [Kind]) -> Race {
-    // Of all ends the nearest: that of the lease, of the attempt or of the run.
+    // Of all ends the nearest: that of the lease, of the attempt or of the job.
     let deadline: Timestamp = text(&job["leaseExpiresAt"]).parse().unwrap();
     Race { id: text(&job["id"]), lease: text(&job["lease"]), kinds, deadline, is_watched: job["payload"] == "watched" }
 }

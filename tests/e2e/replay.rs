@@ -1,4 +1,4 @@
-//! I-24: a bulk replay opens each run once, however often the server dies in the middle.
+//! I-24: a bulk replay replays each job once, however often the server dies in the middle.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,11 +37,11 @@ async fn a_bulk_replay_killed_in_the_middle_leaves_no_doubles_and_no_holes() {
     assert_eq!((&done["status"], &done["processed"]), (&json!("done"), &json!(count)));
     assert_eq!(listed(&client, "work").await.len(), count, "no job was made or lost");
     let jobs = read_jobs(&client, ids).await;
-    let mut runs: BTreeMap<String, usize> = BTreeMap::new();
+    let mut replays: BTreeMap<String, usize> = BTreeMap::new();
     for job in jobs.values() {
-        *runs.entry(format!("run {} {}", job["run"], job["status"])).or_default() += 1;
+        *replays.entry(format!("replays {} {}", job["replays"], job["status"])).or_default() += 1;
     }
-    assert_eq!(runs, BTreeMap::from([("run 2 \"queued\"".to_owned(), count)]));
+    assert_eq!(replays, BTreeMap::from([("replays 1 \"queued\"".to_owned(), count)]));
     assert_eq!(dead(&client, "work").await, Vec::<String>::new());
     assert_replayed_once(&client, jobs.keys()).await;
 }
@@ -64,7 +64,7 @@ async fn a_job_that_fails_again_during_the_bulk_is_not_replayed_twice() {
     assert_eq!(done["processed"], count);
     let jobs = read_jobs(&client, ids).await;
     for job in jobs.values() {
-        assert_eq!((&job["run"], &job["status"]), (&json!(2), &json!("failed")), "{job}");
+        assert_eq!((&job["replays"], &job["status"]), (&json!(1), &json!("failed")), "{job}");
     }
     assert_eq!(dead(&client, "work").await.len(), count);
 }

@@ -1,4 +1,4 @@
-//! The clocks of a job: lease, heartbeat, soft and hard limit, the limit of the whole run, the latest start. Each acts
+//! The clocks of a job: lease, heartbeat, soft and hard limit, the limit of the whole job, the latest start. Each acts
 //! within two seconds after its deadline and never before it, also over a crash and when settings change in between.
 
 mod heartbeats;
@@ -106,7 +106,7 @@ async fn in_their_first_attempt(
     all
 }
 
-/// The limit of the whole run counts from the first attempt: while a second one runs, and while one is waited for.
+/// The limit of the whole job counts from the first attempt: while a second one runs, and while one is waited for.
 async fn in_their_second_attempt(client: Client, queue: &'static str, delay: u64, limit: Duration) -> Vec<Timed> {
     make_queue(&client, queue, json!({"visibilityTimeout": 600, "jobTimeout": limit.as_secs_f64()})).await;
     publish_many(&client, queue, JOBS).await;
@@ -195,7 +195,7 @@ async fn the_soft_limit_is_told_by_the_heartbeat_and_ends_nothing() {
     assert_eq!(settle(&client, &id, "ack", json!({"lease": held["lease"]})).await["status"], "succeeded");
 }
 
-// A worker that reports all the time is ended by the hard limit and by the limit of the run all the same.
+// A worker that reports all the time is ended by the hard limit and by the limit of the job all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn heartbeats_do_not_carry_a_job_over_its_limits() {
     let server = Server::fresh().await;

@@ -109,7 +109,7 @@ async fn a_program_gets_its_job_and_what_it_writes_is_the_result() {
     for line in [
         format!("OUTLAST_JOB_ID={id}"),
         "OUTLAST_ATTEMPT=1".to_owned(),
-        "OUTLAST_RUN=1".to_owned(),
+        "OUTLAST_REPLAYS=0".to_owned(),
         "OUTLAST_QUEUE=work".to_owned(),
         format!("OUTLAST_URL={}", place.server.base),
         "OUTLAST_PROGRESS_FD=3".to_owned(),

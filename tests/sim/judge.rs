@@ -99,7 +99,7 @@ impl Judge {
                 None => self.check_new(row, queue, world.now)?,
                 Some(seen) if seen.job.version == row.job.version && seen.events.len() == row.events.len() => continue,
                 Some(seen) => {
-                    self.replayed += u64::from(row.job.run - seen.job.run);
+                    self.replayed += u64::from(row.job.replays - seen.job.replays);
                     check_changed(seen, row)?;
                 }
             }
@@ -209,15 +209,18 @@ impl Judge {
     }
 }
 
-/// From one look to the next: versions and epochs grow, the log only gets longer, the end of a run is its end.
+/// From one look to the next: versions and epochs grow, the log only gets longer, the end of a job is its end.
 fn check_changed(seen: &Seen, row: &Row) -> Verdict {
     let (before, after) = (&seen.job, &row.job);
     let rules = [
         ("a version grows with every change", after.version > before.version),
         ("I-14: epochs never fall", after.epoch >= before.epoch),
         ("the log only gets longer", row.events.starts_with(&seen.events)),
-        ("I-16: a finished run does not change", !before.status().is_terminal() || may_leave(before, after)),
-        ("what was asked for does not change", after.created_at == before.created_at && after.run >= before.run),
+        ("I-16: a finished job does not change", !before.status().is_terminal() || may_leave(before, after)),
+        (
+            "what was asked for does not change",
+            after.created_at == before.created_at && after.replays >= before.replays,
+        ),
     ];
     match rules.iter().find(|(_, holds)| !holds) {
         Some((rule, _)) => Err(format!("{rule}: {before:?} became {after:?}")),
@@ -226,11 +229,11 @@ fn check_changed(seen: &Seen, row: &Row) -> Verdict {
 }
 
 fn may_leave(before: &Job, after: &Job) -> bool {
-    let replayed = after.run > before.run && matches!(before.status(), Status::Failed | Status::Cancelled);
+    let replayed = after.replays > before.replays && matches!(before.status(), Status::Failed | Status::Cancelled);
     replayed || (before.status() == Status::Succeeded && after.status() == Status::Expired)
 }
 
-/// I-28: every end of a run that asked for it is told, by one job, which was made in the same step.
+/// I-28: every end of a job that asked for it is told, by one job, which was made in the same step.
 fn check_callbacks(row: &Row, queue: &Queue, world: &World) -> Verdict {
     if row.job.spec.callback_url.is_none() || queue.settings.mode == Mode::Callback {
         return Ok(());

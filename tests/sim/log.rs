@@ -11,8 +11,8 @@ struct Account {
     /// A hand-out that has not ended.
     open: bool,
     hand_outs: u64,
-    /// Of the present run.
-    run_hand_outs: u32,
+    /// Since the last replay.
+    hand_outs_since_replay: u32,
     charged: u32,
     free: u32,
     deferred: u32,
@@ -27,7 +27,7 @@ pub fn check_log(row: &Row, queue: &Queue) -> Result<(), String> {
             return Err(format!("the log has a gap at {seq}: {:?}", row.events));
         }
         let fits = match &event.kind {
-            EventKind::State { from, to, reason } => account.moves(*from, *to, *reason),
+            EventKind::State { from, to, reason, .. } => account.moves(*from, *to, *reason),
             EventKind::Attempt(attempt) => account.ends(attempt.outcome),
             EventKind::Checkpoint { .. } | EventKind::Output { .. } if !account.open => {
                 Err("I-15: work without a hand-out")
@@ -48,7 +48,10 @@ pub fn check_log(row: &Row, queue: &Queue) -> Result<(), String> {
         ("I-14: as many hand-outs as epochs", account.hand_outs == job.epoch),
         ("I-14: a hand-out is open exactly while the job runs", account.open == (job.status() == Status::Running)),
         ("I-17: no more charges than attempts", account.charged <= limit),
-        ("I-17: no more hand-outs than attempts and free endings", account.run_hand_outs <= limit + account.free),
+        (
+            "I-17: no more hand-outs than attempts and free endings",
+            account.hand_outs_since_replay <= limit + account.free,
+        ),
         ("I-18: no more deferrals than allowed", account.deferred <= job.max_deferrals(queue) + 1),
     ];
     match rules.iter().find(|(_, holds)| !holds) {
@@ -79,7 +82,7 @@ impl Account {
             }
             self.open = true;
             self.hand_outs += 1;
-            self.run_hand_outs += 1;
+            self.hand_outs_since_replay += 1;
         }
         if let Some(ending) = self.ending.take() {
             self.settle(ending, to);

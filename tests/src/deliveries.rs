@@ -154,7 +154,7 @@ fn log(told: &Told) -> Result<(), String> {
     Ok(())
 }
 
-/// I-17, F27: every request belongs to a hand-out of its own, and all of a run carry the same `webhook-id`.
+/// I-17, F27: every request belongs to a hand-out of its own, and all up to a replay carry the same `webhook-id`.
 fn requests_fit(told: &Told, requests: &[&Arrival]) -> Result<(), String> {
     let leases: BTreeSet<&str> = requests.iter().map(|arrival| arrival.lease.as_str()).collect();
     if leases.len() != requests.len() || leases.contains("") {
@@ -192,7 +192,7 @@ fn callback(told: &Told, copies: &[&Arrival]) -> Result<(), String> {
         return Err("I-28: copies of its callback differ".to_owned());
     }
     let is_same = |field: &str| first.body[field] == told.job[field];
-    if !["id", "queue", "status", "run", "finishedAt"].into_iter().all(is_same) {
+    if !["id", "queue", "status", "replays", "finishedAt"].into_iter().all(is_same) {
         return Err(format!("I-28: its callback says {}", first.body));
     }
     match told.job["callback"]["status"].as_str() {

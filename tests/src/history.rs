@@ -87,7 +87,7 @@ pub enum Answer {
 pub struct Claim {
     pub job: String,
     pub lease: String,
-    pub run: u64,
+    pub replays: u64,
     pub attempt: u64,
 }
 
@@ -107,7 +107,7 @@ pub struct Seen {
     pub marker: String,
     pub payload: Value,
     pub status: String,
-    pub run: u64,
+    pub replays: u64,
     pub attempt: u64,
     pub max_attempts: u64,
     pub defer_count: u64,

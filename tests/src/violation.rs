@@ -25,7 +25,7 @@ pub fn plant_in_postgres(database: &Database, count: usize) {
 }
 
 /// The state in its first form, which has no checksum. Behind the form's number stand the numbers present, detail,
-/// priority, version, run and attempt, of seven bits in each byte.
+/// priority, version, replays and attempt, of seven bits in each byte.
 fn without_attempt(state: &str) -> String {
     let byte = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).expect("hex"), 16).expect("hex");
     let state: Vec<u8> = state.as_bytes().chunks(2).map(byte).collect();

@@ -14,7 +14,7 @@ struct Body<'a> {
     id: String,
     queue: &'a str,
     status: &'a str,
-    run: u32,
+    replays: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,7 +38,7 @@ pub fn compose(ended: &Ended<'_>) -> Spec {
         id: job.id.to_string(),
         queue: &ended.queue.name,
         status: job.status().as_str(),
-        run: job.run,
+        replays: job.replays,
         result: inline,
         result_url: has_object.then(|| format!("/v1/jobs/{}/result", job.id)),
         error: failure(job),

@@ -38,7 +38,7 @@ pub(crate) fn inline(call: &Call, mut saved: Values<'_>) -> Result<Arc<Checkpoin
         return Err(Problem::new(Code::PayloadTooLarge, detail));
     }
     let data = Data::Inline(data);
-    Ok(Arc::new(Checkpoint { schema_version, data, at: Timestamp::EPOCH, run: 0, attempt: 0 }))
+    Ok(Arc::new(Checkpoint { schema_version, data, at: Timestamp::EPOCH, replays: 0, attempt: 0 }))
 }
 
 pub(crate) async fn show(call: Call) -> Result<Response, Problem> {

@@ -212,7 +212,7 @@ const SETTINGS: [Field; 35] = [
     field("stallAction", Kind::Word(&["flag", "retry"]), "what a stall leads to"),
     field("softTimeLimit", span(&range::TIME_LIMIT), "per attempt; tells the worker").nullable(),
     field("hardTimeLimit", span(&range::TIME_LIMIT), "per attempt; ends it").nullable(),
-    field("jobTimeout", span(&range::TIME_LIMIT), "over the whole run").nullable(),
+    field("jobTimeout", span(&range::TIME_LIMIT), "over all attempts, from the first hand-out").nullable(),
     field("extendWhileProgressing", Kind::Bool, "jobTimeout moves on while progress moves"),
     field("keepCheckpoints", Kind::Bool, "checkpoints and sections stay after success, until the job is purged"),
     field("drainTimeout", span(&range::DRAIN_TIMEOUT), "time to stop after a cancel request"),
@@ -378,11 +378,8 @@ pub const OUTCOMES: Object = Object {
 
 pub const REPLAY: Object = Object {
     name: "Replay",
-    about: "A new run of a failed or cancelled job.",
-    fields: &[
-        field("fresh", Kind::Bool, "forget checkpoints of earlier runs"),
-        field("payload", Kind::Any, "a new payload"),
-    ],
+    about: "Starts a failed or cancelled job again.",
+    fields: &[field("fresh", Kind::Bool, "forget what was saved before"), field("payload", Kind::Any, "a new payload")],
 };
 const DEAD_FILTER: Object = Object {
     name: "DeadFilter",

@@ -96,7 +96,7 @@ pub(crate) fn leased(out: &mut String, job: &Job, queue: &Queue, resume: &Resume
     };
     let _ = write!(
         out,
-        "{{\"id\":\"{}\",\"lease\":\"{}\",\"leaseExpiresAt\":\"{}\",\"attempt\":{},\"maxAttempts\":{},\"deferCount\":{},\"run\":{},\
+        "{{\"id\":\"{}\",\"lease\":\"{}\",\"leaseExpiresAt\":\"{}\",\"attempt\":{},\"maxAttempts\":{},\"deferCount\":{},\"replays\":{},\
          \"createdAt\":\"{}\",\"checkpoint\":{},\"checkpointIncompatible\":{},\"sections\":{},\"softTimeLimit\":{},\"hardTimeLimit\":{},\"traceparent\":{},\"payload\":{}}}",
         job.id,
         running.lease,
@@ -104,7 +104,7 @@ pub(crate) fn leased(out: &mut String, job: &Job, queue: &Queue, resume: &Resume
         job.attempt,
         job.max_attempts(queue),
         job.deferrals,
-        job.run,
+        job.replays,
         job.created_at,
         resume.checkpoint.as_deref().unwrap_or("null"),
         resume.is_incompatible,
@@ -133,7 +133,7 @@ pub(crate) fn job_summary(job: &Job, queue: &Queue, beside: &Beside, now: Timest
         "id": job.id.to_string(),
         "queue": queue.name,
         "status": status.as_str(),
-        "run": job.run,
+        "replays": job.replays,
         "attempt": job.attempt,
         "maxAttempts": job.max_attempts(queue),
         "deferCount": job.deferrals,
@@ -252,8 +252,8 @@ fn cancel_reason(state: &State) -> Option<&'static str> {
 
 pub(crate) fn event_json(event: &Event) -> Value {
     let mut value = match &event.kind {
-        EventKind::State { from, to, reason } => {
-            json!({"from": from.map(Status::as_str), "to": to.as_str(), "reason": reason.as_str()})
+        EventKind::State { from, to, reason, replays } => {
+            json!({"from": from.map(Status::as_str), "to": to.as_str(), "reason": reason.as_str(), "replays": replays})
         }
         EventKind::Attempt(attempt) => attempt_json(attempt),
         EventKind::Result { length } => json!({"length": length}),

@@ -37,19 +37,19 @@ fn purge_at(at: Timestamp, queue: &Queue) -> Timestamp {
 }
 
 /// When a job that is not running is given up: `startBy` before its first start (a replay is
-/// a new wish, so it does not count there), the run's time limit after it.
+/// a new wish, so it does not count there), the job's time limit after it.
 pub(crate) fn waiting_deadline(job: &Job, queue: &Queue) -> Option<Timestamp> {
     match job.started_at {
-        None if job.run == 1 => job.spec.start_by,
+        None if job.replays == 0 => job.spec.start_by,
         None => None,
-        Some(_) => job.run_deadline(queue),
+        Some(_) => job.job_deadline(queue),
     }
 }
 
 /// When the holder must have been heard again, or be done: the lease, and the limits of the work where they are nearer.
 pub fn lease_deadline(job: &Job, queue: &Queue, running: &Running) -> Timestamp {
     let holding = holding_deadline(job, queue, running);
-    [hard_deadline(job, queue, running), job.run_deadline(queue)].into_iter().flatten().fold(holding, Timestamp::min)
+    [hard_deadline(job, queue, running), job.job_deadline(queue)].into_iter().flatten().fold(holding, Timestamp::min)
 }
 
 /// When the lease is lost: it ran out, or a heartbeat is overdue.
@@ -63,16 +63,16 @@ pub(crate) fn holding_deadline(job: &Job, queue: &Queue, running: &Running) -> T
     running.work.grace_until.map_or(deadline, |until| until.max(deadline))
 }
 
-/// The end of what the work may take, if there is one: of the attempt or of the run.
+/// The end of what the work may take, if there is one: of the attempt or of the job.
 pub fn work_deadline(job: &Job, queue: &Queue, running: &Running) -> Option<Timestamp> {
-    earliest([hard_deadline(job, queue, running), job.run_deadline(queue)])
+    earliest([hard_deadline(job, queue, running), job.job_deadline(queue)])
 }
 
 /// Not every move is written down at once: what is stored may be behind by this much, a share of what depends on it.
 pub fn move_lag(job: &Job, queue: &Queue) -> Duration {
     let stall = queue.settings.stall_timeout / LAG_SHARE;
-    let run = job.job_timeout(queue).filter(|_| queue.settings.extend_while_progressing);
-    run.map_or(stall, |timeout| stall.min(timeout / LAG_SHARE))
+    let job_timeout = job.job_timeout(queue).filter(|_| queue.settings.extend_while_progressing);
+    job_timeout.map_or(stall, |timeout| stall.min(timeout / LAG_SHARE))
 }
 
 /// Deadlines that count from the last move are later by this share, rather than early by what is not written down.

@@ -16,9 +16,9 @@ pub struct Checkpoint {
     /// The worker's own number for the form of what is saved.
     pub schema_version: u32,
     pub data: Data,
-    /// When, and in which run and attempt, it was saved.
+    /// When, after how many replays and in which attempt it was saved.
     pub at: Timestamp,
-    pub run: u32,
+    pub replays: u32,
     pub attempt: u32,
 }
 

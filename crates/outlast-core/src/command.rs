@@ -78,7 +78,7 @@ pub enum Command {
     Cancel {
         reason: CancelReason,
     },
-    /// A new run of a failed or cancelled job. `fresh` drops what earlier runs saved.
+    /// Starts a failed or cancelled job again. `fresh` drops what was saved before.
     Replay {
         fresh: bool,
         payload: Option<Arc<str>>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::state::{Ending, Phase, Status};
 use crate::time::Timestamp;
 
-/// Numbered from 1 within a job, without gaps, across all runs.
+/// Numbered from 1 within a job, without gaps, across all replays.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     pub seq: u64,
@@ -31,7 +31,8 @@ impl Event {
 #[derive(Clone, Debug, PartialEq)]
 pub enum EventKind {
     /// The job moved; `from` is `None` for its creation. A request to cancel is a move from `running` to `running`.
-    State { from: Option<Status>, to: Status, reason: Reason },
+    /// `replays` counts the replays up to and including this move.
+    State { from: Option<Status>, to: Status, reason: Reason, replays: u32 },
     /// A hand-out ended.
     Attempt(Attempt),
     /// A result was kept.
@@ -40,7 +41,7 @@ pub enum EventKind {
     Checkpoint { schema_version: u32, section: Option<Box<str>>, length: u64 },
     /// Text for those who watch.
     Output { attempt: u32, text: Arc<str> },
-    /// The end of the run is being told to the callback URL.
+    /// A callback job was made that tells the callback URL how the job ended.
     Callback,
     /// A remark for the reader of the history.
     Note { text: Box<str> },

@@ -56,7 +56,7 @@ pub fn check_job(job: &Job) -> Result<(), Violation> {
 /// Rules between one moment and the next.
 pub fn check_step(before: &Job, update: &Update) -> Result<(), Violation> {
     let after = &update.job;
-    let replayed = after.run == before.run + 1;
+    let replayed = after.replays == before.replays + 1;
     let rules = [
         ("state", "the version grows by one", after.version == before.version + 1),
         ("state", "events are gapless", events_are_gapless(before, update)),
@@ -69,8 +69,9 @@ pub fn check_step(before: &Job, update: &Update) -> Result<(), Violation> {
         ),
         (
             "I-16",
-            "a run is opened only from failed or cancelled",
-            after.run == before.run || (replayed && matches!(before.status(), Status::Failed | Status::Cancelled)),
+            "only a failed or cancelled job is replayed",
+            after.replays == before.replays
+                || (replayed && matches!(before.status(), Status::Failed | Status::Cancelled)),
         ),
         (
             "I-17",

@@ -11,7 +11,7 @@ use crate::queue::Queue;
 use crate::state::{Ending, PendingReason, State, Status};
 use crate::time::Timestamp;
 
-/// What the publisher asked for. Never changes within a run; a replay may bring a new payload.
+/// What the publisher asked for. Only a replay may change it, by a new payload.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Spec {
     /// JSON text, kept byte for byte.
@@ -46,7 +46,7 @@ pub struct Overrides {
     pub result_ttl: Option<Duration>,
 }
 
-/// How the last lease of this run ended, kept so that a repeated report gets the same answer.
+/// How the last lease since the last replay ended, kept so that a repeated report gets the same answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ended {
     pub lease: Lease,
@@ -64,20 +64,20 @@ pub struct Job {
     pub created_at: Timestamp,
     /// +1 on each durable change.
     pub version: u64,
-    /// From 1; +1 by replay.
-    pub run: u32,
-    /// From 1 in each run; +1 when an attempt is charged and another one follows.
+    /// How often it was replayed; from 0.
+    pub replays: u32,
+    /// From 1, and again after a replay; +1 when an attempt is charged and another one follows.
     pub attempt: u32,
     /// Hand-outs over the whole life; strictly increasing.
     pub epoch: u64,
-    /// Free endings by deferral in this run.
+    /// Free endings by deferral since the last replay.
     pub deferrals: u32,
     pub state: State,
-    /// When this run could first have started: creation, the asked-for time, or the replay.
+    /// When it could first have started: creation, the asked-for time, or the replay.
     pub opened_at: Timestamp,
     /// When it last became eligible.
     pub queued_at: Option<Timestamp>,
-    /// First hand-out of this run.
+    /// First hand-out since the last replay.
     pub started_at: Option<Timestamp>,
     pub last: Option<Ended>,
     pub last_error: Option<Box<str>>,
@@ -89,7 +89,7 @@ pub struct Job {
 /// What the attempts so far have left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Headway {
-    /// When work last moved in this run.
+    /// When work last moved since the last replay.
     pub moved_at: Option<Timestamp>,
     /// There is a checkpoint to go on from.
     pub has_checkpoint: bool,
@@ -115,7 +115,7 @@ impl Job {
             spec,
             created_at: now,
             version: 1,
-            run: 1,
+            replays: 0,
             attempt: 1,
             epoch: 0,
             deferrals: 0,
@@ -174,15 +174,15 @@ impl Job {
         self.spec.overrides.result_ttl.unwrap_or(queue.settings.result_ttl)
     }
 
-    /// When the whole run is out of time, once it has started. It may be allowed to go on as long as work moves.
-    pub fn run_deadline(&self, queue: &Queue) -> Option<Timestamp> {
+    /// When the job is out of time over all its attempts, once it has started. It may be allowed to go on as long as work moves.
+    pub fn job_deadline(&self, queue: &Queue) -> Option<Timestamp> {
         let timeout = self.job_timeout(queue)?;
         let moved_at = self.headway.moved_at.filter(|_| queue.settings.extend_while_progressing);
         let extended = moved_at.map(|at| at.plus(timeout + timeout / LAG_SHARE));
         self.started_at.map(|started_at| started_at.plus(timeout)).max(extended.filter(|_| self.started_at.is_some()))
     }
 
-    /// Is there an uploaded result to collect: of a success, or what a run that ended otherwise had got to?
+    /// Is there an uploaded result to collect: of a success, or what a job that ended otherwise had got to?
     pub fn has_uploaded_result(&self) -> bool {
         match &self.state {
             State::Succeeded { result, .. } => result.as_ref().is_some_and(|result| !result.inline),

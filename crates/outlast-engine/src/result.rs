@@ -133,7 +133,7 @@ impl Engine {
         let expected = self.expect(&holder, Role::Checkpoint, Label::default()).await?;
         let written = self.write_whole(&expected.key, stream).await?;
         let data = Data::Object(Arc::new(with(&expected, written)));
-        let checkpoint = Arc::new(Checkpoint { schema_version, data, at: Timestamp::EPOCH, run: 0, attempt: 0 });
+        let checkpoint = Arc::new(Checkpoint { schema_version, data, at: Timestamp::EPOCH, replays: 0, attempt: 0 });
         let kept = self.checkpoint(&holder.worker, checkpoint, None).await?;
         if kept.is_err() {
             self.throw_away(&expected.key).await;

@@ -1,4 +1,4 @@
-//! Following a job's log: first what is there, page by page, then what comes, until the run has ended. Woken by the job's
+//! Following a job's log: first what is there, page by page, then what comes, until the job has ended. Woken by the job's
 //! listener, never by a clock of its own; the store is the only source, so no event is missed, repeated or out of order. All
 //! who follow a job share what one of them reads. Between events comes how far the work is: the latest of it, at most once a
 //! second, and always before the end.
@@ -32,7 +32,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// What comes of asking to follow a job from some event on.
 pub enum Opened {
     Following(Follower),
-    /// The run has ended and there is nothing after that event.
+    /// The job has ended and there is nothing after that event.
     Finished,
     /// The job has not come that far: no reader of this log can have seen that event.
     Beyond {
@@ -49,7 +49,7 @@ pub struct Follower {
     listener: Listener<JobId>,
     /// The last event that was given out.
     after: u64,
-    /// That event ended the run.
+    /// That event ended the job.
     has_ended: bool,
     /// How far the bell had notified before the look that found no more.
     looked: Option<u64>,
@@ -120,7 +120,7 @@ impl Engine {
 }
 
 impl Follower {
-    /// The next events, at least one, or the latest progress. `None` when there will be no more here: the run has ended,
+    /// The next events, at least one, or the latest progress. `None` when there will be no more here: the job has ended,
     /// the job is gone, or the server stops. Cancel-safe: the place moves only with what is given out.
     pub async fn next(&mut self) -> Option<Frame> {
         if let Some(events) = self.held_back.take() {
@@ -189,7 +189,7 @@ impl Follower {
         Some(progress)
     }
 
-    /// The last event that was given out ended the run.
+    /// The last event that was given out ended the job.
     pub fn has_ended(&self) -> bool {
         self.has_ended
     }
@@ -211,7 +211,7 @@ impl Follower {
         let skipped = usize::try_from(self.after.saturating_sub(read.from)).unwrap_or(usize::MAX);
         let unseen = page.get(skipped..).unwrap_or_default();
         let count = fitting(unseen);
-        // A full page may end with the end of a run that was replayed since: only a short one is the last. One that was
+        // A full page may end with an end of a job that was replayed since: only a short one is the last. One that was
         // read before this look began may be out of date.
         let is_last = count == unseen.len() && !is_full(&page) && read.look >= look;
         self.looked = is_last.then_some(read.look);

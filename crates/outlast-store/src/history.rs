@@ -19,6 +19,8 @@ const KIND_CHECKPOINT: u8 = 6;
 const KIND_OUTPUT: u8 = 7;
 /// An attempt with what it used behind it.
 const KIND_METERED_ATTEMPT: u8 = 8;
+/// A move of a job that was replayed, with the number of replays behind it.
+const KIND_REPLAYED_STATE: u8 = 9;
 
 /// The first byte of a run of events: the form of all that follow. No kind of event is as large; runs without it are older
 /// and have the same form.
@@ -31,12 +33,15 @@ pub fn append(bytes: &mut Vec<u8>, created_at: Timestamp, event: &Event) {
         bytes.push(FORM);
     }
     match &event.kind {
-        EventKind::State { from, to, reason } => {
-            bytes.push(KIND_STATE);
+        EventKind::State { from, to, reason, replays } => {
+            bytes.push(if *replays == 0 { KIND_STATE } else { KIND_REPLAYED_STATE });
             put_number(bytes, offset);
             bytes.push(from.map_or(0, |from| code(&Status::ALL, from) + 1));
             bytes.push(code(&Status::ALL, *to));
             bytes.push(code(&Reason::ALL, *reason));
+            if *replays > 0 {
+                put_number(bytes, u64::from(*replays));
+            }
         }
         EventKind::Attempt(attempt) => {
             bytes.push(if attempt.usage.is_empty() { KIND_ATTEMPT } else { KIND_METERED_ATTEMPT });
@@ -242,12 +247,14 @@ impl Reader<'_> {
         let code = self.byte()?;
         let at = created_at.plus(Duration::from_millis(self.number()?));
         let kind = match code {
-            KIND_STATE => {
+            KIND_STATE | KIND_REPLAYED_STATE => {
                 let from = match self.byte()? {
                     0 => None,
                     code => Some(*Status::ALL.get(usize::from(code) - 1)?),
                 };
-                EventKind::State { from, to: self.of(&Status::ALL)?, reason: self.of(&Reason::ALL)? }
+                let (to, reason) = (self.of(&Status::ALL)?, self.of(&Reason::ALL)?);
+                let replays = if code == KIND_REPLAYED_STATE { u32::try_from(self.number()?).ok()? } else { 0 };
+                EventKind::State { from, to, reason, replays }
             }
             KIND_ATTEMPT | KIND_METERED_ATTEMPT => EventKind::Attempt(Attempt {
                 number: u32::try_from(self.number()?).ok()?,
@@ -334,10 +341,10 @@ mod tests {
             EventKind::Note { text: "ä".into() },
         ];
         for reason in Reason::ALL {
-            kinds.push(EventKind::State { from: None, to: Status::Queued, reason });
+            kinds.push(EventKind::State { from: None, to: Status::Queued, reason, replays: 0 });
         }
         for status in Status::ALL {
-            kinds.push(EventKind::State { from: Some(status), to: status, reason: Reason::Due });
+            kinds.push(EventKind::State { from: Some(status), to: status, reason: Reason::Due, replays: 300 });
         }
         for (number, outcome) in (1..).zip(ENDINGS) {
             kinds.push(EventKind::Attempt(Attempt {

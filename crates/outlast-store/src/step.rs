@@ -122,7 +122,11 @@ pub fn birth(job: &mut Job) -> Event {
         _ => Reason::Published,
     };
     job.events = 1;
-    Event { seq: 1, at: job.created_at, kind: EventKind::State { from: None, to: job.status(), reason } }
+    Event {
+        seq: 1,
+        at: job.created_at,
+        kind: EventKind::State { from: None, to: job.status(), reason, replays: job.replays },
+    }
 }
 
 /// The key a publish is deduplicated by, if any: its own, or the hash of its payload where the queue says so. The marker

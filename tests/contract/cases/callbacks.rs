@@ -129,20 +129,20 @@ pub async fn a_callback_says_how_its_job_ended(fixture: &mut Fixture) {
     let told = told(fixture).await;
     let finished = async |id| fixture.job(id).await.finished_at().expect("it has ended").to_string();
     let expected = json!({
-        "id": acked.id.to_string(), "queue": "mail", "status": "succeeded", "run": 1, "result": {"b": 1, "a": [2]},
+        "id": acked.id.to_string(), "queue": "mail", "status": "succeeded", "replays": 0, "result": {"b": 1, "a": [2]},
         "error": null, "finishedAt": finished(acked.id).await,
     });
     assert_eq!(body(&told[0]), expected);
     assert!(told[0].spec.payload.contains(r#"{"b": 1,  "a":[2]}"#), "the result is byte for byte what was acked");
     assert_eq!(told[0].spec.traceparent.as_deref(), Some("00-1-2-3"));
     let expected = json!({
-        "id": uploaded.id.to_string(), "queue": "mail", "status": "succeeded", "run": 1,
+        "id": uploaded.id.to_string(), "queue": "mail", "status": "succeeded", "replays": 0,
         "resultUrl": format!("/v1/jobs/{}/result", uploaded.id), "error": null,
         "finishedAt": finished(uploaded.id).await,
     });
     assert_eq!(body(&told[1]), expected);
     let expected = json!({
-        "id": failed.id.to_string(), "queue": "mail", "status": "failed", "run": 1,
+        "id": failed.id.to_string(), "queue": "mail", "status": "failed", "replays": 0,
         "error": {"reason": "not_retryable", "message": "nacked"}, "finishedAt": finished(failed.id).await,
     });
     assert_eq!(body(&told[2]), expected);
@@ -159,8 +159,8 @@ pub async fn each_run_of_a_job_is_told_for_itself(fixture: &mut Fixture) {
     fixture.report(&again, ack()).await.unwrap();
 
     let told: Vec<_> = told(fixture).await.iter().map(body).collect();
-    let runs: Vec<_> = told.iter().map(|body| (&body["run"], &body["status"])).collect();
-    assert_eq!(runs, [(&json!(1), &json!("failed")), (&json!(2), &json!("succeeded"))]);
+    let replays: Vec<_> = told.iter().map(|body| (&body["replays"], &body["status"])).collect();
+    assert_eq!(replays, [(&json!(0), &json!("failed")), (&json!(1), &json!("succeeded"))]);
 }
 
 pub async fn only_an_end_is_told_and_only_to_whom_asked(fixture: &mut Fixture) {

@@ -20,7 +20,7 @@ fn inline(text: &str) -> Data {
 }
 
 fn checkpoint(job: &Job, version: u32, data: Data) -> Command {
-    let saved = Checkpoint { schema_version: version, data, at: Timestamp::EPOCH, run: 0, attempt: 0 };
+    let saved = Checkpoint { schema_version: version, data, at: Timestamp::EPOCH, replays: 0, attempt: 0 };
     Command::Checkpoint { lease: Some(lease(job)), checkpoint: Arc::new(saved), progress: None }
 }
 
@@ -83,7 +83,7 @@ pub async fn a_checkpoint_takes_the_place_of_the_one_before_byte_for_byte(fixtur
 
     let kept = fixture.kept_data(job.id).await.unwrap();
     assert_eq!((kept.schema_version, &kept.data), (2, &inline(exact)));
-    assert_eq!((kept.at, kept.run, kept.attempt), (fixture.now(), 1, 1));
+    assert_eq!((kept.at, kept.replays, kept.attempt), (fixture.now(), 0, 1));
     let stranger = Reach::Namespace(fixture.theirs);
     assert_eq!(fixture.store.kept(&stranger, job.id).await.unwrap(), None);
 }

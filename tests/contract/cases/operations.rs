@@ -70,7 +70,7 @@ pub async fn a_bulk_replay_opens_each_run_once_across_restarts(fixture: &mut Fix
 
     assert_eq!((done.processed, done.status, done.finished_at), (7, OperationStatus::Done, Some(fixture.now())));
     for id in dead {
-        assert_eq!(fixture.job(id).await.run, 2);
+        assert_eq!(fixture.job(id).await.replays, 1);
     }
     assert_eq!(fixture.job(alive.id).await, alive);
     assert!(fixture.store.open_operations().await.unwrap().is_empty());
@@ -107,8 +107,9 @@ pub async fn a_replay_takes_what_fits_its_filter(fixture: &mut Fixture) {
     }
     let operation = start(fixture, OperationKind::Replay, Filter { key: Some("t2".to_owned()), ..whole() }).await;
     assert_eq!(finish(fixture, operation.id, 9).await.processed, 1);
-    let runs = [fixture.job(tagged).await.run, fixture.job(keyed).await.run, fixture.job(plain).await.run];
-    assert_eq!(runs, [1, 2, 1]);
+    let replays =
+        [fixture.job(tagged).await.replays, fixture.job(keyed).await.replays, fixture.job(plain).await.replays];
+    assert_eq!(replays, [0, 1, 0]);
 }
 
 /// I-09: one key has one live job. The operation says how many jobs it passed over, and two failed jobs of one key are

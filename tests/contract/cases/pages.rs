@@ -164,7 +164,7 @@ pub async fn a_claim_counts_what_earlier_attempts_have_saved(fixture: &mut Fixtu
     let published = fixture.publish_many(10).await;
     for job in fixture.claim(10).await {
         let data = Data::Inline(large(0).payload);
-        let saved = Checkpoint { schema_version: 1, data, at: Timestamp::EPOCH, run: 0, attempt: 0 };
+        let saved = Checkpoint { schema_version: 1, data, at: Timestamp::EPOCH, replays: 0, attempt: 0 };
         let command = Command::Checkpoint { lease: Some(lease(&job)), checkpoint: Arc::new(saved), progress: None };
         fixture.apply(job.id, command).await.unwrap();
         fixture.report(&job, Outcome::Release).await.unwrap();

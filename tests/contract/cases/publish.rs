@@ -40,7 +40,7 @@ pub async fn a_job_is_stored_as_it_was_asked_for(fixture: &mut Fixture) {
     let job = fixture.publish(spec.clone()).await;
 
     assert_eq!(*job.spec, spec);
-    assert_eq!((job.created_at, job.version, job.run, job.attempt, job.epoch), (fixture.now(), 1, 1, 1, 0));
+    assert_eq!((job.created_at, job.version, job.replays, job.attempt, job.epoch), (fixture.now(), 1, 0, 1, 0));
     assert_eq!(fixture.job(job.id).await, job);
     fixture.reopen().await;
     assert_eq!(fixture.job(job.id).await, job);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use outlast_core::gate::Cause;
 use outlast_core::queue::{Fencing, Mode, Scope};
 use outlast_core::state::{CancelReason, Ending, Phase};
-use outlast_core::{Command, Evidence, JobId, Lease, Outcome, OutcomeKind, QueueSettings, Refusal, Status};
+use outlast_core::{Command, EventKind, Evidence, JobId, Lease, Outcome, OutcomeKind, QueueSettings, Refusal, Status};
 use outlast_store::jobs::{Claim, Declined, Order, Reach};
 use outlast_tests::objects;
 
@@ -312,7 +312,7 @@ pub async fn deliveries_under_way_are_named_to_the_next_process_unless_others_ma
     assert_eq!(fixture.store.interrupted().await.unwrap(), [], "the ones that were given up are not under way");
 }
 
-pub async fn a_replay_opens_a_new_run(fixture: &mut Fixture) {
+pub async fn a_replay_starts_the_job_again(fixture: &mut Fixture) {
     let job = fixture.running(payload("1")).await;
     fixture.fail(&job).await;
     fixture.pass(SECOND);
@@ -322,14 +322,21 @@ pub async fn a_replay_opens_a_new_run(fixture: &mut Fixture) {
     fixture.reopen().await;
 
     let stored = fixture.job(job.id).await;
-    assert_eq!((applied.status, stored.run, stored.attempt, stored.epoch), (Status::Queued, 2, 1, 1));
+    assert_eq!((applied.status, stored.replays, stored.attempt, stored.epoch), (Status::Queued, 1, 1, 1));
     assert_eq!(&*stored.spec.payload, "[2]");
     assert_eq!(stored.last_error, None);
+    let log = fixture.store.events(&Reach::Namespace(fixture.ours), job.id, 0, 99).await.unwrap().unwrap();
+    let moves = log.iter().filter_map(|event| match event.kind {
+        EventKind::State { to, replays, .. } => Some((to, replays)),
+        _ => None,
+    });
+    let expected = [(Status::Queued, 0), (Status::Running, 0), (Status::Failed, 0), (Status::Queued, 1)];
+    assert_eq!(moves.collect::<Vec<_>>(), expected, "each move says after how many replays it was");
     let refused = Refusal::NotReplayable { status: Status::Queued };
     assert_eq!(fixture.apply(job.id, replay).await, Err(Declined::Refused(refused)));
     assert_eq!(
         fixture.report(&job, ack()).await,
         Err(Declined::Refused(Refusal::LeaseLost)),
-        "a lease of the run before"
+        "a lease from before the replay"
     );
 }

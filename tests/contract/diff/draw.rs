@@ -213,7 +213,7 @@ impl Draw {
             }
             number => Data::Inline(format!("{{\"at\": {number}}}").into()),
         };
-        Arc::new(Checkpoint { schema_version: 3, data, at: Timestamp::EPOCH, run: 0, attempt: 0 })
+        Arc::new(Checkpoint { schema_version: 3, data, at: Timestamp::EPOCH, replays: 0, attempt: 0 })
     }
 
     fn outcome(&mut self) -> Outcome {

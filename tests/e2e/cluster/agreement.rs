@@ -1,4 +1,4 @@
-//! What nodes must agree on however they race: one job per key, one holder per slot, one end per run.
+//! What nodes must agree on however they race: one job per key, one holder per slot, one end per job.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -39,7 +39,7 @@ async fn a_hundred_refusals_cost_no_attempt() {
         for (number, delivery) in deliveries.iter().enumerate() {
             let body = delivery.json();
             assert_eq!((&body["attempt"], &body["deferCount"]), (&json!(1), &json!(number)), "{queue}");
-            assert_eq!(delivery.header("webhook-id"), id, "{queue}: one run, one id");
+            assert_eq!(delivery.header("webhook-id"), id, "{queue}: no replay, one id");
         }
         assert_eq!(push.show(queue).await["hold"], Value::Null, "{queue}: the success lifts the hold");
     }

@@ -64,7 +64,7 @@ async fn a_success_is_told_with_its_result() {
 
     check_headers(&delivery);
     let told = delivery.json();
-    for field in ["id", "queue", "status", "run", "finishedAt"] {
+    for field in ["id", "queue", "status", "replays", "finishedAt"] {
         assert_eq!(told[field], job[field], "{field}");
     }
     assert_eq!((&told["status"], &told["error"]), (&json!("succeeded"), &Value::Null));
@@ -108,9 +108,9 @@ async fn a_failure_a_cancel_and_a_timeout_are_told() {
     assert_eq!(deliveries[0].json()["error"]["message"], "bad input");
 }
 
-// Push jobs tell their end, too; so does each run of a job.
+// Push jobs tell their end, too; so does each replay of a job.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_run_of_a_push_job_is_told() {
+async fn every_replay_of_a_push_job_is_told() {
     let push = scene("/told", json!({})).await;
     push.receiver.answer("/push", [Answer::status(410), Answer::json(200, &json!({"fine": true}))]);
     push.queue("push", json!({})).await;
@@ -123,9 +123,9 @@ async fn every_run_of_a_push_job_is_told() {
     let told = push.arrivals("told", 2).await;
     let shown: Vec<Value> = told
         .iter()
-        .map(|delivery| json!([delivery.json()["run"], delivery.json()["status"], delivery.json()["result"]]))
+        .map(|delivery| json!([delivery.json()["replays"], delivery.json()["status"], delivery.json()["result"]]))
         .collect();
-    assert_eq!(shown, [json!([1, "failed", null]), json!([2, "succeeded", {"fine": true}])]);
+    assert_eq!(shown, [json!([0, "failed", null]), json!([1, "succeeded", {"fine": true}])]);
     assert_ne!(told[0].header("webhook-id"), told[1].header("webhook-id"));
 }
 

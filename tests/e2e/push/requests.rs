@@ -33,7 +33,7 @@ async fn a_delivery_has_everything_a_worker_needs() {
         "maxAttempts",
         "payload",
         "queue",
-        "run",
+        "replays",
         "sections",
     ];
     assert_eq!(fields, wanted);
@@ -44,7 +44,7 @@ async fn a_delivery_has_everything_a_worker_needs() {
         ("attempt", json!(1)),
         ("maxAttempts", json!(7)),
         ("deferCount", json!(0)),
-        ("run", json!(1)),
+        ("replays", json!(0)),
         ("createdAt", job["createdAt"].clone()),
         ("lease", json!(delivery.lease())),
     ] {
@@ -107,9 +107,9 @@ async fn redeliveries_share_their_id_and_a_replay_has_a_new_one() {
     assert_eq!((ids[0], ids[1]), (ids[1], ids[2]));
     assert_ne!(ids[3], ids[0]);
     assert!(!ids[3].contains('.'), "T28: no id has a dot, which would move the seam of what is signed");
-    let runs: Vec<Value> =
-        deliveries.iter().map(|delivery| json!([delivery.json()["run"], delivery.json()["attempt"]])).collect();
-    assert_eq!(runs, [json!([1, 1]), json!([1, 2]), json!([1, 3]), json!([2, 1])]);
+    let replays: Vec<Value> =
+        deliveries.iter().map(|delivery| json!([delivery.json()["replays"], delivery.json()["attempt"]])).collect();
+    assert_eq!(replays, [json!([0, 1]), json!([0, 2]), json!([0, 3]), json!([1, 1])]);
     let mut leases: Vec<String> = deliveries.iter().map(|delivery| delivery.lease()).collect();
     leases.dedup();
     assert_eq!(leases.len(), 4, "each hand-out has a lease of its own");

@@ -41,7 +41,7 @@ async fn the_next_attempt_gets_the_last_checkpoint_byte_for_byte() {
     for (field, value) in [
         ("length", json!(EXACT.len())),
         ("attempt", json!(1)),
-        ("run", json!(1)),
+        ("replays", json!(0)),
         ("blobUrl", Value::Null),
         ("sha256", Value::Null),
     ] {

@@ -22,7 +22,7 @@ fn arrival(attempt: u64, answered: Option<u16>) -> Arrival {
 }
 
 fn callback() -> Arrival {
-    let body = json!({"id": ID, "queue": "work", "status": "succeeded", "run": 1, "finishedAt": "then"});
+    let body = json!({"id": ID, "queue": "work", "status": "succeeded", "replays": 0, "finishedAt": "then"});
     Arrival {
         path: "/callback".to_owned(),
         lease: String::new(),
@@ -35,7 +35,7 @@ fn callback() -> Arrival {
 /// A job that was delivered at the second attempt: the server died in the first.
 fn sound() -> Account {
     let job = json!({
-        "id": ID, "queue": "work", "status": "succeeded", "run": 1, "attempt": 2, "maxAttempts": 2, "finishedAt": "then",
+        "id": ID, "queue": "work", "status": "succeeded", "replays": 0, "attempt": 2, "maxAttempts": 2, "finishedAt": "then",
         "error": null, "callback": {"status": "succeeded"},
     });
     let events = vec![

@@ -90,20 +90,20 @@ fn forgotten_claim(view: &JobView<'_>) -> Option<Violation> {
     // Of two overlapping claims the other one may be the last; then it is judged by `two_holders`.
     let overlapped = view.claims.iter().rev().skip(1).any(|(other, _)| !other.is_before(receive));
     let seen = view.seen;
-    let stands = seen.status == "running" && (seen.run, seen.attempt) == (claim.run, claim.attempt);
+    let stands = seen.status == "running" && (seen.replays, seen.attempt) == (claim.replays, claim.attempt);
     if stands || overlapped {
         return None;
     }
     let detail = format!(
-        "lease {} of run {} attempt {} is unended, but the job is {} in run {} attempt {}",
-        claim.lease, claim.run, claim.attempt, seen.status, seen.run, seen.attempt
+        "lease {} of replay {} attempt {} is unended, but the job is {} in replay {} attempt {}",
+        claim.lease, claim.replays, claim.attempt, seen.status, seen.replays, seen.attempt
     );
     Some(violation(Rule::ClaimLost, view.job, detail))
 }
 
-/// In the first run the attempt of a claim is one more than the charged endings before it.
+/// Before any replay the attempt of a claim is one more than the charged endings before it.
 fn wrong_attempt(view: &JobView<'_>) -> Option<Violation> {
-    for (receive, claim) in view.claims.iter().filter(|(_, claim)| claim.run == 1) {
+    for (receive, claim) in view.claims.iter().filter(|(_, claim)| claim.replays == 0) {
         let nacks = view.settles.iter().filter(|settle| settle.outcome == Outcome::Nack);
         let (mut surely, mut at_most) = (BTreeMap::new(), BTreeMap::new());
         for nack in nacks {

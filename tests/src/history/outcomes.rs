@@ -7,14 +7,14 @@ pub(super) fn check(view: &JobView<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     violations.extend(forgotten_ending(view));
     violations.extend(refused_yet_done(view));
-    violations.extend(runs(view));
+    violations.extend(replays(view));
     violations.extend(deferrals(view));
     violations.extend(attempts(view));
     violations.extend(versions(view));
     violations
 }
 
-/// A terminal state that was named to a client stays, unless a replay may have opened a new run after it.
+/// A terminal state that was named to a client stays, unless a replay may have come after it.
 fn forgotten_ending(view: &JobView<'_>) -> Option<Violation> {
     let settles = view.settles.iter().map(|settle| settle.operation);
     for operation in settles.chain(view.cancels.iter().copied()) {
@@ -54,33 +54,33 @@ fn refused_yet_done(view: &JobView<'_>) -> Option<Violation> {
     Some(violation(Rule::RefusedYetDone, view.job, detail))
 }
 
-fn runs(view: &JobView<'_>) -> Option<Violation> {
+fn replays(view: &JobView<'_>) -> Option<Violation> {
     let acknowledged = view.replays.iter().filter(|replay| replay.is_acknowledged()).count() as u64;
     let possible = view.replays.iter().filter(|replay| replay.may_have_happened()).count() as u64;
-    let expected = acknowledged + 1..=possible + 1;
-    if expected.contains(&view.seen.run) {
+    let expected = acknowledged..=possible;
+    if expected.contains(&view.seen.replays) {
         return None;
     }
-    let detail = format!("run {}, expected {expected:?}", view.seen.run);
+    let detail = format!("replays {}, expected {expected:?}", view.seen.replays);
     Some(violation(Rule::ReplayMiscounted, view.job, detail))
 }
 
-/// Only in the first run: a replay opens a new budget.
+/// Only before any replay: a replay opens a new budget.
 fn deferrals(view: &JobView<'_>) -> Option<Violation> {
     let tally = view.tally(&[Outcome::Defer]);
     let expected = tally.acknowledged..=tally.acknowledged + tally.unknown;
-    if view.seen.run > 1 || expected.contains(&view.seen.defer_count) {
+    if view.seen.replays > 0 || expected.contains(&view.seen.defer_count) {
         return None;
     }
     let detail = format!("deferCount {}, expected {expected:?}", view.seen.defer_count);
     Some(violation(Rule::DeferMiscounted, view.job, detail))
 }
 
-/// Only in the first run, and only what every reading of `attempt` agrees on: the charged endings are a lower bound.
+/// Only before any replay, and only what every reading of `attempt` agrees on: the charged endings are a lower bound.
 fn attempts(view: &JobView<'_>) -> Option<Violation> {
     let tally = view.tally(&[Outcome::Nack]);
     let seen = view.seen;
-    let enough = seen.run > 1 || seen.attempt >= tally.acknowledged;
+    let enough = seen.replays > 0 || seen.attempt >= tally.acknowledged;
     if enough && seen.attempt <= seen.max_attempts {
         return None;
     }

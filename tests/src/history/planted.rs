@@ -42,8 +42,8 @@ impl Story {
         self.call(Action::Publish { marker, payload }, answer)
     }
 
-    fn claim(self, lease: &str, run: u64, attempt: u64) -> Story {
-        let claim = Claim { job: "job-a".into(), lease: lease.into(), run, attempt };
+    fn claim(self, lease: &str, replays: u64, attempt: u64) -> Story {
+        let claim = Claim { job: "job-a".into(), lease: lease.into(), replays, attempt };
         self.call(Action::Receive, Answer::Received(vec![claim]))
     }
 
@@ -92,7 +92,7 @@ fn seen(status: &str, version: u64) -> Seen {
         marker: "a".into(),
         payload: payload("a"),
         status: status.into(),
-        run: 1,
+        replays: 0,
         attempt: 1,
         max_attempts: 20,
         defer_count: 0,
@@ -131,11 +131,11 @@ fn breaks(story: &Story, rule: Rule) {
 fn whole_life() -> Story {
     Story::new()
         .publish("a")
-        .claim("l1", 1, 1)
+        .claim("l1", 0, 1)
         .settle("l1", Outcome::Nack, told("queued", 3))
-        .claim("l2", 1, 2)
+        .claim("l2", 0, 2)
         .settle("l2", Outcome::Defer, told("queued", 5))
-        .claim("l3", 1, 2)
+        .claim("l3", 0, 2)
         .settle("l3", Outcome::Ack, told("succeeded", 7))
 }
 
@@ -152,18 +152,18 @@ fn a_whole_life_is_sound() {
 fn operations_of_unknown_ending_may_be_either_way() {
     sound(&Story::new().publish_as("a", unknown()));
     sound(&Story::new().publish_as("a", unknown()).finds(seen("queued", 1)));
-    let acked = || Story::new().publish("a").claim("l1", 1, 1).settle("l1", Outcome::Ack, unknown());
+    let acked = || Story::new().publish("a").claim("l1", 0, 1).settle("l1", Outcome::Ack, unknown());
     sound(&acked().finds(seen("running", 2)));
     sound(&acked().finds(seen("succeeded", 3)));
     let replayed = || Story::new().publish("a").cancel(told("cancelled", 2)).replay(unknown());
     sound(&replayed().finds(seen("cancelled", 2)));
-    sound(&replayed().finds(Seen { run: 2, ..seen("queued", 3) }));
+    sound(&replayed().finds(Seen { replays: 1, ..seen("queued", 3) }));
 }
 
 #[test]
 fn a_publish_that_is_answered_at_its_second_try_may_have_happened_at_its_first() {
     let story =
-        Story::new().publish_as("a", unknown()).claim("l1", 1, 1).settle("l1", Outcome::Ack, told("succeeded", 3));
+        Story::new().publish_as("a", unknown()).claim("l1", 0, 1).settle("l1", Outcome::Ack, told("succeeded", 3));
     sound(&story.publish("a").finds(seen("succeeded", 3)));
 }
 
@@ -207,22 +207,22 @@ fn a_refused_publish_that_was_stored_is_found() {
 
 #[test]
 fn a_refused_ack_or_cancel_that_took_effect_is_found() {
-    let acked = Story::new().publish("a").claim("l1", 1, 1).settle("l1", Outcome::Ack, unavailable());
+    let acked = Story::new().publish("a").claim("l1", 0, 1).settle("l1", Outcome::Ack, unavailable());
     breaks(&acked.finds(seen("succeeded", 3)), Rule::RefusedYetDone);
     breaks(&Story::new().publish("a").cancel(unavailable()).finds(seen("cancelled", 2)), Rule::RefusedYetDone);
 }
 
 #[test]
 fn a_lost_ack_is_found() {
-    let story = Story::new().publish("a").claim("l1", 1, 1).settle("l1", Outcome::Ack, told("succeeded", 3));
+    let story = Story::new().publish("a").claim("l1", 0, 1).settle("l1", Outcome::Ack, told("succeeded", 3));
     breaks(&story.finds(seen("running", 2)), Rule::OutcomeLost);
 }
 
 #[test]
 fn a_lost_failure_is_found_and_a_replayed_one_is_sound() {
-    let failed = || Story::new().publish("a").claim("l1", 1, 1).settle("l1", Outcome::Fail, told("failed", 3));
+    let failed = || Story::new().publish("a").claim("l1", 0, 1).settle("l1", Outcome::Fail, told("failed", 3));
     breaks(&failed().finds(seen("running", 2)), Rule::OutcomeLost);
-    sound(&failed().replay(told("queued", 4)).finds(Seen { run: 2, ..seen("queued", 4) }));
+    sound(&failed().replay(told("queued", 4)).finds(Seen { replays: 1, ..seen("queued", 4) }));
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn a_lost_cancel_is_found() {
 fn a_lost_replay_and_a_doubled_replay_are_found() {
     let replayed = || Story::new().publish("a").cancel(told("cancelled", 2)).replay(told("queued", 3));
     breaks(&replayed().finds(seen("cancelled", 2)), Rule::ReplayMiscounted);
-    breaks(&replayed().finds(Seen { run: 3, ..seen("queued", 5) }), Rule::ReplayMiscounted);
+    breaks(&replayed().finds(Seen { replays: 2, ..seen("queued", 5) }), Rule::ReplayMiscounted);
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn a_lost_defer_and_a_doubled_defer_are_found() {
 
 #[test]
 fn a_retry_with_the_same_lease_is_one_ending() {
-    let story = Story::new().publish("a").claim("l1", 1, 1).settle("l1", Outcome::Defer, unknown()).settle(
+    let story = Story::new().publish("a").claim("l1", 0, 1).settle("l1", Outcome::Defer, unknown()).settle(
         "l1",
         Outcome::Defer,
         told("queued", 3),
@@ -260,20 +260,20 @@ fn a_retry_with_the_same_lease_is_one_ending() {
 #[test]
 fn a_lost_nack_is_found_by_the_next_attempt_number() {
     let story =
-        Story::new().publish("a").claim("l1", 1, 1).settle("l1", Outcome::Nack, told("queued", 3)).claim("l2", 1, 1);
+        Story::new().publish("a").claim("l1", 0, 1).settle("l1", Outcome::Nack, told("queued", 3)).claim("l2", 0, 1);
     breaks(&story.finds(seen("running", 4)), Rule::AttemptMiscounted);
 }
 
 #[test]
 fn an_uncharged_nack_and_too_many_attempts_are_found() {
-    let nacked = Story::new().publish("a").claim("l1", 1, 1).settle("l1", Outcome::Nack, told("queued", 3));
+    let nacked = Story::new().publish("a").claim("l1", 0, 1).settle("l1", Outcome::Nack, told("queued", 3));
     breaks(&nacked.finds(Seen { attempt: 0, ..seen("queued", 3) }), Rule::AttemptMiscounted);
     breaks(&Story::new().publish("a").finds(Seen { attempt: 21, ..seen("queued", 1) }), Rule::AttemptMiscounted);
 }
 
 #[test]
 fn a_forgotten_claim_is_found() {
-    let claimed = || Story::new().publish("a").claim("l1", 1, 1);
+    let claimed = || Story::new().publish("a").claim("l1", 0, 1);
     sound(&claimed().finds(seen("running", 2)));
     breaks(&claimed().finds(seen("queued", 2)), Rule::ClaimLost);
     breaks(&claimed().finds(Seen { attempt: 2, ..seen("running", 2) }), Rule::ClaimLost);
@@ -281,13 +281,13 @@ fn a_forgotten_claim_is_found() {
 
 #[test]
 fn a_refused_holder_is_found() {
-    let story = Story::new().publish("a").claim("l1", 1, 1).settle("l1", Outcome::Ack, refused("lease_lost"));
+    let story = Story::new().publish("a").claim("l1", 0, 1).settle("l1", Outcome::Ack, refused("lease_lost"));
     breaks(&story.finds(seen("running", 2)), Rule::ClaimLost);
 }
 
 #[test]
 fn a_refusal_after_an_ending_of_unknown_outcome_is_sound() {
-    let story = Story::new().publish("a").claim("l1", 1, 1).settle("l1", Outcome::Nack, unknown()).settle(
+    let story = Story::new().publish("a").claim("l1", 0, 1).settle("l1", Outcome::Nack, unknown()).settle(
         "l1",
         Outcome::Nack,
         refused("not_running"),
@@ -297,16 +297,16 @@ fn a_refusal_after_an_ending_of_unknown_outcome_is_sound() {
 
 #[test]
 fn two_holders_are_found() {
-    let story = Story::new().publish("a").claim("l1", 1, 1).claim("l2", 1, 1);
+    let story = Story::new().publish("a").claim("l1", 0, 1).claim("l2", 0, 1);
     breaks(&story.finds(seen("running", 3)), Rule::DoubleLease);
 }
 
 #[test]
 fn two_overlapping_holders_are_found_and_an_ending_between_them_is_sound() {
-    let overlap = || Story::new().publish("a").claim("l1", 1, 1).claim("l2", 1, 1).overlapping();
+    let overlap = || Story::new().publish("a").claim("l1", 0, 1).claim("l2", 0, 1).overlapping();
     breaks(&overlap().finds(seen("running", 3)), Rule::DoubleLease);
     let story =
-        Story::new().publish("a").claim("l2", 1, 1).settle("l2", Outcome::Defer, told("queued", 3)).claim("l1", 1, 1);
+        Story::new().publish("a").claim("l2", 0, 1).settle("l2", Outcome::Defer, told("queued", 3)).claim("l1", 0, 1);
     let mut story = story.finds(Seen { defer_count: 1, ..seen("running", 4) });
     // The answer with l1 was under way from before the claim of l2: the order of the answers is not that of the leases.
     story.operations[3].started = story.operations[0].ended + 1;
@@ -316,13 +316,13 @@ fn two_overlapping_holders_are_found_and_an_ending_between_them_is_sound() {
 #[test]
 fn one_token_given_out_twice_is_found() {
     let story =
-        Story::new().publish("a").claim("l1", 1, 1).settle("l1", Outcome::Defer, told("queued", 3)).claim("l1", 1, 1);
+        Story::new().publish("a").claim("l1", 0, 1).settle("l1", Outcome::Defer, told("queued", 3)).claim("l1", 0, 1);
     breaks(&story.finds(seen("running", 4)), Rule::DoubleLease);
 }
 
 #[test]
 fn a_hand_out_after_success_is_found() {
-    let story = whole_life().claim("l4", 1, 2);
+    let story = whole_life().claim("l4", 0, 2);
     breaks(&story.finds(end_of_whole_life()), Rule::RanAfterSuccess);
 }
 
@@ -330,9 +330,9 @@ fn a_hand_out_after_success_is_found() {
 fn a_lost_change_covered_by_later_ones_is_found_by_the_version() {
     let story = Story::new()
         .publish("a")
-        .claim("l1", 1, 1)
+        .claim("l1", 0, 1)
         .settle("l1", Outcome::Defer, told("queued", 3))
-        .claim("l2", 1, 1)
+        .claim("l2", 0, 1)
         .settle("l2", Outcome::Defer, told("queued", 4));
     let found = Seen { defer_count: 2, ..seen("queued", 4) };
     breaks(&story.finds(found), Rule::VersionBehind);
@@ -340,7 +340,7 @@ fn a_lost_change_covered_by_later_ones_is_found_by_the_version() {
 
 #[test]
 fn a_version_behind_the_acknowledged_changes_is_found() {
-    let story = Story::new().publish("a").claim("l1", 1, 1);
+    let story = Story::new().publish("a").claim("l1", 0, 1);
     breaks(&story.finds(seen("running", 1)), Rule::VersionBehind);
 }
 

@@ -97,7 +97,7 @@ fn seen(job: &Value) -> Seen {
         marker: text("idempotencyKey"),
         payload: job["payload"].clone(),
         status: text("status"),
-        run: number("run"),
+        replays: number("replays"),
         attempt: number("attempt"),
         max_attempts: number("maxAttempts"),
         defer_count: number("deferCount"),

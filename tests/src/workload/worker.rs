@@ -92,7 +92,7 @@ fn read_claims(body: &Value) -> Option<Answer> {
         claims.push(Claim {
             job: job["id"].as_str()?.to_owned(),
             lease: job["lease"].as_str()?.to_owned(),
-            run: job["run"].as_u64()?,
+            replays: job["replays"].as_u64()?,
             attempt: job["attempt"].as_u64()?,
         });
     }

@@ -37,7 +37,7 @@ that function by running every command on a job in every state; where the two di
                  succeeded        failed      cancelled
                      |         (dead letter)      |
           result TTL |               +-----+------+
-                     v                     | replay: a new run
+                     v                     | replay
                   expired                  v
                                         queued
 ```
@@ -221,7 +221,7 @@ impl Moves {
 
     fn note(&mut self, sample: &Sample, from: usize) {
         for event in &sample.events[from..] {
-            if let EventKind::State { from, to, reason } = &event.kind {
+            if let EventKind::State { from, to, reason, .. } = &event.kind {
                 let from = from.map_or("new", Status::as_str);
                 self.0.entry(reason.as_str()).or_default().insert(format!("{from} → {to}"));
             }
@@ -286,7 +286,7 @@ fn meaning(reason: Reason) -> &'static str {
         Reason::CancelledByUser => "cancelled on request",
         Reason::CancelledByTimeout => "out of time: `startBy` or `jobTimeout`",
         Reason::CancelledByPipeline => "cancelled with its pipeline",
-        Reason::Replayed => "a new run with a new budget of attempts",
+        Reason::Replayed => "the job starts again with a new budget of attempts",
         Reason::ResultExpired => "the result was deleted when its time was over",
         Reason::Stalled => "heartbeats came, but work did not move; an attempt is charged",
         Reason::SetAside => "a rule of the server was broken, which is a bug; no attempt is charged",

@@ -77,7 +77,7 @@ fn failed_entry() -> Value {
 
 fn summary() -> Value {
     json!({
-        "id": id(), "queue": text(), "status": refer("Status"), "run": count(), "attempt": count(),
+        "id": id(), "queue": text(), "status": refer("Status"), "replays": count(), "attempt": count(),
         "maxAttempts": count(), "deferCount": count(), "version": count(),
         "priority": {"type": "integer", "minimum": -100, "maximum": 100},
         "key": maybe(text()), "tags": {"type": "object", "additionalProperties": text()},
@@ -96,7 +96,7 @@ fn summary() -> Value {
 fn lease() -> Value {
     json!({
         "id": id(), "lease": {"type": "string", "pattern": "^[0-9a-f]{32}$"}, "leaseExpiresAt": time(),
-        "attempt": count(), "maxAttempts": count(), "deferCount": count(), "run": count(), "createdAt": time(),
+        "attempt": count(), "maxAttempts": count(), "deferCount": count(), "replays": count(), "createdAt": time(),
         "checkpoint": maybe(refer("Checkpoint")), "checkpointIncompatible": flag(), "sections": list(text()),
         "softTimeLimit": maybe(seconds()), "hardTimeLimit": maybe(seconds()),
         "traceparent": maybe(text()), "payload": {},
@@ -163,7 +163,7 @@ fn work() -> Vec<(&'static str, Value)> {
         "message": maybe(text()), "startedAt": time(), "at": time(), "eta": maybe(time()),
     });
     let checkpoint = json!({
-        "schemaVersion": count(), "data": {}, "length": count(), "at": time(), "run": count(), "attempt": count(),
+        "schemaVersion": count(), "data": {}, "length": count(), "at": time(), "replays": count(), "attempt": count(),
         "blobUrl": maybe(text()), "sha256": maybe(text()),
     });
     let section = object(json!({"name": text(), "at": time(), "length": count(), "value": {}}), &[]);
@@ -330,7 +330,7 @@ fn rotated() -> Value {
 fn delivery() -> Value {
     let members = json!({
         "id": id(), "queue": text(), "payload": {}, "attempt": count(), "maxAttempts": count(), "deferCount": count(),
-        "run": count(), "createdAt": time(), "lease": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
+        "replays": count(), "createdAt": time(), "lease": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
         "leaseExpiresAt": time(),
     });
     object(members, &[])
@@ -338,7 +338,7 @@ fn delivery() -> Value {
 
 fn told() -> Value {
     let members = json!({
-        "id": id(), "queue": text(), "status": refer("Status"), "run": count(), "result": {}, "resultUrl": text(),
+        "id": id(), "queue": text(), "status": refer("Status"), "replays": count(), "result": {}, "resultUrl": text(),
         "error": maybe(object(json!({"reason": text(), "message": maybe(text())}), &[])), "finishedAt": time(),
     });
     object(members, &["result", "resultUrl"])

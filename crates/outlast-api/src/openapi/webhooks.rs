@@ -37,7 +37,7 @@ pub(super) fn webhooks() -> Value {
 
 fn headers(more: &[(&str, &str)]) -> Vec<Value> {
     let standard = [
-        ("webhook-id", "the same for every repetition within a run"),
+        ("webhook-id", "the same for every repetition until the job is replayed"),
         ("webhook-timestamp", "seconds since 1970, of this attempt"),
         (
             "webhook-signature",

@@ -63,12 +63,12 @@ pub(crate) fn checkpoint(id: JobId, checkpoint: &Checkpoint) -> String {
         }
     };
     format!(
-        "{{\"schemaVersion\":{},\"data\":{data},\"length\":{},\"at\":\"{}\",\"run\":{},\"attempt\":{},\"blobUrl\":{},\
+        "{{\"schemaVersion\":{},\"data\":{data},\"length\":{},\"at\":\"{}\",\"replays\":{},\"attempt\":{},\"blobUrl\":{},\
          \"sha256\":{}}}",
         checkpoint.schema_version,
         checkpoint.length(),
         checkpoint.at,
-        checkpoint.run,
+        checkpoint.replays,
         checkpoint.attempt,
         json!(url),
         json!(sha256),

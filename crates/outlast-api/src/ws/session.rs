@@ -1,5 +1,5 @@
 //! One open WebSocket: sends the log as it comes, pings, hears what the other side wants, and says why it closes. It ends
-//! with the run, with its key, after its life, when the server stops, and when the other side is gone, silent or too slow.
+//! with the job, with its key, after its life, when the server stops, and when the other side is gone, silent or too slow.
 
 use std::pin::Pin;
 use std::sync::Arc;

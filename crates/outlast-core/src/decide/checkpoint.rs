@@ -32,7 +32,7 @@ pub(super) fn checkpoint(
 pub(super) fn keep_checkpoint(draft: &mut Draft<'_>, running: &mut Running, checkpoint: Arc<Checkpoint>) {
     let checkpoint = Arc::new(Checkpoint {
         at: draft.now,
-        run: draft.job.run,
+        replays: draft.job.replays,
         attempt: draft.job.attempt,
         ..Checkpoint::clone(&checkpoint)
     });

@@ -52,10 +52,10 @@ impl<'a> Draft<'a> {
         self.effect(Effect::Doom(Doom { role: Some(Role::Checkpoint), kept: true, at: self.now }));
     }
 
-    /// Moves the job and logs the move. The move to an end is always the last entry of a run.
+    /// Moves the job and logs the move. The move to an end is always the last entry until a replay.
     pub(super) fn go(&mut self, to: State, reason: Reason) {
         let from = Some(self.job.status());
-        if ends_run(&to) && self.job.spec.callback_url.is_some() && self.queue.settings.mode != Mode::Callback {
+        if ends_job(&to) && self.job.spec.callback_url.is_some() && self.queue.settings.mode != Mode::Callback {
             self.event(EventKind::Callback);
             self.effect(Effect::Publish { queue: CALLBACKS.into(), content: Content::Notice });
         }
@@ -63,7 +63,7 @@ impl<'a> Draft<'a> {
             self.job.queued_at = Some(self.now);
         }
         self.job.state = to;
-        self.event(EventKind::State { from, to: self.job.status(), reason });
+        self.event(EventKind::State { from, to: self.job.status(), reason, replays: self.job.replays });
     }
 
     /// Back to waiting: at once, or pending for a while.
@@ -118,6 +118,6 @@ impl<'a> Draft<'a> {
     }
 }
 
-fn ends_run(state: &State) -> bool {
+fn ends_job(state: &State) -> bool {
     matches!(state, State::Succeeded { .. } | State::Failed { .. } | State::Cancelled { .. })
 }

@@ -1,4 +1,4 @@
-//! Opens a new run of a job that failed or was cancelled.
+//! Starts a job that failed or was cancelled again.
 
 use std::sync::Arc;
 
@@ -24,13 +24,13 @@ pub(super) fn replay(mut draft: Draft<'_>, fresh: bool, payload: Option<Arc<str>
     if fresh {
         draft.drop_checkpoints();
     }
-    // What a cancelled run had uploaded is not the result of this one.
+    // What the cancelled attempt had uploaded is not the result of the next one.
     if std::mem::take(&mut draft.job.headway.has_upload) {
         draft.effect(Effect::Doom(Doom { role: Some(Role::Result), kept: true, at: draft.now }));
     }
     let job = &mut draft.job;
     job.headway.moved_at = None;
-    job.run += 1;
+    job.replays += 1;
     job.attempt = 1;
     job.deferrals = 0;
     job.opened_at = draft.now;

@@ -67,7 +67,7 @@ pub(super) fn give_up_waiting(mut draft: Draft<'_>) -> Change {
     draft.change()
 }
 
-/// Which of several deadlines that have passed counts: a cancel first, then the run's limit, the attempt's, the lease, and
+/// Which of several deadlines that have passed counts: a cancel first, then the job's limit, the attempt's, the lease, and
 /// at last work that does not move. `None` when that shall only be noted.
 fn loss(draft: &Draft<'_>, running: &Running, now: Timestamp) -> Option<Ending> {
     let (job, queue) = (&draft.job, draft.queue);
@@ -75,7 +75,7 @@ fn loss(draft: &Draft<'_>, running: &Running, now: Timestamp) -> Option<Ending> 
     if passed(running.revoke_at) {
         return Some(Ending::Revoked);
     }
-    if passed(job.run_deadline(queue)) {
+    if passed(job.job_deadline(queue)) {
         return Some(Ending::JobTimeout);
     }
     if passed(hard_deadline(job, queue, running)) {

@@ -18,7 +18,7 @@ struct Delivery<'a> {
     attempt: u32,
     max_attempts: u32,
     defer_count: u32,
-    run: u32,
+    replays: u32,
     created_at: String,
     lease: String,
     lease_expires_at: String,
@@ -34,7 +34,7 @@ struct Saved<'a> {
     data: Option<&'a RawValue>,
     length: u64,
     at: String,
-    run: u32,
+    replays: u32,
     attempt: u32,
     blob_url: Option<String>,
     sha256: Option<String>,
@@ -57,7 +57,7 @@ pub(super) fn body(job: &Job, queue: &Queue, running: &Running, kept: &Kept) -> 
         attempt: job.attempt,
         max_attempts: job.max_attempts(queue),
         defer_count: job.deferrals,
-        run: job.run,
+        replays: job.replays,
         created_at: job.created_at.to_string(),
         lease: running.lease.to_string(),
         lease_expires_at: expires_at.to_string(),
@@ -77,17 +77,17 @@ fn saved<'a>(job: &Job, checkpoint: &'a Checkpoint) -> Saved<'a> {
         data,
         length: checkpoint.length(),
         at: checkpoint.at.to_string(),
-        run: checkpoint.run,
+        replays: checkpoint.replays,
         attempt: checkpoint.attempt,
         blob_url: object.map(|_| format!("/v1/jobs/{}/checkpoint/blob", job.id)),
         sha256: object.map(|object| digest_text(&object.sha256)),
     }
 }
 
-/// The same for every redelivery of a run, so that a receiver can tell a repetition from something new.
+/// The same for every redelivery until the job is replayed, so that a receiver can tell a repetition from something new.
 pub(super) fn message_id(job: &Job) -> String {
-    match job.run {
-        1 => job.id.to_string(),
-        run => format!("{}_{run}", job.id),
+    match job.replays {
+        0 => job.id.to_string(),
+        replays => format!("{}_{replays}", job.id),
     }
 }

@@ -81,14 +81,15 @@ impl KeptWrites {
 impl KeptWrites {
     pub(super) fn add_to<'w>(&'w self, batch: &mut Batch<'w>) {
         self.dropped.iter().for_each(|seq| batch.push(&DROP_CHECKPOINTS, cells![*seq]));
-        for (seq, Checkpoint { schema_version, at, run, attempt, data }) in
+        for (seq, Checkpoint { schema_version, at, replays, attempt, data }) in
             self.checkpoints.iter().map(|(seq, checkpoint)| (*seq, &**checkpoint))
         {
             let (data, object) = match data {
                 Data::Inline(text) => (Some(&**text), None),
                 Data::Object(object) => (None, Some(object.key.to_string())),
             };
-            let numbers = [at.as_millis(), (*run).into(), (*attempt).into()];
+            let run = replays + 1;
+            let numbers = [at.as_millis(), run.into(), (*attempt).into()];
             let sum = checkpoint_sum(seq, (*schema_version).into(), numbers, data, object.as_deref());
             let (run, attempt) = (run.cast_signed(), attempt.cast_signed());
             let row = cells![seq, *schema_version, at.as_millis(), run, attempt, data, object, sum];
@@ -292,7 +293,7 @@ fn checkpoint(row: &Row, seq: i64) -> Result<Option<Checkpoint>, Error> {
         schema_version: u32::try_from(schema_version)
             .map_err(|_| Error::Corrupt("schema_version of a checkpoint".to_owned()))?,
         at: Timestamp::from_millis(get(row, CHECKPOINT + 1)?),
-        run: get::<i32>(row, CHECKPOINT + 2)?.cast_unsigned(),
+        replays: get::<i32>(row, CHECKPOINT + 2)?.cast_unsigned().saturating_sub(1),
         attempt: get::<i32>(row, CHECKPOINT + 3)?.cast_unsigned(),
         data,
     }))

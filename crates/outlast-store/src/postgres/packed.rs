@@ -54,7 +54,9 @@ pub(super) fn pack(record: &Record) -> Vec<u8> {
     put_number(&mut bytes, present);
     put_number(&mut bytes, zigzag(columns.detail));
     put_number(&mut bytes, zigzag(i64::from(job.spec.priority)));
-    for number in [job.version, job.run.into(), job.attempt.into(), job.epoch, job.deferrals.into(), job.events] {
+    for number in
+        [job.version, (job.replays + 1).into(), job.attempt.into(), job.epoch, job.deferrals.into(), job.events]
+    {
         put_number(&mut bytes, number);
     }
     for number in numbers.into_iter().flatten() {
@@ -112,7 +114,7 @@ fn read(bytes: &[u8], row: &mut HotRow) -> Option<Unpacked> {
     row.detail = unzigzag(reader.number()?);
     let priority = i8::try_from(unzigzag(reader.number()?)).ok()?;
     row.version = reader.number()?;
-    row.run = u32::try_from(reader.number()?).ok()?;
+    row.replays = u32::try_from(reader.number()?).ok()?.checked_sub(1)?;
     row.attempt = u32::try_from(reader.number()?).ok()?;
     row.epoch = reader.number()?;
     row.deferrals = u32::try_from(reader.number()?).ok()?;

@@ -77,7 +77,7 @@ impl Core<'_> {
             seq,
             checkpoint.schema_version,
             checkpoint.at.as_millis(),
-            checkpoint.run,
+            checkpoint.replays + 1,
             checkpoint.attempt,
             data,
             object,
@@ -382,7 +382,7 @@ fn checkpoint(row: &Row<'_>) -> Result<(Checkpoint, Option<ObjectKey>), Error> {
     let checkpoint = Checkpoint {
         schema_version: row.get(1).map_err(unreadable)?,
         at: Timestamp::from_millis(row.get(2).map_err(unreadable)?),
-        run: row.get(3).map_err(unreadable)?,
+        replays: row.get::<_, u32>(3).map_err(unreadable)?.saturating_sub(1),
         attempt: row.get(4).map_err(unreadable)?,
         data: Data::Inline(data.unwrap_or_default().into()),
     };

@@ -45,7 +45,7 @@ pub(super) fn record(row: &Row<'_>, ids: Ids) -> Result<Record, Error> {
         detail: get(row, 3)?,
         created_at: get(row, 5)?,
         version: get(row, 6)?,
-        run: get(row, 7)?,
+        replays: get::<u32>(row, 7)?.saturating_sub(1),
         attempt: get(row, 8)?,
         epoch: get(row, 9)?,
         deferrals: get(row, 10)?,

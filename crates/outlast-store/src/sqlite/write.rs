@@ -244,7 +244,7 @@ pub(super) fn write_job(statement: &mut Statement<'_>, record: &Record) -> rusql
         job.spec.priority,
         job.created_at.as_millis(),
         job.version.cast_signed(),
-        job.run,
+        job.replays + 1,
         job.attempt,
         job.epoch.cast_signed(),
         job.deferrals,

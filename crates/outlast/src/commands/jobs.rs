@@ -177,7 +177,7 @@ pub(crate) async fn replay(session: &Session, id: &str, fields: &Fields) -> Resu
     if session.is_json {
         return output::print_json(&answer.text);
     }
-    let text = format!("job {id} is {} again, run {}", cell(&answer.json, "status"), cell(&answer.json, "run"));
+    let text = format!("job {id} is {} again, replay {}", cell(&answer.json, "status"), cell(&answer.json, "replays"));
     output::print(&format!("{}\n", escape(&text)))
 }
 
@@ -216,7 +216,7 @@ pub(crate) fn error(job: &Value) -> String {
     }
 }
 
-/// Whether the state is one that a run ends in.
+/// Whether a job ends in this state.
 pub(crate) fn is_terminal(job: &Value) -> bool {
     let status = job.get("status").and_then(Value::as_str);
     matches!(status, Some("succeeded" | "failed" | "cancelled" | "expired"))

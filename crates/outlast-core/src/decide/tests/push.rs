@@ -69,7 +69,7 @@ fn each_hand_out_uses_the_rate_a_little_more() {
     assert!(pace.0 >= stage.now.plus(Duration::from_millis(100)).as_millis() * 1000);
 }
 
-/// I-28: told in the very step that ends the run, before the end itself.
+/// I-28: told in the very step that ends the job, before the end itself.
 #[test]
 fn every_end_of_a_run_is_told_once_and_last_comes_the_end() {
     let ends: [fn(&mut Stage); 3] = [

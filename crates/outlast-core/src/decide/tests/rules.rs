@@ -267,7 +267,7 @@ fn a_replay_starts_a_fresh_run_of_the_same_job() {
 
     stage.run(Command::Replay { fresh: true, payload: Some("[2]".into()) });
 
-    assert_eq!((stage.job.run, stage.job.attempt, stage.job.deferrals), (2, 1, 0));
+    assert_eq!((stage.job.replays, stage.job.attempt, stage.job.deferrals), (1, 1, 0));
     assert_eq!((stage.job.last, stage.job.last_error.clone(), stage.job.started_at), (None, None, None));
     assert_eq!((stage.job.id, stage.job.created_at, stage.job.epoch), (failed.id, failed.created_at, failed.epoch));
     assert_eq!(&*stage.job.spec.payload, "[2]");

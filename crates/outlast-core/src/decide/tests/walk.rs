@@ -47,9 +47,9 @@ pub(super) enum Pause {
     JustBeforeAlarm,
 }
 
-/// The account of one run.
+/// The account of a job since its last replay.
 #[derive(Default)]
-struct Run {
+struct SinceReplay {
     hand_outs: u32,
     charged: u32,
     free: u32,
@@ -59,12 +59,12 @@ struct Run {
 pub(super) struct Walk {
     pub(super) stage: Stage,
     leases: Vec<Lease>,
-    run: Run,
+    since_replay: SinceReplay,
 }
 
 impl Walk {
     pub(super) fn new(stage: Stage) -> Walk {
-        Walk { stage, leases: Vec::new(), run: Run::default() }
+        Walk { stage, leases: Vec::new(), since_replay: SinceReplay::default() }
     }
 
     pub(super) fn step(&mut self, pause: Pause, act: &Act) {
@@ -143,9 +143,9 @@ impl Walk {
 
     fn account(&mut self, before: &Job, command: &Command, events: usize) {
         let after = &self.stage.job;
-        if after.run != before.run {
-            assert_eq!(after.run, before.run + 1);
-            self.run = Run::default();
+        if after.replays != before.replays {
+            assert_eq!(after.replays, before.replays + 1);
+            self.since_replay = SinceReplay::default();
         }
         if present(before).is_none()
             && let Some(lease) = present(after)
@@ -154,12 +154,12 @@ impl Walk {
             assert!(!self.leases.contains(&lease), "I-14: a lease was given twice");
             assert_eq!(after.epoch, before.epoch + 1, "I-14: an epoch per hand-out");
             self.leases.push(lease);
-            self.run.hand_outs += 1;
+            self.since_replay.hand_outs += 1;
         }
         for event in &self.stage.log[events..] {
             if let EventKind::Attempt(attempt) = &event.kind {
                 assert_eq!(attempt.number, before.attempt);
-                self.run.count(attempt.outcome, after.status());
+                self.since_replay.count(attempt.outcome, after.status());
             }
         }
     }
@@ -168,12 +168,13 @@ impl Walk {
     fn check_budgets(&self) {
         let (job, queue) = (&self.stage.job, &self.stage.queue);
         let limit = job.max_attempts(queue);
-        assert!(self.run.charged <= limit, "I-17: {} charged of {limit}", self.run.charged);
-        assert!(self.run.hand_outs <= limit + self.run.free, "I-17: too many hand-outs");
-        let gave_up = matches!(job.state, State::Failed { .. }) && self.run.charged > 0 && self.last_was_charged();
-        let expected = if gave_up { self.run.charged } else { self.run.charged + 1 };
+        assert!(self.since_replay.charged <= limit, "I-17: {} charged of {limit}", self.since_replay.charged);
+        assert!(self.since_replay.hand_outs <= limit + self.since_replay.free, "I-17: too many hand-outs");
+        let gave_up =
+            matches!(job.state, State::Failed { .. }) && self.since_replay.charged > 0 && self.last_was_charged();
+        let expected = if gave_up { self.since_replay.charged } else { self.since_replay.charged + 1 };
         assert_eq!(job.attempt, expected, "I-17: attempt is one more than what was charged");
-        assert!(self.run.deferred <= job.max_deferrals(queue) + 1, "I-18: too many deferrals");
+        assert!(self.since_replay.deferred <= job.max_deferrals(queue) + 1, "I-18: too many deferrals");
         if let State::Pending { reason: PendingReason::Deferred, until } = job.state {
             assert!(until.since(job.opened_at) <= job.max_age(queue), "I-18: deferred beyond its age");
         }
@@ -288,7 +289,7 @@ impl Walk {
     }
 }
 
-impl Run {
+impl SinceReplay {
     /// Free endings are those that neither charge nor finish the job.
     fn count(&mut self, how: Ending, status: Status) {
         self.deferred += u32::from(how == Ending::Deferred);
@@ -318,7 +319,7 @@ pub(super) fn check_log(stage: &Stage) {
     let (mut open, mut told) = (false, false);
     for event in &stage.log {
         match &event.kind {
-            EventKind::State { from, to, reason } => {
+            EventKind::State { from, to, reason, .. } => {
                 assert!(at.is_none() || *from == at, "a move from {from:?} while {at:?}");
                 let finished = at.is_some_and(Status::is_terminal);
                 assert!(!finished || matches!(reason, Reason::Replayed | Reason::ResultExpired), "I-16: {reason:?}");

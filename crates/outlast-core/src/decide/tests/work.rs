@@ -22,7 +22,7 @@ use crate::time::Timestamp;
 
 fn checkpoint(text: &str) -> Arc<Checkpoint> {
     let data = Data::Inline(text.into());
-    Arc::new(Checkpoint { schema_version: 2, data, at: Timestamp::EPOCH, run: 0, attempt: 0 })
+    Arc::new(Checkpoint { schema_version: 2, data, at: Timestamp::EPOCH, replays: 0, attempt: 0 })
 }
 
 fn save(text: &str) -> Command {
@@ -58,7 +58,7 @@ fn a_checkpoint_is_kept_with_when_and_where_it_was_saved_and_outlives_the_attemp
 
     let update = stage.run(save("[1]"));
 
-    let kept = Checkpoint { at: stage.now, run: 1, attempt: 1, ..Checkpoint::clone(&checkpoint("[1]")) };
+    let kept = Checkpoint { at: stage.now, replays: 0, attempt: 1, ..Checkpoint::clone(&checkpoint("[1]")) };
     assert_eq!(update.effects, [Effect::KeepCheckpoint(Arc::new(kept))]);
     wake_at_alarm(&mut stage);
     assert!(stage.job.headway.has_checkpoint);

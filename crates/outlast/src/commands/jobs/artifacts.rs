@@ -19,7 +19,7 @@ pub(crate) async fn show_checkpoint(session: &Session, id: &str) -> Result<(), F
         return output::print_json(&answer.text);
     }
     let mut table = Table::bare();
-    for field in ["schemaVersion", "at", "run", "attempt", "length", "sha256"] {
+    for field in ["schemaVersion", "at", "replays", "attempt", "length", "sha256"] {
         table.row(&[field.to_owned(), cell(&answer.json, field)]);
     }
     output::print(&table.render())?;

@@ -17,7 +17,7 @@ const FIELDS: [&str; 15] = [
     "runningPhase",
     "cancelReason",
     "liveness",
-    "run",
+    "replays",
     "deferCount",
     "priority",
     "key",

@@ -46,7 +46,7 @@ async fn watch(session: &Session, id: &str, screen: &mut Screen) -> Result<(), F
     verdict(&job.json)
 }
 
-/// Prints events as they come, up to the end of the run or as long as there is a stream; the number of the last one.
+/// Prints events as they come, up to the end of the job or as long as there is a stream; the number of the last one.
 async fn follow(session: &Session, id: &str, screen: &mut Screen) -> Result<u64, Failure> {
     let mut last_seq = 0;
     while let Some(mut stream) = session.client.stream(id, last_seq).await {
@@ -60,7 +60,7 @@ async fn follow(session: &Session, id: &str, screen: &mut Screen) -> Result<u64,
             };
             print_event(&event, screen)?;
             last_seq = seq(&event).max(last_seq);
-            if ends_run(&event) {
+            if ends_job(&event) {
                 return Ok(last_seq);
             }
         }
@@ -112,7 +112,7 @@ fn print_event(event: &Value, screen: &mut Screen) -> Result<(), Failure> {
     screen.line(&format!("{}  {}  {}", cell(event, "at"), cell(event, "type"), describe(event)))
 }
 
-fn ends_run(event: &Value) -> bool {
+fn ends_job(event: &Value) -> bool {
     let to = event.get("to").cloned().unwrap_or_default();
     cell(event, "type") == "state" && is_terminal(&json!({"status": to}))
 }

@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_callback_is_told_from_a_job() {
-        let body = r#"{"id":"j1","queue":"mail","status":"succeeded","run":1}"#;
+        let body = r#"{"id":"j1","queue":"mail","status":"succeeded","replays":0}"#;
 
         assert!(read(body, body, None, &checker(SECRET)).is_callback());
     }

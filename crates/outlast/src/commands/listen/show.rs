@@ -67,7 +67,7 @@ fn block(delivery: &Delivery, answer: &Answer) -> String {
         let most = delivery.field("maxAttempts").map(|most| format!("/{most}"));
         head.push(format!("attempt {attempt}{}", most.unwrap_or_default()));
     }
-    for (name, shown, usual) in [("run", "run", "1"), ("deferCount", "deferred", "0")] {
+    for (name, shown, usual) in [("replays", "replays", "0"), ("deferCount", "deferred", "0")] {
         head.extend(delivery.field(name).filter(|value| value != usual).map(|value| format!("{shown} {value}")));
     }
     head.push(judged(delivery));
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn a_delivery_is_shown_with_all_that_matters() {
         let body = r#"{"id":"j1","queue":"demo","payload":{"hello":"world","n":12345678901234567890.10},"attempt":2,
-            "maxAttempts":5,"deferCount":0,"run":1}"#;
+            "maxAttempts":5,"deferCount":0,"replays":0}"#;
 
         let shown = block(&delivery(body, Verdict::Right), &answer(200));
 

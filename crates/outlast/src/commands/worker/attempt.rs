@@ -113,7 +113,7 @@ impl Attempt {
             ("OUTLAST_JOB_ID", job.id.clone()),
             ("OUTLAST_LEASE", job.lease.clone()),
             ("OUTLAST_ATTEMPT", job.attempt.clone()),
-            ("OUTLAST_RUN", job.run.clone()),
+            ("OUTLAST_REPLAYS", job.replays.clone()),
             ("OUTLAST_QUEUE", work.queue.clone()),
             ("OUTLAST_URL", work.session.client.base().to_owned()),
         ];

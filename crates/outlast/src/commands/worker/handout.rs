@@ -17,7 +17,7 @@ pub(crate) struct Handout {
     /// When the lease ends, by the server's clock.
     pub lease_expires_at: Option<jiff::Timestamp>,
     pub attempt: String,
-    pub run: String,
+    pub replays: String,
     pub payload: Box<RawValue>,
     pub checkpoint: Option<Checkpoint>,
     /// There is a checkpoint, of a schema that was not asked for.
@@ -53,7 +53,7 @@ fn read_one(mut fields: BTreeMap<String, Box<RawValue>>) -> Result<Handout, Stri
         lease: text(value("lease")).ok_or("a job has no lease")?,
         lease_expires_at: text(value("leaseExpiresAt")).and_then(|time| time.parse().ok()),
         attempt: value("attempt").to_string(),
-        run: value("run").to_string(),
+        replays: value("replays").to_string(),
         payload: payload.unwrap_or_else(|| RawValue::NULL.to_owned()),
         checkpoint,
         is_checkpoint_incompatible: value("checkpointIncompatible") == Value::Bool(true),
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_job_is_read_with_its_payload_as_it_was_written() {
         let jobs = read(&answer(
-            r#"{"jobs":[{"id":"j","lease":"l","leaseExpiresAt":"2026-01-01T00:00:30.000Z","attempt":2,"run":1,
+            r#"{"jobs":[{"id":"j","lease":"l","leaseExpiresAt":"2026-01-01T00:00:30.000Z","attempt":2,"replays":0,
                 "payload":{"n": 12345678901234567890},"hardTimeLimit":90,"sections":["a","b"],
                 "checkpoint":{"schemaVersion":3,"data":{"x":1.10},"blobUrl":null}}]}"#,
         ))
