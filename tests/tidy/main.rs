@@ -10,6 +10,7 @@ mod errors;
 mod generated;
 mod links;
 mod pages;
+mod promises;
 mod prose;
 mod shown;
 mod states;

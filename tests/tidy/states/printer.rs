@@ -19,8 +19,8 @@ use crate::generated::HEADER;
 const INTRODUCTION: &str = r#"
 # States of a job
 
-A job is in exactly one state. Only the function `decide` in `crates/outlast-core` moves it, and this page is printed from
-that function by running every command on a job in every state; where the two differ, `make test` fails.
+A job is in exactly one state. Only the function `decide` in `crates/outlast-core` changes it. This page is generated
+by running every command on a job in every state; if the two differ, `make test` fails.
 
 ```
             publish
@@ -42,19 +42,19 @@ that function by running every command on a job in every state; where the two di
                                         queued
 ```
 
-`running` has three phases: `delivering` (the webhook is being called), `awaiting_ack` (the webhook took the job, the
-outcome comes by call) and `leased` (a puller holds it). In each of them exactly one lease is valid.
+`running` has three phases: `delivering` (the webhook is being called), `awaiting_ack` (the endpoint accepted the job and
+reports the outcome later) and `leased` (a puller holds it). In each of them exactly one lease is valid.
 
 Where the job has a `callbackUrl`, the move to `succeeded`, `failed` or `cancelled` makes a job in the queue `_callbacks` of
-its namespace that tells so, in the same transaction; the event `callback` in the log stands right before the move.
+its namespace that sends the notification, in the same transaction; the event `callback` in the log comes right before the move.
 
-Finished jobs are deleted when the queue's `retention` is over. `succeeded` with a result becomes `expired` first, when the
-result's time is over.
+Finished jobs are deleted when the queue's `retention` ends. `succeeded` with a result becomes `expired` first, when
+`resultTtl` ends.
 "#;
 
 const LEGEND: &str = "
-A word is the state the job moves to, with its phase or reason where it has one; `stays` means that the job changes and
-keeps its state; `nothing` means that the command is fine and has no effect, as a repeated report; *slanted* words are
+A cell is the state the job moves to, with its phase or reason if any. `stays` means that the job changes and
+keeps its state. `nothing` means that the command is accepted without effect, such as a repeated report. *Italic* cells are
 refusals, which change nothing. In the columns of finished states the reports carry the lease of the last hand-out, whose
 outcome is known: the same outcome again is `nothing`, another one is a conflict.
 ";
@@ -65,13 +65,15 @@ struct Moves(BTreeMap<&'static str, BTreeSet<String>>);
 
 pub fn page() -> String {
     let mut moves = Moves::default();
-    let mut page = format!("{HEADER}\n{INTRODUCTION}\n## What each command does\n{LEGEND}\n");
+    let mut page = format!("{HEADER}\n{INTRODUCTION}\n## Commands\n{LEGEND}\n");
     let everywhere = |_: &[String]| true;
     table(&mut page, states, &mut moves, everywhere);
-    page.push_str("\nWhere something else decides about a job that a puller holds (the first column is the rule):\n\n");
+    page.push_str(
+        "\nThe result for a job that a puller holds in special situations (the first column is the normal case):\n\n",
+    );
     let differs = |cells: &[String]| cells.iter().any(|cell| *cell != cells[0]);
     table(&mut page, circumstances, &mut moves, differs);
-    page.push_str("\n## What the clock does\n\nWhen the alarm of a job rings:\n\n");
+    page.push_str("\n## Timers\n\nWhen the alarm of a job fires:\n\n");
     alarms(&mut page, &mut moves);
     rare_moves(&mut moves);
     page.push_str(
@@ -104,7 +106,7 @@ fn table(
 }
 
 fn alarms(page: &mut String, moves: &mut Moves) {
-    line(page, "| state | what was due | what happens |");
+    line(page, "| state | timer | result |");
     line(page, "|---|---|---|");
     let limited = |change: fn(&mut QueueSettings)| {
         let mut limits = QueueSettings { visibility_timeout: 60 * SECOND, ..settings() };
@@ -120,22 +122,22 @@ fn alarms(page: &mut String, moves: &mut Moves) {
     for (state, due, mut sample) in [
         ("pending", "the delay, the backoff, the deferral ends", of_state("pending")),
         ("queued", "`startBy` has passed", Sample::published(unstarted, settings())),
-        ("running", "the lease of a puller runs out", of_state("leased")),
-        ("running", "the webhook's own time is over", of_state("delivering")),
-        ("running", "the ack does not come", of_state("awaiting_ack")),
+        ("running", "the lease of a puller expires", of_state("leased")),
+        ("running", "`webhookTimeout` ends", of_state("delivering")),
+        ("running", "`ackTimeout` ends", of_state("awaiting_ack")),
         ("running", "a heartbeat is missing", limited(|limits| limits.heartbeat_timeout = Some(3 * SECOND))),
-        ("running", "`hardTimeLimit` is over", limited(|limits| limits.hard_time_limit = Some(3 * SECOND))),
-        ("running", "`jobTimeout` is over", limited(|limits| limits.job_timeout = Some(3 * SECOND))),
+        ("running", "`hardTimeLimit` ends", limited(|limits| limits.hard_time_limit = Some(3 * SECOND))),
+        ("running", "`jobTimeout` ends", limited(|limits| limits.job_timeout = Some(3 * SECOND))),
         ("running", "a requested cancel is not confirmed in time", circumstance("cancel requested")),
-        ("running", "the lease runs out, a result is uploaded", circumstance("result uploaded")),
-        ("running", "the lease runs out on the last attempt", circumstance("last attempt")),
-        ("running", "work has not moved for `stallTimeout`", stalled(StallAction::Flag)),
-        ("running", "the same, and the queue says to try again", stalled(StallAction::Retry)),
-        ("succeeded", "the result's time is over", of_state("succeeded")),
-        ("succeeded", "the retention is over, and there is no result", plain),
-        ("failed", "the retention is over", of_state("failed")),
-        ("cancelled", "the retention is over", of_state("cancelled")),
-        ("expired", "the retention is over", of_state("expired")),
+        ("running", "the lease expires, a result is uploaded", circumstance("result uploaded")),
+        ("running", "the lease expires on the last attempt", circumstance("last attempt")),
+        ("running", "no progress for `stallTimeout`", stalled(StallAction::Flag)),
+        ("running", "the same, with `stallAction` `retry`", stalled(StallAction::Retry)),
+        ("succeeded", "`resultTtl` ends", of_state("succeeded")),
+        ("succeeded", "`retention` ends, and there is no result", plain),
+        ("failed", "`retention` ends", of_state("failed")),
+        ("cancelled", "`retention` ends", of_state("cancelled")),
+        ("expired", "`retention` ends", of_state("expired")),
     ] {
         assert!(sample.wait_for_alarm(), "{due}: there is no alarm");
         let cell = moves.act(&mut sample, Command::WAKE);
@@ -263,33 +265,33 @@ fn meaning(reason: Reason) -> &'static str {
     match reason {
         Reason::Published => "accepted, eligible at once",
         Reason::Delayed => "accepted, eligible later",
-        Reason::Due => "the wait is over",
+        Reason::Due => "the delay, backoff or deferral has ended",
         Reason::Claimed => "handed out; a new lease exists",
-        Reason::Received => "the webhook took the job; its outcome comes by call",
+        Reason::Received => "the endpoint accepted the job and reports its outcome later",
         Reason::Acked => "done",
-        Reason::Nacked => "did not work; an attempt is charged",
-        Reason::Deferred => "not now; free of charge",
-        Reason::Released => "handed back; free of charge, keeps its place",
-        Reason::LeaseExpired => "nothing was heard before the lease ran out; an attempt is charged",
-        Reason::HeartbeatLost => "a heartbeat was missing; an attempt is charged",
+        Reason::Nacked => "the attempt failed; it is charged",
+        Reason::Deferred => "deferred; no attempt is charged",
+        Reason::Released => "returned to the queue; no attempt is charged, the job keeps its place",
+        Reason::LeaseExpired => "the holder did not report before the lease expired; an attempt is charged",
+        Reason::HeartbeatLost => "no heartbeat within `heartbeatTimeout`; an attempt is charged",
         Reason::HardTimeLimit => "the attempt took too long; it is charged",
         Reason::AckTimeout => {
-            "the webhook took the job and the ack never came; charged, or failed at once where the queue says so"
+            "no outcome within `ackTimeout`; charged, or failed at once with `ackTimeoutAction` `dead`"
         }
-        Reason::Unknown => "the server died while delivering; charged, since the job may have been the cause",
+        Reason::Unknown => "the server crashed during the delivery; charged, since the job may have been the cause",
         Reason::AttemptsExhausted => "the last attempt is used up",
-        Reason::NotRetryable => "the worker said that trying again is useless",
+        Reason::NotRetryable => "the worker or endpoint reported a permanent failure",
         Reason::DeferralExhausted => "deferred too often",
-        Reason::MaxAgeExceeded => "deferred beyond its greatest age",
+        Reason::MaxAgeExceeded => "deferred beyond `maxAge`",
         Reason::ResultAdopted => "the lease was lost, but the result had been uploaded",
         Reason::CancelRequested => "the holder is asked to stop; the lease is revoked after `drainTimeout`",
         Reason::CancelledByUser => "cancelled on request",
         Reason::CancelledByTimeout => "out of time: `startBy` or `jobTimeout`",
         Reason::CancelledByPipeline => "cancelled with its pipeline",
         Reason::Replayed => "the job starts again with a new budget of attempts",
-        Reason::ResultExpired => "the result was deleted when its time was over",
-        Reason::Stalled => "heartbeats came, but work did not move; an attempt is charged",
-        Reason::SetAside => "a rule of the server was broken, which is a bug; no attempt is charged",
+        Reason::ResultExpired => "the result was deleted when `resultTtl` ended",
+        Reason::Stalled => "heartbeats without progress for `stallTimeout`; an attempt is charged",
+        Reason::SetAside => "an invariant was broken, which is a bug of the server; no attempt is charged",
     }
 }
 

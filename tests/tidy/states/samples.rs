@@ -171,7 +171,7 @@ pub fn circumstances() -> Vec<Named<Sample>> {
 /// Makes a command for a job.
 type Maker = fn(&Sample) -> Command;
 
-/// Everything that can be asked of a job. The name stands in the page.
+/// All commands on a job, with their names on the page.
 pub fn commands() -> Vec<Named<Maker>> {
     vec![
         ("claim by a puller", |_| Command::Claim { phase: Phase::Leased, visibility: None, worker: None }),
