@@ -238,7 +238,7 @@ async fn a_stopping_server_ends_its_streams_at_once() {
 pub(crate) async fn until_none_is_open(server: &Server) {
     for node in &server.nodes {
         let client = node.client();
-        wait::until("all seats to be free", Duration::from_secs(20), async || {
+        wait::until("all streams to be closed", Duration::from_secs(20), async || {
             let metrics = client.get("/metrics").await.ok()?.body;
             metrics.as_str()?.contains("outlast_streams_open 0\n").then_some(())
         })

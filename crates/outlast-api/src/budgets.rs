@@ -1,5 +1,5 @@
-//! The budgets of one process: request slots, request bytes, waiting requests, and bodies that are read only to be thrown
-//! away. `docs/decisions/0029` says how the shares were chosen.
+//! The budgets of one process: request slots, request bytes, waiting requests, streams, and bodies that are read only to be
+//! thrown away. `docs/decisions/0029` says how the shares were chosen.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::limits::Limits;
 const RESERVED_PART: usize = 8;
 /// Slots that a key may always have; addresses and tokens get a quarter of it.
 const SLOTS_LEAST: usize = 32;
-/// What a waiting request costs is its connection, so a key may have most places.
+/// What a waiting request or a stream costs is its connection, so a key may have most places.
 const WAITERS_KEY_PERCENT: usize = 75;
 const WAITERS_LEAST: usize = 32;
 /// The usual largest event of a source.
@@ -25,6 +25,8 @@ pub(crate) struct Budgets {
     /// Bytes of request bodies in memory.
     pub(crate) bytes: Arc<Budget>,
     pub(crate) waiters: Arc<Budget>,
+    /// Open streams and WebSockets. They last for up to an hour, so they hold no request slot.
+    pub(crate) streams: Arc<Budget>,
     pub(crate) discards: Arc<Budget>,
 }
 
@@ -35,6 +37,7 @@ impl Budgets {
             slots: Budget::new("request slots", requests, requests / RESERVED_PART, slot_shares(limits)),
             bytes: Budget::new("bytes for request bodies", bytes, bytes / RESERVED_PART, byte_shares(limits)),
             waiters: Budget::new("places for waiting requests", limits.waiting_requests, 0, waiter_shares(limits)),
+            streams: Budget::new("open streams", limits.streams, 0, stream_shares(limits)),
             discards: discards(),
         }
     }
@@ -74,15 +77,31 @@ fn byte_shares(limits: &Limits) -> Shares {
 }
 
 fn waiter_shares(limits: &Limits) -> Shares {
+    let shares = connection_shares(limits);
+    Shares {
+        key: shares.key.at_most(limits.waiting_requests_per_key),
+        token: shares.token.at_most(limits.waiting_requests_per_token),
+        ..shares
+    }
+}
+
+/// The holders of tokens to one job have as many streams as a key: they watch one job in many browsers.
+fn stream_shares(limits: &Limits) -> Shares {
+    let shares = connection_shares(limits);
+    let (key, token) = (shares.key.at_most(limits.streams_per_key), shares.key.at_most(limits.streams_per_key));
+    Shares { key, token, ..shares }
+}
+
+/// For what costs little beside its connection.
+fn connection_shares(limits: &Limits) -> Shares {
     let percent = if limits.key_share_percent >= 100 { 100 } else { WAITERS_KEY_PERCENT };
     let shares = Shares::of_key(percent);
     let least = |share: Share| share.at_least(WAITERS_LEAST);
     Shares {
         namespace: least(shares.namespace),
-        key: least(shares.key).at_most(limits.waiting_requests_per_key),
+        key: least(shares.key),
         tokens: least(shares.tokens),
-        token: least(shares.token).at_most(limits.waiting_requests_per_token),
-        anonymous: shares.anonymous,
-        address: shares.address,
+        token: least(shares.token),
+        ..shares
     }
 }

@@ -22,13 +22,11 @@ use crate::error::Problem;
 use crate::limits::Limits;
 use crate::reload::Reload;
 use crate::schema::{Object, Values, read};
-use crate::stream::seats::Seats;
 use crate::view::Views;
 
 pub(crate) struct Call {
     pub(crate) engine: Engine,
     pub(crate) limits: Arc<Limits>,
-    pub(crate) seats: Arc<Seats>,
     pub(crate) budgets: Arc<Budgets>,
     pub(crate) answers: Arc<Answers>,
     pub(crate) views: Arc<Views>,
@@ -103,6 +101,11 @@ impl Call {
     pub(crate) fn end_wait(&mut self, waiting: Waiting) {
         drop(waiting);
         self.held.slot.grow_anyway(1);
+    }
+
+    /// The place of a stream, which holds no request slot while it is open.
+    pub(crate) fn open_stream(&self) -> Result<Charge, Full> {
+        self.budgets.streams.take(self.held.holder, Priority::Ordinary, 1)
     }
 
     /// The queue of the URL, if the caller's scope covers it; to anyone else it does not exist.

@@ -48,7 +48,7 @@ impl Default for Limits {
             waiting_requests_per_token: 100,
             answer_bytes: 64 << 20,
             url_bytes: 4 << 10,
-            streams: 10_000,
+            streams: 12_000,
             streams_per_key: 100,
             failed_keys_per_address: 100,
             body_idle: Duration::from_secs(10),

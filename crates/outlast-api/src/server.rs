@@ -33,7 +33,6 @@ use crate::reload::Reload;
 use crate::routes::{Need, ROUTES, Raw, Route, Size};
 use crate::schema::{Values, read, read_query};
 use crate::sources::Peer;
-use crate::stream::seats::Seats;
 use crate::view::Views;
 use crate::{body, cors, fields, sources};
 
@@ -48,7 +47,6 @@ struct Shared {
     limits: Arc<Limits>,
     budgets: Arc<Budgets>,
     requests: Requests,
-    seats: Arc<Seats>,
     answers: Arc<Answers>,
     views: Arc<Views>,
     failed_keys: FailedKeys,
@@ -65,7 +63,6 @@ impl Api {
             answers: Arc::new(Answers::new(&limits)),
             limits: Arc::new(limits),
             requests: Requests::default(),
-            seats: Arc::default(),
             views: Arc::default(),
             reload: OnceLock::new(),
         };
@@ -318,7 +315,6 @@ impl Api {
         Ok(Call {
             engine: shared.engine.clone(),
             limits: Arc::clone(&shared.limits),
-            seats: Arc::clone(&shared.seats),
             budgets: Arc::clone(&shared.budgets),
             answers: Arc::clone(&shared.answers),
             views: Arc::clone(&shared.views),
@@ -348,7 +344,7 @@ impl Api {
         let shared = &self.shared;
         let budgets = &shared.budgets;
         let held = [
-            ("streams_open", "Streams open on this node", shared.seats.count()),
+            ("streams_open", "Streams open on this node", budgets.streams.used()),
             ("requests_in_flight", "Requests this node is working on", budgets.slots.used()),
             ("request_bytes", "Bytes of request bodies in the memory of this node", budgets.bytes.used()),
             ("waiting_requests", "Long polls that wait on this node", budgets.waiters.used()),

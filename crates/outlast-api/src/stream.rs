@@ -1,8 +1,6 @@
 //! `GET /v1/jobs/{id}/stream` and `GET /v1/queues/{queue}/stream`: a job's log, or what changes in a queue, as server-sent
-//! events. What is sent and when it ends is the engine's; here it gets its form, its keepalives, and its bounds: a seat per
+//! events. What is sent and when it ends is the engine's; here it gets its form, its keepalives, and its bounds: a place per
 //! stream, a life of one hour, and no longer than its key or token.
-
-pub(crate) mod seats;
 
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -25,11 +23,10 @@ use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 
 use crate::answers::Answers;
-use crate::budget::Holder;
+use crate::budget::{Charge, Holder};
 use crate::call::Call;
 use crate::error::{Code, Problem};
 use crate::{queues, wire};
-use seats::{Seat, Seats};
 
 /// After so much silence a comment is sent: proxies close what is silent for long, and a dead reader is found out.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -46,24 +43,24 @@ pub(crate) async fn job(mut call: Call) -> Result<Response, Problem> {
     let (after, given_as) = position(&mut call)?;
     no_stream_while_draining(&call.engine)?;
     let caller = call.caller()?.clone();
-    let seat = Seats::take(&call)?;
+    let place = call.open_stream()?;
     let opened = call.engine.follow(call.reach.clone(), id, after).await?.ok_or_else(Problem::job_not_found)?;
     let follower = match opened {
         Opened::Following(follower) => follower,
         Opened::Finished => return Ok(empty()),
         Opened::Beyond { last } => return Err(Problem::beyond(given_as, last)),
     };
-    Ok(answer(Frames::new(&call, Source::Job(follower), caller, seat)))
+    Ok(answer(Frames::new(&call, Source::Job(follower), caller, place)))
 }
 
 pub(crate) async fn queue(call: Call) -> Result<Response, Problem> {
     let name = call.tended_queue()?;
     no_stream_while_draining(&call.engine)?;
     let caller = call.caller()?.clone();
-    let seat = Seats::take(&call)?;
+    let place = call.open_stream()?;
     let follower = call.engine.follow_queue(caller.namespace, name).await?;
     let follower = follower.ok_or_else(|| Problem::queue_not_found(name))?;
-    Ok(answer(Frames::new(&call, Source::Queue(follower, call.engine.clone()), caller, seat)))
+    Ok(answer(Frames::new(&call, Source::Queue(follower, call.engine.clone()), caller, place)))
 }
 
 pub(crate) fn no_stream_while_draining(engine: &Engine) -> Result<(), Problem> {
@@ -132,7 +129,7 @@ impl Source {
     }
 }
 
-/// An open stream. Its seat is free when it is dropped.
+/// An open stream. Dropping it frees its place among the streams.
 struct Frames {
     first: Option<Bytes>,
     source: Source,
@@ -140,15 +137,15 @@ struct Frames {
     ends_at: Instant,
     answers: Arc<Answers>,
     holder: Holder,
-    _seat: Seat,
+    _place: Charge,
 }
 
 impl Frames {
-    fn new(call: &Call, source: Source, caller: Principal, seat: Seat) -> Frames {
+    fn new(call: &Call, source: Source, caller: Principal, place: Charge) -> Frames {
         let (first, ends_at, engine) = (Some(retry(&call.engine)), life(call), call.engine.clone());
         let key_ended = Box::pin(async move { engine.key_ended(&caller).await });
         let (answers, holder) = (Arc::clone(&call.answers), call.holder());
-        Frames { first, source, key_ended, ends_at, answers, holder, _seat: seat }
+        Frames { first, source, key_ended, ends_at, answers, holder, _place: place }
     }
 
     /// What is sent next; `None` when the stream is over.

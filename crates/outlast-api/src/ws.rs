@@ -15,7 +15,6 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use crate::call::Call;
 use crate::error::Problem;
 use crate::listen::takeover::Takeover;
-use crate::stream::seats::Seats;
 use crate::stream::{life, no_stream_while_draining};
 use session::Session;
 
@@ -27,7 +26,7 @@ pub(crate) async fn job(mut call: Call) -> Result<Response, Problem> {
     let after = call.query.int("after").and_then(|after| u64::try_from(after).ok()).unwrap_or(0);
     no_stream_while_draining(&call.engine)?;
     let caller = call.caller()?.clone();
-    let seat = Seats::take(&call)?;
+    let place = call.open_stream()?;
     let opened = call.engine.follow(call.reach.clone(), id, after).await?.ok_or_else(Problem::job_not_found)?;
     let follower = match opened {
         Opened::Following(follower) => Some(follower),
@@ -39,7 +38,7 @@ pub(crate) async fn job(mut call: Call) -> Result<Response, Problem> {
     let accept = handshake(&call)?;
     let (engine, token, ends_at) = (call.engine.clone(), call.token.clone(), life(&call));
     let (answers, holder) = (Arc::clone(&call.answers), call.holder());
-    let session = Session { engine, caller, token, id, ends_at, answers, holder, _seat: seat };
+    let session = Session { engine, caller, token, id, ends_at, answers, holder, _place: place };
     Ok(switch(accept, Takeover::new(move |upgraded| session.run(follower, upgraded))))
 }
 

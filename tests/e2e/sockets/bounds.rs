@@ -14,10 +14,10 @@ use crate::sockets::{NORMAL, cancel};
 use crate::streams::until_none_is_open;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_sockets_are_served_and_no_more_than_there_are_seats() {
+async fn a_thousand_sockets_are_served_and_no_more_than_the_key_may_open() {
     const SOCKETS: usize = 1000;
     let server = configured(
-        "limits:\n  streams: 1000\n  streams_per_key: 1000\n  connections: 3000\n  connections_per_address: 3000\n",
+        "limits:\n  streams: 2000\n  streams_per_key: 1000\n  connections: 3000\n  connections_per_address: 3000\n",
     )
     .await;
     let client = server.nodes[0].client();
@@ -95,7 +95,7 @@ async fn a_peer_that_answers_no_ping_is_found_out() {
 }
 
 async fn until_one_is_open(client: &outlast_tests::http::Client, deadline: Duration) {
-    wait::until("the other one to lose its seat", deadline, async || {
+    wait::until("the server to close the other one", deadline, async || {
         let metrics = client.get("/metrics").await.unwrap().body;
         metrics.as_str().unwrap().contains("outlast_streams_open 1\n").then_some(())
     })

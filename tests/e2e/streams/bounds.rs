@@ -16,7 +16,7 @@ use crate::http_edges::configured;
 use crate::streams::{all_events, ask, assert_is_log, until_none_is_open};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn streams_beyond_the_limits_are_refused_and_seats_come_back() {
+async fn streams_beyond_the_limits_are_refused_and_places_are_freed() {
     let server = configured("limits:\n  streams: 4\n  streams_per_key: 3\n").await;
     let client = server.nodes[0].client();
     make_queue(&client, "work", json!({})).await;
@@ -37,7 +37,7 @@ async fn streams_beyond_the_limits_are_refused_and_seats_come_back() {
     assert!(own.headers.contains_key("retry-after") && all.headers.contains_key("retry-after"));
     own.expect_problem(429, "too_many_requests");
     all.expect_problem(503, "overloaded");
-    // What is refused, finished or only asked about takes no seat for good.
+    // A stream that is refused, finished or only asked about holds no place.
     for _ in 0..10 {
         client.get(&format!("/v1/jobs/{id}/stream?after=9")).await.unwrap().expect(400);
         let head = client.send(client.request(Method::HEAD, &format!("/v1/jobs/{id}/stream"))).await.unwrap();
@@ -45,6 +45,42 @@ async fn streams_beyond_the_limits_are_refused_and_seats_come_back() {
     }
     until_none_is_open(&server).await;
     assert!(matches!(Sse::ask(&client, &id, None).await.unwrap(), Asked::Open(_)));
+}
+
+// A tenant may make as many keys as it likes; its streams still leave room for those of other tenants.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_with_many_keys_leaves_streams_to_others() {
+    let server = configured("limits:\n  streams: 200\n  streams_per_key: 50\n").await;
+    let operator = server.nodes[0].client();
+    let greedy = operator.post("/v1/keys", json!({"name": "g", "scopes": ["admin"], "namespace": "greedy"})).await;
+    let greedy = Client::new(&operator.base, &text(&greedy.unwrap().expect(201)["key"]));
+    make_queue(&greedy, "work", json!({})).await;
+    let id = publish(&greedy, "work", json!(1)).await;
+    let mut open = Vec::new();
+    let mut refused = Vec::new();
+    for number in 0..5 {
+        let request = json!({"name": format!("reader {number}"), "scopes": ["read"]});
+        let key = greedy.post("/v1/keys", request).await.unwrap().expect(201);
+        let reader = Client::new(&operator.base, &text(&key["key"]));
+        for _ in 0..50 {
+            match Sse::ask(&reader, &id, Some(1)).await.unwrap() {
+                Asked::Open(stream) => open.push(stream),
+                Asked::Answer(answer) => refused.push(answer),
+            }
+        }
+    }
+
+    make_queue(&operator, "work", json!({})).await;
+    let own = publish(&operator, "work", json!(1)).await;
+    let mut others = Vec::new();
+    for _ in 0..10 {
+        others.push(Sse::open(&operator, &own, Some(1)).await);
+    }
+
+    assert!((100..190).contains(&open.len()), "{} streams of one namespace", open.len());
+    for answer in refused {
+        answer.expect_problem(429, "too_many_requests");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -106,8 +142,8 @@ async fn a_reader_that_does_not_read_is_cut_and_harms_nobody() {
     let mut quick = Sse::open(&client, &id, None).await;
     let quick = tokio::spawn(async move { quick.rest().await });
 
-    // Both hold a seat, until the slow one has been found out.
-    wait::until("the slow reader to lose its seat", Duration::from_secs(15), async || {
+    // Both hold a place until the server closes the slow one.
+    wait::until("the server to close the slow reader", Duration::from_secs(15), async || {
         let metrics = client.get("/metrics").await.unwrap().body;
         metrics.as_str().unwrap().contains("outlast_streams_open 1\n").then_some(())
     })

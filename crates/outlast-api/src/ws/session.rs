@@ -24,10 +24,9 @@ use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 
 use crate::answers::Answers;
 use crate::auth::authorize;
-use crate::budget::Holder;
+use crate::budget::{Charge, Holder};
 use crate::error::{Code, Problem};
 use crate::listen::takeover::Upgraded;
-use crate::stream::seats::Seat;
 use crate::wire;
 
 /// The longest message that is heard; what there is to say takes far less.
@@ -40,7 +39,7 @@ const CLOSE_MAX: Duration = Duration::from_secs(2);
 type Socket = WebSocketStream<TcpStream>;
 type KeyEnded = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Its seat is free when it is dropped.
+/// Dropping it frees its place among the streams.
 pub(super) struct Session {
     pub(super) engine: Engine,
     pub(super) caller: Principal,
@@ -51,7 +50,7 @@ pub(super) struct Session {
     pub(super) answers: Arc<Answers>,
     /// Whose share the unsent frames are counted against.
     pub(super) holder: Holder,
-    pub(super) _seat: Seat,
+    pub(super) _place: Charge,
 }
 
 /// Why the conversation is over.
