@@ -6,6 +6,29 @@ cd "$(dirname "$0")/.."
 
 say() { printf '\n== %s\n' "$*"; }
 
+# Runs a command as a phase of the table that ends the run: minutes by the clock, and processor minutes of the command and all
+# it started. On two cores a phase that waits more than it works has less than two processor minutes a minute.
+phases=()
+phase() {
+  local name=$1 status=0 TIMEFORMAT='%R %U %S'
+  shift
+  say "$name"
+  # Only the line of `time` goes to the file; the command keeps its own standard error.
+  { time "$@" 2>&4 || status=$?; } 4>&2 2>"$scratch/time"
+  phases+=("$name|$(tail -n 1 "$scratch/time")")
+  return $status
+}
+
+show_phases() {
+  printf '\n%-52s %8s %10s\n' 'phase' 'minutes' 'processor'
+  printf '%s\n' "${phases[@]}" | awk -F '[| ]' '{
+    real = $(NF-2); used = $(NF-1) + $NF; sub(/\|.*/, ""); total += real; all += used
+    printf "%-52s %8.1f %10.1f\n", $0, real / 60, used / 60
+  } END { printf "%-52s %8.1f %10.1f\n", "all", total / 60, all / 60 }'
+}
+scratch=$(mktemp -d)
+trap 'show_phases; rm -rf "$scratch"' EXIT
+
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
 
 install_packages() {
@@ -80,34 +103,40 @@ install_npm() {
 install_packages
 install_python
 install_npm
+phases+=("installing what is missing|$SECONDS 0 0")
 
-say "formatting and lints"
-cargo fmt --all --check
-cargo clippy --workspace --all-targets --locked -- -D warnings
-
-say "building"
-cargo build --workspace --locked
+phase "formatting" cargo fmt --all --check
+phase "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
+phase "building" cargo build --workspace --all-targets --locked
 export OUTLAST_BIN="$PWD/target/debug/outlast"
 
 failed=0
 # Most of the tests wait for clocks and servers, so more of them than there are processors run at once.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(( $(nproc) * 2 ))}
 
-say "testing"
-cargo test --workspace --locked --no-fail-fast || failed=1
+suite() {
+  local name=$1
+  shift
+  phase "$name" cargo test --workspace --locked --no-fail-fast "$@" || failed=1
+}
 
-# The same suite again on the other engines. Tests of one engine have its name and are skipped here.
+suite "unit tests" --lib --bins
+# Every suite that the manifest names.
+for test in $(awk -F '"' '/^\[\[test\]\]/ { named = 1 } named && /^name/ { print $2; named = 0 }' tests/Cargo.toml); do
+  suite "$test" --test "$test"
+done
+
+# The end-to-end suite again on the other engines. Tests of one engine only have it in their name and are left out here.
 elsewhere=(--skip embedded:: --skip cluster::)
 # The form of requests and answers does not depend on how many nodes there are: once per store is enough.
 form=(--skip bad_input:: --skip fuzz:: --skip openapi:: --skip http_edges:: --skip signatures::)
 # Long jobs, once behind a reverse proxy: all of it holds there too.
 long=(leases:: cancel:: races:: time_limits:: polls:: outages:: zombies:: work:: streams:: tokens:: sockets:: results::
   worker:: examples::)
-say "testing end to end: postgres"
-OUTLAST_ENGINE=postgres cargo test --workspace --locked --test e2e -- "${elsewhere[@]}" "${long[@]/#/--skip=}" || failed=1
-say "testing end to end: postgres, behind nginx"
-OUTLAST_ENGINE=postgres OUTLAST_FRONT=nginx cargo test --workspace --locked --test e2e -- "${elsewhere[@]}" "${long[@]}" || failed=1
-say "testing end to end: cluster"
-OUTLAST_ENGINE=cluster cargo test --workspace --locked --test e2e -- "${elsewhere[@]}" "${form[@]}" || failed=1
+export OUTLAST_ENGINE=postgres
+suite "e2e on PostgreSQL" --test e2e -- "${elsewhere[@]}" "${long[@]/#/--skip=}"
+OUTLAST_FRONT=nginx suite "e2e on PostgreSQL behind nginx" --test e2e -- "${elsewhere[@]}" "${long[@]}"
+export OUTLAST_ENGINE=cluster
+suite "e2e on three nodes" --test e2e -- "${elsewhere[@]}" "${form[@]}"
 
 exit $failed
