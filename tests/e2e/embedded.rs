@@ -24,3 +24,4 @@ mod damaged_rows;
 mod first_key;
 mod inbound;
 mod secret_key;
+pub(crate) mod backup;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use outlast_core::ObjectKey;
 use outlast_store::Error;
-use outlast_store::blobs;
+use outlast_store::blobs::{self, DeletionPermit};
 
 use crate::engine::Engine;
 
@@ -20,6 +20,8 @@ const CONCURRENCY: usize = 16;
 const REST: Duration = Duration::from_millis(500);
 /// Where the first object that is due is not one to be deleted: its row is damaged, or another node had it.
 const IDLE_REST: Duration = Duration::from_secs(30);
+/// The pause while a backup keeps all objects in their place.
+const BACKUP_PAUSE: Duration = Duration::from_secs(5);
 /// The pause while the object store is away.
 const AWAY_PAUSE: Duration = Duration::from_secs(5);
 /// When a deletion is tried again that failed in a way that may pass, and one that was refused: until somebody has changed
@@ -70,6 +72,10 @@ impl Engine {
             if due.is_empty() || *stopping.borrow() {
                 return Ok(rest);
             }
+            let Some(_permit) = self.deletion_permit() else {
+                tracing::info!(due = due.len(), "a backup is being taken; objects are deleted when it is complete");
+                return Ok(BACKUP_PAUSE);
+            };
             rest = REST;
             let deletions = tokio::select! {
                 biased;
@@ -90,6 +96,11 @@ impl Engine {
                 return Ok(AWAY_PAUSE);
             }
         }
+    }
+
+    /// `None` while a backup is being taken. A folder that cannot be opened says so at the deletions.
+    fn deletion_permit(&self) -> Option<DeletionPermit> {
+        self.blobs().permit_deletions().unwrap_or_else(|_| Some(DeletionPermit::unlocked()))
     }
 
     async fn delete_objects(&self, due: Vec<(ObjectKey, Option<Box<str>>)>) -> Deletions {

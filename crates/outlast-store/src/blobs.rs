@@ -5,6 +5,7 @@
 pub mod location;
 mod checksums;
 mod tally;
+mod deletion_lock;
 mod folder;
 mod bucket;
 
@@ -21,6 +22,7 @@ use url::Url;
 
 use self::bucket::Bucket;
 use self::checksums::Checksums;
+pub use self::deletion_lock::{DeletionPause, DeletionPermit};
 use self::folder::Folder;
 use self::location::Location;
 use self::tally::Tally;
@@ -259,6 +261,23 @@ impl Blobs {
         match &self.place {
             Place::Folder(folder) => folder.delete(key).await,
             Place::Bucket(bucket) => bucket.delete(key).await,
+        }
+    }
+
+    /// Asked for before objects are collected. `None` while a backup is being taken: try again later.
+    pub fn permit_deletions(&self) -> Result<Option<DeletionPermit>, Error> {
+        match &self.place {
+            Place::Folder(folder) => folder.permit_deletions(),
+            Place::Bucket(_) => Ok(Some(DeletionPermit::unlocked())),
+        }
+    }
+
+    /// Keeps all objects for as long as a backup takes. `None` while a server is deleting some: try again soon. Only a folder
+    /// can be kept so.
+    pub fn pause_deletions(&self) -> Result<Option<DeletionPause>, Error> {
+        match &self.place {
+            Place::Folder(folder) => folder.pause_deletions(),
+            Place::Bucket(_) => Err(Error::Refused("deletions from a bucket cannot be paused".into())),
         }
     }
 

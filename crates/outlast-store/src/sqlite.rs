@@ -28,6 +28,7 @@ mod transaction;
 mod scan;
 mod inspect;
 mod salvage;
+mod backup;
 mod publish;
 mod arrivals;
 mod arrival_keys;
@@ -42,6 +43,7 @@ mod operations;
 mod read;
 mod store;
 
+pub use backup::{Snapshot, SnapshotError, SnapshotObject, take_snapshot};
 pub use inspect::inspect;
 pub use mark::DatabaseFile;
 pub use migrate::{MIGRATIONS, SCHEMA, migrated_schema};

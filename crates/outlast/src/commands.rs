@@ -1,5 +1,6 @@
 //! One file per command or noun. Each parses its flags, talks to the server or the disk, and prints.
 
+pub(crate) mod backup;
 pub(crate) mod completions;
 pub(crate) mod defaults;
 pub(crate) mod doctor;
@@ -8,6 +9,7 @@ pub(crate) mod jobs;
 pub(crate) mod keys;
 pub(crate) mod listen;
 pub(crate) mod queues;
+pub(crate) mod restore;
 pub(crate) mod send;
 pub(crate) mod sources;
 pub(crate) mod start;

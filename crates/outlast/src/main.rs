@@ -15,8 +15,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::queues::shortcut::{self, Shortcut};
 use crate::commands::{
-    completions, defaults, doctor, filter, jobs, keys, listen, queues, reload, send, sources, start, tail, validate,
-    worker,
+    backup, completions, defaults, doctor, filter, jobs, keys, listen, queues, reload, restore, send, sources, start,
+    tail, validate, worker,
 };
 use crate::config::Environment;
 use crate::failure::{EXIT_CODES, Exit, Failure};
@@ -47,6 +47,10 @@ enum Command {
     Validate(validate::Args),
     /// Check data directory, configuration, server and key
     Doctor(doctor::Args),
+    /// Copy an embedded store with its keys and objects, while the server runs
+    Backup(backup::Args),
+    /// Make a data directory of a backup
+    Restore(restore::Args),
     /// Try a filter on an event and show why it matches or does not
     Filter(filter::Args),
     /// Print a completion script for a shell
@@ -102,6 +106,8 @@ async fn run(command: Command, environment: &Environment) -> Result<(), Failure>
         Command::Config => defaults::run(),
         Command::Validate(args) => validate::run(&args, environment),
         Command::Doctor(args) => doctor::run(&args, environment).await,
+        Command::Backup(args) => backup::run(args, environment).await,
+        Command::Restore(args) => restore::run(args, environment).await,
         Command::Filter(args) => filter::run(&args),
         Command::Completions(args) => completions::run(&args, Cli::command()),
         Command::Queues(args) => queues::run(*args, environment).await,

@@ -13,6 +13,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use tokio::task::{JoinHandle, spawn_blocking};
 
+use super::deletion_lock::{self, DeletionPause, DeletionPermit};
 use super::tally::Tally;
 use super::{CHUNK_BYTES, Error, Opened, READ_BYTES, Written};
 
@@ -99,6 +100,14 @@ impl Folder {
             sync_name(&root, &to)
         })
         .await
+    }
+
+    pub(super) fn permit_deletions(&self) -> Result<Option<DeletionPermit>, Error> {
+        deletion_lock::permit(&self.root).map_err(failed)
+    }
+
+    pub(super) fn pause_deletions(&self) -> Result<Option<DeletionPause>, Error> {
+        deletion_lock::pause(&self.root).map_err(failed)
     }
 
     pub(super) async fn delete(&self, key: &str) -> Result<(), Error> {

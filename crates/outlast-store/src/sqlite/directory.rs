@@ -54,7 +54,7 @@ pub(super) fn lock(directory: &Path) -> Result<Lock, OpenError> {
 
 /// Whoever may write the directory can replace what is in it, and a root process would leave files that the owner cannot
 /// open: only the owner runs a server on it.
-fn check_owner(directory: &Path, metadata: &fs::Metadata) -> Result<(), OpenError> {
+pub(super) fn check_owner(directory: &Path, metadata: &fs::Metadata) -> Result<(), OpenError> {
     let directory = || directory.to_owned();
     let user = geteuid().as_raw();
     if metadata.uid() != user {
