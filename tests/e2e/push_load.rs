@@ -3,7 +3,7 @@
 //! every request is accounted for.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -51,6 +51,7 @@ struct Shared {
     client: Mutex<Client>,
     chance: Mutex<Chance>,
     stopped: AtomicBool,
+    published: AtomicUsize,
     mood: Mutex<Mood>,
     acks: Mutex<Acks>,
 }
@@ -86,6 +87,7 @@ impl PushLoad {
             client: Mutex::new(client.clone()),
             chance: Mutex::new(Chance::seeded(seed)),
             stopped: AtomicBool::new(false),
+            published: AtomicUsize::new(0),
             mood: Mutex::new(Mood::Mixed),
             acks: Mutex::default(),
         });
@@ -138,6 +140,11 @@ impl PushLoad {
     /// From here on everybody speaks to another server.
     pub(crate) fn speak_to(&self, client: Client) {
         *lock(&self.shared.client) = client;
+    }
+
+    /// How many publishes were acknowledged so far.
+    pub(crate) fn published(&self) -> usize {
+        self.shared.published.load(Ordering::SeqCst)
     }
 
     pub(crate) fn set_mood(&self, mood: Mood) {
@@ -248,6 +255,7 @@ impl Shared {
                 body["callbackUrl"] = json!(callback);
             }
             published.push(self.publish_until_acknowledged(queue, body).await);
+            self.published.fetch_add(1, Ordering::SeqCst);
             // The pace of the load, not a wait for anything.
             tokio::time::sleep(Duration::from_millis(chance.below(pause.as_millis() as u64 + 1))).await;
         }

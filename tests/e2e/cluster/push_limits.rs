@@ -1,7 +1,7 @@
 //! Rate and concurrency of a queue over three nodes together, counted where the requests arrive. (I-25)
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use outlast_tests::chance::volume;
@@ -36,7 +36,8 @@ async fn a_rate_limit_holds_over_all_nodes_for_push_and_for_pull() {
     publish_many(&server.client(), "pull", RATE * (seconds + 4)).await;
 
     let (measured, stopwatch) = (Duration::from_secs(seconds as u64), Stopwatch::start());
-    let mut pulled = pull_for(&server, measured).await;
+    let enough = RATE * seconds / 2;
+    let mut pulled = pull_for(&server, measured, enough, &sink).await;
     pulled.sort();
     let withheld = stopwatch.withheld();
     let pushed: Vec<Instant> = sink.arrivals().into_iter().map(|arrival| arrival.at).collect();
@@ -45,11 +46,11 @@ async fn a_rate_limit_holds_over_all_nodes_for_push_and_for_pull() {
         let (fullest, share) = (fullest_window(times), share(times, measured, withheld));
         println!("rate, {way}: {} in all, {fullest} in the fullest window, {share:.3} of the limit used", times.len());
     }
-    // Alone it is 0.94, which is all that the even spacing allows; in a test run others have the processors as well.
-    let share_min = if volume(0, 1) == 1 { 0.85 } else { 0.5 };
     for times in [&pushed, &pulled] {
         assert!(fullest_window(times) <= RATE * WINDOW.as_secs() as usize * 101 / 100);
-        assert!(share(times, measured, withheld) >= share_min, "the limit is not made use of");
+        assert!(times.len() >= enough, "{} hand-outs are too few to mean anything", times.len());
+        // Alone it is 0.94, which is all that the even spacing allows. In a test run others use the processors as well.
+        assert!(volume(0, 1) == 0 || share(times, measured, withheld) >= 0.85, "the queue does not use its limit");
     }
 }
 
@@ -60,20 +61,29 @@ fn share(times: &[Instant], measured: Duration, withheld: Duration) -> f64 {
     used as f64 / (RATE as f64 * time.saturating_sub(withheld).as_secs_f64())
 }
 
-/// Receives on all nodes for so long; says when each job came.
-async fn pull_for(server: &Server, time: Duration) -> Vec<Instant> {
-    let ends = Instant::now() + time;
+/// Receives on all nodes for so long, and on until both the pullers and the sink have `enough`; says when each job came.
+async fn pull_for(server: &Server, time: Duration, enough: usize, sink: &Sink) -> Vec<Instant> {
+    let started = Instant::now();
+    let (pulled, is_done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let mut pullers = JoinSet::new();
     for client in clients(server) {
+        let (pulled, is_done) = (Arc::clone(&pulled), Arc::clone(&is_done));
         pullers.spawn(async move {
             let mut times = Vec::new();
-            while Instant::now() < ends {
+            while !is_done.load(Ordering::SeqCst) {
                 let jobs = receive(&client, "pull", json!({"batch": 10, "wait": 1})).await;
                 times.extend(jobs.iter().map(|_| Instant::now()));
+                pulled.fetch_add(jobs.len(), Ordering::SeqCst);
             }
             times
         });
     }
+    wait::until("enough hand-outs", time * 4, async || {
+        let has_enough = pulled.load(Ordering::SeqCst) >= enough && sink.count() >= enough;
+        (has_enough && started.elapsed() >= time).then_some(())
+    })
+    .await;
+    is_done.store(true, Ordering::SeqCst);
     pullers.join_all().await.into_iter().flatten().collect()
 }
 
