@@ -157,7 +157,7 @@ async fn nacks_use_up_the_attempts_and_no_more() {
 async fn a_defer_costs_no_attempt_and_is_bounded() {
     let server = Server::fresh().await;
     let client = server.client();
-    let settings = json!({"maxAttempts": 1, "maxDeferrals": 3, "backpressureScope": "job"});
+    let settings = json!({"maxAttempts": 1, "maxDeferrals": 3});
     make_queue(&client, "work", settings).await;
     let id = publish(&client, "work", json!(1)).await;
 
@@ -175,6 +175,26 @@ async fn a_defer_costs_no_attempt_and_is_bounded() {
     let failed = job(&client, &id).await;
     assert!(failed.to_string().contains("deferral_exhausted"), "the reason is told: {failed}");
     assert_eq!(dead(&client, "work").await, [id]);
+}
+
+// A defer holds the job it is about; the queue only where the worker says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_defer_holds_only_its_job_unless_it_names_the_queue() {
+    let server = Server::fresh().await;
+    let client = server.client();
+    make_queue(&client, "work", json!({})).await;
+    publish_many(&client, "work", 3).await;
+
+    let first = receive_one(&client, "work").await;
+    settle(&client, &text(&first["id"]), "defer", json!({"lease": first["lease"], "retryAfter": 600})).await;
+
+    let second = receive_one(&client, "work").await;
+    assert_ne!(second["id"], first["id"]);
+    assert_eq!(queue_of(&client).await["hold"], Value::Null);
+    let whole = json!({"lease": second["lease"], "retryAfter": 600, "scope": "queue"});
+    settle(&client, &text(&second["id"]), "defer", whole).await;
+    assert_eq!(queue_of(&client).await["hold"]["reason"], "deferred");
+    assert!(receive(&client, "work", json!({"batch": 9})).await.is_empty());
 }
 
 // A worker that shuts down hands its job back at once and free of charge.
@@ -314,4 +334,8 @@ async fn round_trip(client: &Client) {
     for _ in 0..5 {
         client.get("/v1/queues/work").await.unwrap().expect(200);
     }
+}
+
+async fn queue_of(client: &Client) -> Value {
+    client.get("/v1/queues/work").await.unwrap().expect(200).clone()
 }

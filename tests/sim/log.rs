@@ -102,9 +102,9 @@ impl Account {
 
     /// Whether an ending was charged shows in where it led.
     fn settle(&mut self, ending: Ending, to: Status) {
-        use Ending::{HardTimeLimit, HeartbeatLost, LeaseExpired, Nacked, Unknown};
+        use Ending::{AckTimeout, HardTimeLimit, HeartbeatLost, LeaseExpired, Nacked, Unknown};
         self.deferred += u32::from(ending == Ending::Deferred);
-        let charges = matches!(ending, Nacked | LeaseExpired | HeartbeatLost | HardTimeLimit | Unknown);
+        let charges = matches!(ending, Nacked | LeaseExpired | AckTimeout | HeartbeatLost | HardTimeLimit | Unknown);
         match to {
             Status::Pending | Status::Queued | Status::Failed if charges => self.charged += 1,
             _ => self.free += 1,

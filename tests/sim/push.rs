@@ -73,7 +73,7 @@ const EVERYTHING: [&str; 11] = [
     "deferred",
     "released",
     "unknown",
-    "lease_expired",
+    "ack_timeout",
     "backpressure",
     "circuit",
     "probe",

@@ -131,7 +131,7 @@ pub fn settings(chance: &mut Chance) -> QueueSettings {
     let mut millis = |least, most| Duration::from_millis(chance.between(least, most));
     let settings = QueueSettings {
         visibility_timeout: millis(1000, 4000),
-        backoff: Backoff::Exponential { delay: millis(0, 500), max_delay: millis(500, 3000), jitter: 0.5 },
+        backoff: Backoff::Exponential { delay: millis(0, 500), factor: 3.0, max_delay: millis(500, 3000), jitter: 0.5 },
         max_age: millis(5000, 40_000),
         drain_timeout: millis(0, 2000),
         result_ttl: millis(1000, 20_000),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_core::gate::Cause;
+use outlast_core::queue::Scope;
 use outlast_core::state::Phase;
 use outlast_core::{Command, Evidence, Job, JobId, Lease, Outcome, OutcomeKind, Refusal, State};
 use outlast_store::jobs::{Claim, Declined, Order, Reach};
@@ -63,8 +64,8 @@ async fn handle(sim: &Sim, chance: &mut Chance, job: &Job) {
         52..=56 => Outcome::Nack { retryable: false, delay: None },
         57..=66 => Outcome::Defer {
             retry_after: Some(Duration::from_millis(chance.below(3000))),
-            scope: None,
-            cause: Cause::Backpressure,
+            scope: chance.percent(50).then_some(Scope::Queue),
+            cause: Cause::Deferred,
         },
         67..=72 => Outcome::Release,
         // Vanishes: the lease runs out.

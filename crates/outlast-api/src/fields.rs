@@ -158,16 +158,21 @@ fn is_web_url(text: &str) -> bool {
 pub const LIST_LIMIT_MAX: i64 = 200;
 
 const WEBHOOK: &[&str] = &["standard", "ack", "pull"];
-const BACKOFF: Object = Object {
+pub const BACKOFF: Object = Object {
     name: "Backoff",
     about: "How long to wait before the next attempt.",
     fields: &[
         field(
             "type",
             Kind::Word(&["exponential", "fixed", "schedule"]),
-            "exponential doubles the delay each time; schedule takes the delays in order",
+            "exponential multiplies the delay by factor each time; schedule takes the delays in order",
         ),
         field("delay", span(&range::BACKOFF_DELAY), "the first (exponential) or every (fixed) wait"),
+        field(
+            "factor",
+            Kind::Number { min: *range::BACKOFF_FACTOR.start(), max: *range::BACKOFF_FACTOR.end() },
+            "exponential: each wait is so many times the one before",
+        ),
         field("maxDelay", span(&range::BACKOFF_DELAY), "exponential: no wait is longer"),
         field("jitter", Kind::Number { min: 0.0, max: 1.0 }, "share of a wait that chance may take away"),
         field(
@@ -218,7 +223,7 @@ const SETTINGS: [Field; 35] = [
     field("drainTimeout", span(&range::DRAIN_TIMEOUT), "time to stop after a cancel request"),
     field("maxDeferrals", count(&range::MAX_DEFERRALS), "free deferrals before a job fails"),
     field("maxAge", span(&range::MAX_AGE), "age beyond which a deferred job fails"),
-    field("backpressureScope", Kind::Word(&["queue", "job"]), "what a defer holds"),
+    field("backpressureScope", Kind::Word(&["queue", "job"]), "what an answer of 429, 503 or 529 holds"),
     field("backpressureDelay", span(&range::BACKPRESSURE_DELAY), "the hold when no time was given"),
     field("rateLimit", Kind::Object(&RATE_LIMIT), "hand-outs over time").nullable(),
     field("concurrency", count(&range::CONCURRENCY), "jobs running at once").nullable(),
@@ -343,8 +348,7 @@ const REASON: Field = field("reason", text(1024), "what went wrong, for people")
 const NACK_DELAY: Field = field("delay", span(&range::BACKOFF_DELAY), "instead of the backoff");
 const RETRY_AFTER: Field =
     field("retryAfter", span(&range::RETRY_AFTER), "when to come back; the queue's backpressureDelay if unset");
-const SCOPE: Field =
-    field("scope", Kind::Word(&["queue", "job"]), "what to hold; the queue's backpressureScope if unset");
+const SCOPE: Field = field("scope", Kind::Word(&["queue", "job"]), "what to hold; only the job if unset");
 
 pub const ACK: Object = Object { name: "Ack", about: "The work is done.", fields: &[RESULT, USAGE, LEASE] };
 pub const NACK: Object =
@@ -494,6 +498,7 @@ pub const EVENTS: &[Field] = &[
 pub const STREAM: &[Field] =
     &[field("after", Kind::Int { min: 0, max: i64::MAX }, "only events after this one; as the header Last-Event-ID")];
 pub const SOCKET: &[Field] = &[field("after", Kind::Int { min: 0, max: i64::MAX }, "only events after this one")];
+pub const REVOKE_KEY: &[Field] = &[field("force", Kind::Bool, "also the last admin key of its namespace")];
 pub const DELETE_QUEUE: &[Field] = &[field("force", Kind::Bool, "delete its jobs too")];
 pub const MESSAGES: &[Field] = &[
     field(

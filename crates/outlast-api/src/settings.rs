@@ -49,10 +49,14 @@ pub(crate) fn check_use(secret: Option<&Secret>, settings: &QueueSettings) -> Re
 pub(crate) fn from_nothing(mut values: Values<'_>) -> Result<QueueSettings, Problem> {
     let template = values.text("template").and_then(|word| template(&word));
     let mut settings = template.map(QueueSettings::of_template).unwrap_or_default();
-    let mode_is_open = template.is_none() && !values.contains("mode");
+    let mode_is_open = !values.contains("mode");
     fill(&mut settings, values)?;
-    if mode_is_open && settings.webhook_url.is_some() {
-        settings.mode = Mode::Standard;
+    match template {
+        None if mode_is_open && settings.webhook_url.is_some() => settings.mode = Mode::Standard,
+        Some(template) if mode_is_open && settings.webhook_url.is_none() && template.may_pull() => {
+            settings.mode = Mode::Pull;
+        }
+        _ => {}
     }
     checked(settings)
 }
@@ -168,55 +172,78 @@ fn unset(settings: &mut QueueSettings, name: &str) {
     }
 }
 
-/// What is left out is taken from the present backoff where it is of the same type, else from the defaults.
+/// A member that is left out is taken from the present backoff where that has it, else from the default one.
 fn backoff(present: &Backoff, mut values: Values<'_>) -> Result<Backoff, Problem> {
-    let present_type = match present {
-        Backoff::Exponential { .. } => "exponential",
-        Backoff::Fixed { .. } => "fixed",
-        Backoff::Schedule { .. } => "schedule",
-    };
-    let wanted = values.text("type").unwrap_or_else(|| present_type.to_owned());
-    let jitter = match values.take("jitter") {
-        Some(Value::Number(jitter)) => jitter,
-        _ => present.jitter(),
-    };
-    let (delay, max_delay, delays) = (values.duration("delay"), values.duration("maxDelay"), values.list("delays"));
-    let given = [("delay", delay.is_some()), ("maxDelay", max_delay.is_some()), ("delays", delays.is_some())];
+    let wanted = values.text("type").unwrap_or_else(|| type_of(present).to_owned());
     let allowed: &[&str] = match wanted.as_str() {
-        "fixed" => &["delay"],
-        "schedule" => &["delays"],
-        _ => &["delay", "maxDelay"],
+        "fixed" => &["delay", "jitter"],
+        "schedule" => &["delays", "jitter"],
+        _ => &["delay", "factor", "maxDelay", "jitter"],
     };
-    let misplaced = given.iter().filter(|(name, given)| *given && !allowed.contains(name));
+    let names = fields::BACKOFF.fields.iter().map(|field| field.name);
+    let misplaced = names.filter(|name| values.contains(name) && !allowed.contains(name));
     let errors: Vec<FieldError> = misplaced
-        .map(|(name, _)| FieldError::new(format!("backoff.{name}"), format!("has no meaning with type \"{wanted}\"")))
+        .map(|name| FieldError::new(format!("backoff.{name}"), format!("has no meaning with type \"{wanted}\"")))
         .collect();
     if !errors.is_empty() {
         return Err(Problem::invalid(errors));
     }
-    let (old_delay, old_max) = match present {
-        Backoff::Exponential { delay, max_delay, .. } => (*delay, *max_delay),
-        Backoff::Fixed { delay, .. } => (*delay, Duration::from_secs(3600)),
-        Backoff::Schedule { .. } => (Duration::from_secs(1), Duration::from_secs(3600)),
-    };
+    let Members { delay, factor, max_delay } = members(present);
+    let jitter = values.number("jitter").unwrap_or(present.jitter());
+    let delay = values.duration("delay").unwrap_or(delay);
     Ok(match wanted.as_str() {
-        "fixed" => Backoff::Fixed { delay: delay.unwrap_or(old_delay), jitter },
-        "schedule" => Backoff::Schedule { delays: schedule(delays)?, jitter },
-        _ => {
-            Backoff::Exponential { delay: delay.unwrap_or(old_delay), max_delay: max_delay.unwrap_or(old_max), jitter }
-        }
+        "fixed" => Backoff::Fixed { delay, jitter },
+        "schedule" => Backoff::Schedule { delays: schedule(present, values.list("delays"))?, jitter },
+        _ => Backoff::Exponential {
+            delay,
+            factor: values.number("factor").unwrap_or(factor),
+            max_delay: values.duration("maxDelay").unwrap_or(max_delay),
+            jitter,
+        },
     })
 }
 
-fn schedule(delays: Option<Vec<Value<'_>>>) -> Result<Vec<Seconds>, Problem> {
-    let delays = delays.unwrap_or_default();
+fn type_of(backoff: &Backoff) -> &'static str {
+    match backoff {
+        Backoff::Exponential { .. } => "exponential",
+        Backoff::Fixed { .. } => "fixed",
+        Backoff::Schedule { .. } => "schedule",
+    }
+}
+
+struct Members {
+    delay: Duration,
+    factor: f64,
+    max_delay: Duration,
+}
+
+fn members(backoff: &Backoff) -> Members {
+    match backoff {
+        Backoff::Exponential { delay, factor, max_delay, .. } => {
+            Members { delay: *delay, factor: *factor, max_delay: *max_delay }
+        }
+        Backoff::Fixed { delay, .. } => Members { delay: *delay, ..members(&Backoff::default()) },
+        Backoff::Schedule { .. } => members(&Backoff::default()),
+    }
+}
+
+fn schedule(present: &Backoff, delays: Option<Vec<Value<'_>>>) -> Result<Vec<Seconds>, Problem> {
+    let given = delays.map(|delays| {
+        let seconds = delays.into_iter().filter_map(|value| match value {
+            Value::Duration(delay) => Some(Seconds(delay)),
+            _ => None,
+        });
+        seconds.collect::<Vec<_>>()
+    });
+    let delays = match (given, present) {
+        (Some(given), _) => given,
+        (None, Backoff::Schedule { delays, .. }) => delays.clone(),
+        (None, _) => Vec::new(),
+    };
     if delays.is_empty() {
         return Err(Problem::field("backoff.delays", "must have at least one entry with type \"schedule\""));
     }
-    Ok(delays
-        .into_iter()
-        .filter_map(|value| if let Value::Duration(delay) = value { Some(Seconds(delay)) } else { None })
-        .collect())
+    Ok(delays)
 }
 
 fn template(word: &str) -> Option<Template> {
@@ -264,12 +291,52 @@ mod tests {
     }
 
     #[test]
+    fn a_member_of_backoff_that_is_left_out_keeps_its_value() {
+        let read = |backoff: &str| {
+            let json = format!(
+                r#"{{"name": "m", "template": "webhook", "webhookUrl": "https://a.b/", "backoff": {backoff}}}"#
+            );
+            read_queue(json.as_bytes()).unwrap().settings.backoff
+        };
+
+        let Backoff::Schedule { delays, jitter } = read(r#"{"jitter": 0}"#) else {
+            panic!("the template has a schedule")
+        };
+        assert_eq!((delays.len(), jitter), (6, 0.0));
+        assert_eq!(read(r#"{"type": "exponential"}"#), Backoff::default());
+        let Backoff::Exponential { delay, factor, max_delay, .. } = read(r#"{"type": "exponential", "factor": 1.5}"#)
+        else {
+            panic!("the type was given")
+        };
+        assert_eq!((delay.as_secs(), factor, max_delay.as_secs()), (5, 1.5, 3600));
+    }
+
+    #[test]
+    fn a_template_for_long_work_makes_a_pull_queue_unless_it_has_a_webhook() {
+        for (json, mode) in [
+            (r#"{"name": "m", "template": "report"}"#, Mode::Pull),
+            (r#"{"name": "m", "template": "transcode"}"#, Mode::Pull),
+            (r#"{"name": "m", "template": "report", "webhookUrl": "https://example.com/"}"#, Mode::Ack),
+            (
+                r#"{"name": "m", "template": "transcode", "webhookUrl": "https://example.com/", "mode": "standard"}"#,
+                Mode::Standard,
+            ),
+        ] {
+            assert_eq!(read_queue(json.as_bytes()).unwrap().settings.mode, mode, "{json}");
+        }
+    }
+
+    #[test]
     fn every_fault_of_a_written_queue_names_its_field() {
         for (json, fields) in [
             (r#"{"maxAttempts": 0, "retention": "soon"}"#, &["maxAttempts", "retention", "name"][..]),
             (r#"{"name": "m", "mode": "ack"}"#, &["webhookUrl"]),
             (r#"{"name": "m", "signingSecret": "0123456789abcdef"}"#, &["signingSecret"]),
             (r#"{"name": "m", "backoff": {"type": "fixed", "maxDelay": 5}}"#, &["backoff.maxDelay"]),
+            (r#"{"name": "m", "backoff": {"type": "fixed", "factor": 2}}"#, &["backoff.factor"]),
+            (r#"{"name": "m", "backoff": {"factor": 0.5}}"#, &["backoff.factor"]),
+            (r#"{"name": "m", "backoff": {"factor": 11}}"#, &["backoff.factor"]),
+            (r#"{"name": "m", "template": "webhook"}"#, &["webhookUrl"]),
         ] {
             let errors = read_queue(json.as_bytes()).unwrap_err();
 

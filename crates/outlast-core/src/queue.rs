@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::gate::Hold;
 use crate::ids::{NamespaceId, QueueId};
 use crate::pace::Pace;
-use crate::retry::Backoff;
+use crate::retry::{Backoff, Seconds};
 use crate::time::{DURATION_MAX, Timestamp, optional_seconds, seconds};
 
 /// A queue as stored. Every field is durable.
@@ -57,6 +57,13 @@ pub enum Template {
     Report,
     Transcode,
     Webhook,
+}
+
+impl Template {
+    /// Makes a pull queue where neither a webhook nor a mode is given.
+    pub fn may_pull(self) -> bool {
+        matches!(self, Template::Report | Template::Transcode)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -252,6 +259,7 @@ pub mod range {
     pub const WEBHOOK_TIMEOUT: RangeInclusive<Duration> = SECOND..=Duration::from_secs(60);
     pub const MAX_ATTEMPTS: RangeInclusive<u32> = 1..=20;
     pub const BACKOFF_DELAY: RangeInclusive<Duration> = Duration::ZERO..=DAY;
+    pub const BACKOFF_FACTOR: RangeInclusive<f64> = 1.0..=10.0;
     pub const ACK_TIMEOUT: RangeInclusive<Duration> = SECOND..=Duration::from_secs(7 * 86_400);
     pub const VISIBILITY_TIMEOUT: RangeInclusive<Duration> = SECOND..=HALF_DAY;
     pub const HEARTBEAT_TIMEOUT: RangeInclusive<Duration> = SECOND..=DAY;
@@ -270,6 +278,9 @@ pub mod range {
     pub const RETRY_AFTER: RangeInclusive<Duration> = Duration::ZERO..=DAY;
     pub const ANY: RangeInclusive<Duration> = Duration::ZERO..=DURATION_MAX;
 }
+
+/// Waits of the template `webhook`, in minutes: an endpoint may be away for most of a day.
+const WEBHOOK_DELAYS: [u64; 6] = [1, 5, 15, 60, 4 * 60, 12 * 60];
 
 /// Concurrency of a push queue that sets none.
 pub const PUSH_CONCURRENCY_DEFAULT: u32 = 100;
@@ -295,30 +306,49 @@ impl QueueSettings {
             Template::Anthropic => {
                 settings.mode = Mode::Ack;
                 settings.ack_timeout = Duration::from_secs(600);
+                settings.of_model_api(50);
             }
             Template::Openai => {
                 settings.mode = Mode::Ack;
                 settings.ack_timeout = Duration::from_secs(300);
+                settings.of_model_api(500);
             }
             Template::Report => {
                 settings.mode = Mode::Ack;
                 settings.ack_timeout = Duration::from_secs(3600);
+                settings.visibility_timeout = Duration::from_secs(300);
                 settings.max_attempts = 3;
                 settings.heartbeat_timeout = Some(Duration::from_secs(120));
             }
             Template::Transcode => {
                 settings.mode = Mode::Ack;
                 settings.ack_timeout = Duration::from_secs(4 * 3600);
+                settings.visibility_timeout = Duration::from_secs(300);
                 settings.max_attempts = 3;
                 settings.heartbeat_timeout = Some(Duration::from_secs(60));
                 settings.concurrency = Some(4);
             }
             Template::Webhook => {
                 settings.mode = Mode::Standard;
-                settings.max_attempts = 10;
+                let delays = WEBHOOK_DELAYS.map(|minutes| Seconds(Duration::from_secs(minutes * 60)));
+                settings.backoff = Backoff::Schedule { delays: delays.to_vec(), jitter: 0.2 };
+                // The first one, and one after each wait.
+                settings.max_attempts = 7;
             }
         }
         settings
+    }
+
+    /// Presets for the API of a language model: its requests per minute in the lowest paid tier, and waits in between that
+    /// suit its minute-long windows.
+    fn of_model_api(&mut self, per_minute: u32) {
+        self.rate_limit = Some(RateLimit { limit: per_minute, per: Duration::from_secs(60) });
+        self.backoff = Backoff::Exponential {
+            delay: Duration::from_secs(10),
+            factor: 2.0,
+            max_delay: Duration::from_secs(300),
+            jitter: 0.5,
+        };
     }
 
     pub fn is_push(&self) -> bool {

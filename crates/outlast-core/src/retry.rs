@@ -11,10 +11,13 @@ use crate::entropy::{Entropy, unit};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Backoff {
-    /// `delay × 2^(n−1)`, at most `max_delay`.
+    /// `delay × factor^(n−1)`, at most `max_delay`.
     Exponential {
         #[serde(with = "crate::time::seconds")]
         delay: Duration,
+        /// Settings stored without a factor double.
+        #[serde(default = "doubling")]
+        factor: f64,
         #[serde(with = "crate::time::seconds")]
         max_delay: Duration,
         jitter: f64,
@@ -34,12 +37,22 @@ pub enum Backoff {
 #[serde(transparent)]
 pub struct Seconds(#[serde(with = "crate::time::seconds")] pub Duration);
 
+fn doubling() -> f64 {
+    2.0
+}
+
 /// More waits than `maxAttempts` can ever use.
 pub const SCHEDULE_LENGTH_MAX: usize = 20;
 
 impl Default for Backoff {
     fn default() -> Backoff {
-        Backoff::Exponential { delay: Duration::from_secs(1), max_delay: Duration::from_secs(3600), jitter: 0.2 }
+        // Five attempts span some three minutes: longer than a restart or a deployment of the service behind a worker.
+        Backoff::Exponential {
+            delay: Duration::from_secs(5),
+            factor: 3.0,
+            max_delay: Duration::from_secs(3600),
+            jitter: 0.2,
+        }
     }
 }
 
@@ -48,9 +61,12 @@ impl Backoff {
     pub fn base(&self, attempt: u32) -> Duration {
         let earlier = attempt.saturating_sub(1);
         match self {
-            Backoff::Exponential { delay, max_delay, .. } => {
-                let factor = 1u32.checked_shl(earlier).unwrap_or(u32::MAX);
-                delay.checked_mul(factor).unwrap_or(Duration::MAX).min(*max_delay)
+            Backoff::Exponential { delay, .. } if delay.is_zero() => Duration::ZERO,
+            Backoff::Exponential { delay, factor, max_delay, .. } => {
+                // More than `Duration` can hold, infinity included, is more than any `max_delay`.
+                let power = factor.powi(i32::try_from(earlier).unwrap_or(i32::MAX));
+                let seconds = delay.as_secs_f64() * power;
+                Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).min(*max_delay)
             }
             Backoff::Fixed { delay, .. } => *delay,
             Backoff::Schedule { delays, .. } => {
@@ -100,20 +116,40 @@ mod tests {
     fn each_kind_of_backoff_waits_as_its_name_says() {
         let schedule = [60, 300, 900].map(|s| Seconds(Duration::from_secs(s))).to_vec();
 
-        assert_eq!(seconds(&Backoff::default()), [1, 2, 4, 8, 16]);
+        let exponential = |delay, factor| Backoff::Exponential {
+            delay: Duration::from_secs(delay),
+            factor,
+            max_delay: Duration::from_secs(3600),
+            jitter: 0.0,
+        };
+        assert_eq!(seconds(&Backoff::default()), [5, 15, 45, 135, 405]);
+        assert_eq!(seconds(&exponential(1, 2.0)), [1, 2, 4, 8, 16]);
+        assert_eq!(seconds(&exponential(100, 10.0)), [100, 1000, 3600, 3600, 3600]);
+        assert_eq!(seconds(&exponential(7, 1.0)), [7; 5]);
+        assert_eq!(seconds(&exponential(0, 10.0)), [0; 5]);
         assert_eq!(seconds(&Backoff::Fixed { delay: Duration::from_secs(7), jitter: 0.0 }), [7; 5]);
         assert_eq!(seconds(&Backoff::Schedule { delays: schedule, jitter: 0.0 }), [60, 300, 900, 900, 900]);
         assert_eq!(seconds(&Backoff::Schedule { delays: Vec::new(), jitter: 0.0 }), [0; 5]);
+    }
+
+    #[test]
+    fn settings_stored_without_a_factor_still_double() {
+        let stored = r#"{"type":"exponential","delay":1,"maxDelay":3600,"jitter":0.2}"#;
+
+        let backoff: Backoff = serde_json::from_str(stored).unwrap();
+
+        assert_eq!(seconds(&backoff), [1, 2, 4, 8, 16]);
     }
 
     proptest! {
         /// I-22: never earlier than backoff − jitter, never later than backoff, whatever the numbers.
         #[test]
         fn a_wait_lies_between_backoff_minus_jitter_and_backoff(
-            delay in any::<u64>(), max in any::<u64>(), jitter in 0.0f64..=1.0, attempt in any::<u32>(), bits in any::<u64>(),
+            delay in any::<u64>(), factor in 1.0f64..=10.0, max in any::<u64>(), jitter in 0.0f64..=1.0,
+            attempt in any::<u32>(), bits in any::<u64>(),
         ) {
             let backoff = Backoff::Exponential {
-                delay: Duration::from_millis(delay / 2), max_delay: Duration::from_millis(max / 2), jitter,
+                delay: Duration::from_millis(delay / 2), factor, max_delay: Duration::from_millis(max / 2), jitter,
             };
             let base = backoff.base(attempt);
 

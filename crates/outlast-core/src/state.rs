@@ -256,7 +256,7 @@ pub enum Ending {
     Deferred,
     Released,
     CancelConfirmed,
-    /// The lease or the ack deadline ran out.
+    /// The lease ran out.
     LeaseExpired,
     HeartbeatLost,
     HardTimeLimit,
@@ -267,6 +267,8 @@ pub enum Ending {
     Unknown,
     /// Heartbeats came, but work did not move.
     Stalled,
+    /// The webhook took the job, and its outcome did not come in time.
+    AckTimeout,
 }
 
 impl Ending {
@@ -284,6 +286,7 @@ impl Ending {
             Ending::Revoked => "revoked",
             Ending::Unknown => "unknown",
             Ending::Stalled => "stalled",
+            Ending::AckTimeout => "ack_timeout",
         }
     }
 }

@@ -191,7 +191,7 @@ pub fn read(bytes: &[u8], created_at: Timestamp, first: u64) -> Result<Vec<Event
 /// The order is the stored form: append only.
 pub(crate) const PHASES: [Phase; 3] = [Phase::Delivering, Phase::AwaitingAck, Phase::Leased];
 /// The order is the stored form: append only.
-pub(crate) const ENDINGS: [Ending; 12] = [
+pub(crate) const ENDINGS: [Ending; 13] = [
     Ending::Acked,
     Ending::Nacked,
     Ending::Deferred,
@@ -204,6 +204,7 @@ pub(crate) const ENDINGS: [Ending; 12] = [
     Ending::Revoked,
     Ending::Unknown,
     Ending::Stalled,
+    Ending::AckTimeout,
 ];
 
 /// The place of a value in its table; every value stands in its table, which the round-trip test shows.

@@ -70,6 +70,23 @@ pub async fn no_more_jobs_run_than_the_queue_allows(fixture: &mut Fixture) {
     assert_eq!(fixture.counts().await.get(Status::Running), 2);
 }
 
+pub async fn a_defer_by_a_worker_holds_its_job_and_no_other(fixture: &mut Fixture) {
+    let [first, second] = fixture.publish_many(3).await[..2] else { panic!("three were published") };
+    let held = fixture.claim(1).await.pop().unwrap();
+    assert_eq!(held.id, first);
+    let unsaid = Outcome::Defer { retry_after: Some(10 * SECOND), scope: None, cause: Cause::Deferred };
+    fixture.report(&held, unsaid).await.unwrap();
+
+    let others = fixture.claim(9).await;
+    assert_eq!(others.len(), 2);
+    assert_eq!(others[0].id, second);
+
+    let whole = Outcome::Defer { retry_after: Some(10 * SECOND), scope: Some(Scope::Queue), cause: Cause::Deferred };
+    fixture.report(&others[0], whole).await.unwrap();
+    fixture.publish(payload("1")).await;
+    assert!(fixture.claim(9).await.is_empty());
+}
+
 pub async fn a_held_queue_sends_one_probe_when_the_hold_ends(fixture: &mut Fixture) {
     held(fixture).await;
     let until = fixture.now().plus(10 * SECOND);

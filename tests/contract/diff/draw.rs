@@ -356,7 +356,12 @@ impl Draw {
         match self.chance.below(3) {
             0 => Backoff::Fixed { delay: self.millis(2000), jitter },
             1 => Backoff::Schedule { delays: vec![Seconds(self.millis(500)), Seconds(self.millis(3000))], jitter },
-            _ => Backoff::Exponential { delay: self.millis(1000), max_delay: self.seconds(5), jitter },
+            _ => Backoff::Exponential {
+                delay: self.millis(1000),
+                factor: self.either(2.0, 3.5),
+                max_delay: self.seconds(5),
+                jitter,
+            },
         }
     }
 

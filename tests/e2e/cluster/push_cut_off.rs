@@ -44,7 +44,12 @@ async fn nothing_is_sent_while_the_commit_of_its_attempt_is_held_up() {
     let server = launch.start().await;
     let client = server.client();
     let sink = Sink::open(|_| Say::Status(200)).await;
-    make_queue(&client, "work", json!({"webhookUrl": sink.url("/"), "webhookTimeout": 1})).await;
+    make_queue(
+        &client,
+        "work",
+        json!({"webhookUrl": sink.url("/"), "webhookTimeout": 1, "backoff": {"type": "fixed", "delay": 0.1}}),
+    )
+    .await;
     client.post("/v1/queues/work/pause", json!({})).await.unwrap().expect(200);
     let mut ids = Vec::new();
     for number in 0..JOBS {

@@ -25,7 +25,7 @@ async fn a_missing_ack_costs_an_attempt_up_to_the_last() {
     assert_ne!(deliveries[0].lease(), deliveries[1].lease());
     assert_eq!(deliveries[0].header("webhook-id"), deliveries[1].header("webhook-id"));
     for attempt in attempts(&push.client, &id).await {
-        assert_eq!((&attempt["phase"], &attempt["outcome"]), (&json!("awaiting_ack"), &json!("lease_expired")));
+        assert_eq!((&attempt["phase"], &attempt["outcome"]), (&json!("awaiting_ack"), &json!("ack_timeout")));
     }
     assert_eq!(push.count("work"), 2);
 }

@@ -4,18 +4,30 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::Push;
+use crate::api::receive_one;
 
 /// What each template presets; everything else has the queue's defaults.
 fn presets() -> Vec<(&'static str, Value)> {
+    let model_api = json!({"type": "exponential", "delay": 10, "factor": 2, "maxDelay": 300, "jitter": 0.5});
+    let per_minute = |limit: u32| json!({"limit": limit, "per": 60});
+    let patient = json!({"type": "schedule", "delays": [60, 300, 900, 3600, 14400, 43200], "jitter": 0.2});
     vec![
-        ("anthropic", json!({"mode": "ack", "ackTimeout": 600})),
-        ("openai", json!({"mode": "ack", "ackTimeout": 300})),
-        ("report", json!({"mode": "ack", "ackTimeout": 3600, "maxAttempts": 3, "heartbeatTimeout": 120})),
+        ("anthropic", json!({"mode": "ack", "ackTimeout": 600, "backoff": model_api, "rateLimit": per_minute(50)})),
+        ("openai", json!({"mode": "ack", "ackTimeout": 300, "backoff": model_api, "rateLimit": per_minute(500)})),
+        (
+            "report",
+            json!({
+                "mode": "ack", "ackTimeout": 3600, "visibilityTimeout": 300, "maxAttempts": 3, "heartbeatTimeout": 120,
+            }),
+        ),
         (
             "transcode",
-            json!({"mode": "ack", "ackTimeout": 14400, "maxAttempts": 3, "heartbeatTimeout": 60, "concurrency": 4}),
+            json!({
+                "mode": "ack", "ackTimeout": 14400, "visibilityTimeout": 300, "maxAttempts": 3, "heartbeatTimeout": 60,
+                "concurrency": 4,
+            }),
         ),
-        ("webhook", json!({"mode": "standard", "maxAttempts": 10})),
+        ("webhook", json!({"mode": "standard", "maxAttempts": 7, "backoff": patient})),
     ]
 }
 
@@ -23,13 +35,25 @@ fn presets() -> Vec<(&'static str, Value)> {
 fn other(field: &str) -> Value {
     match field {
         "mode" => json!("ack"),
-        "concurrency" | "maxAttempts" => json!(7),
+        "concurrency" | "maxAttempts" => json!(9),
+        "backoff" => json!({"type": "fixed", "delay": 9, "jitter": 0}),
+        "rateLimit" => json!({"limit": 9, "per": 9}),
         _ => json!(77),
     }
 }
 
+/// Numbers are compared as numbers, also within members.
 fn is_equal(one: &Value, other: &Value) -> bool {
-    one == other || (one.as_f64().is_some() && one.as_f64() == other.as_f64())
+    match (one, other) {
+        (Value::Object(one), Value::Object(other)) => {
+            one.len() == other.len()
+                && one.iter().all(|(name, value)| other.get(name).is_some_and(|other| is_equal(value, other)))
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_equal(one, other))
+        }
+        _ => one == other || (one.as_f64().is_some() && one.as_f64() == other.as_f64()),
+    }
 }
 
 // Each template has its presets and leaves the rest alone.
@@ -95,6 +119,25 @@ async fn a_template_without_a_url_and_an_unknown_one_are_refused() {
     }
 }
 
+// Long work is as often pulled as pushed: these two need no webhook.
+#[tokio::test(flavor = "multi_thread")]
+async fn templates_for_long_work_make_pull_queues_without_a_url() {
+    let push = Push::set().await;
+    for template in ["report", "transcode"] {
+        let settings = json!({ "template": template });
+        let made = push.client.put(&format!("/v1/queues/{template}"), settings).await.unwrap().expect(201);
+        assert_eq!(
+            (&made["mode"], &made["template"], &made["maxAttempts"]),
+            (&json!("pull"), &json!(template), &json!(3))
+        );
+        assert!(made.get("signingSecret").is_none_or(Value::is_null), "a pull queue signs nothing");
+
+        let id = push.publish(template, json!(1)).await;
+        let held = receive_one(&push.client, template).await;
+        assert_eq!(held["id"], json!(id));
+    }
+}
+
 // A template is for the making: in a patch it is a label, and changes no setting behind one's back.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_template_in_a_patch_changes_nothing_else() {
@@ -103,6 +146,6 @@ async fn a_template_in_a_patch_changes_nothing_else() {
 
     let patched = push.patch("work", json!({"template": "transcode"})).await;
 
-    assert_eq!((&patched["template"], &patched["maxAttempts"]), (&json!("transcode"), &json!(10)));
+    assert_eq!((&patched["template"], &patched["maxAttempts"]), (&json!("transcode"), &json!(7)));
     assert_eq!(patched["mode"], "standard");
 }

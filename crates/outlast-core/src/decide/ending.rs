@@ -9,7 +9,7 @@ use crate::event::{Attempt, EXCERPT_BYTES_MAX, EventKind, Reason};
 use crate::gate::Hold;
 use crate::job::Ended;
 use crate::object::{DOOMED_FOR, Role};
-use crate::queue::Queue;
+use crate::queue::{AckTimeoutAction, Queue};
 use crate::state::{CancelReason, Ending, FailReason, PendingReason, Phase, Running};
 
 use super::draft::Draft;
@@ -36,9 +36,9 @@ pub(super) fn lose(mut draft: Draft<'_>, running: &Running, how: Ending, entropy
         _ if running.upload.is_some() => draft.succeeded(running.upload.clone(), Reason::ResultAdopted),
         _ if running.revoke_at.is_some() => draft.cancelled(CancelReason::User),
         Ending::JobTimeout => draft.cancelled(CancelReason::Timeout),
-        Ending::LeaseExpired if dies_unacked(draft.queue, running) => draft.failed(FailReason::AckTimeout),
+        Ending::AckTimeout if dies_unacked(draft.queue) => draft.failed(FailReason::AckTimeout),
         _ => {
-            let reason = lost_reason(how, running.phase);
+            let reason = lost_reason(how);
             // A puller that vanished is no sign of trouble downstream, so its job goes back at once.
             let delay = (running.phase == Phase::Leased).then_some(Duration::ZERO);
             charge(&mut draft, delay, reason, entropy);
@@ -48,13 +48,13 @@ pub(super) fn lose(mut draft: Draft<'_>, running: &Running, how: Ending, entropy
     draft.change()
 }
 
-fn dies_unacked(queue: &Queue, running: &Running) -> bool {
-    running.phase == Phase::AwaitingAck && queue.settings.ack_timeout_action == crate::queue::AckTimeoutAction::Dead
+fn dies_unacked(queue: &Queue) -> bool {
+    queue.settings.ack_timeout_action == AckTimeoutAction::Dead
 }
 
-fn lost_reason(how: Ending, phase: Phase) -> Reason {
+fn lost_reason(how: Ending) -> Reason {
     match how {
-        Ending::LeaseExpired if phase == Phase::AwaitingAck => Reason::AckTimeout,
+        Ending::AckTimeout => Reason::AckTimeout,
         Ending::HeartbeatLost => Reason::HeartbeatLost,
         Ending::HardTimeLimit => Reason::HardTimeLimit,
         Ending::Stalled => Reason::Stalled,

@@ -122,7 +122,12 @@ fn defer(
     };
     let wait = retry_after.unwrap_or(unasked).min(longest);
     let until = draft.now.plus(wait);
-    if scope.unwrap_or(settings.backpressure_scope) == Scope::Queue {
+    let unsaid = match cause {
+        // A worker speaks for the job it holds; for the whole queue only if it says so.
+        Cause::Deferred => Scope::Job,
+        Cause::Backpressure | Cause::Circuit => settings.backpressure_scope,
+    };
+    if scope.unwrap_or(unsaid) == Scope::Queue {
         let until = draft.queue.hold.map_or(until, |hold| hold.until.max(until));
         // A probe that is out stays the probe: what comes late from before the hold must not let a second one go.
         let probe = draft.queue.hold.and_then(|hold| hold.probe).filter(|probe| *probe != draft.job.id);

@@ -89,7 +89,11 @@ fn loss(draft: &Draft<'_>, running: &Running, now: Timestamp) -> Option<Ending> 
         // Who delivers reports before its lease ends, so whoever did it is gone.
         return Some(Ending::Unknown);
     }
-    Some(if deadline < running.expires_at { Ending::HeartbeatLost } else { Ending::LeaseExpired })
+    Some(match running.phase {
+        _ if deadline < running.expires_at => Ending::HeartbeatLost,
+        Phase::AwaitingAck => Ending::AckTimeout,
+        Phase::Leased | Phase::Delivering => Ending::LeaseExpired,
+    })
 }
 
 /// The hand-out as it goes on, if its holder could not be heard during an outage. Limits of the work itself stay.
@@ -98,7 +102,9 @@ fn spare(draft: &Draft<'_>, running: &Running, how: Ending, outage: Outage) -> O
     let (deadline, extension) = match how {
         Ending::Revoked => (running.revoke_at?, queue.settings.drain_timeout),
         Ending::HeartbeatLost => (holding_deadline(job, queue, running), job.heartbeat_timeout(queue)?),
-        Ending::LeaseExpired | Ending::Unknown => (holding_deadline(job, queue, running), running.extension),
+        Ending::LeaseExpired | Ending::AckTimeout | Ending::Unknown => {
+            (holding_deadline(job, queue, running), running.extension)
+        }
         _ => return None,
     };
     let until = outage.grace(running, deadline, extension).filter(|until| *until > draft.now)?;

@@ -145,7 +145,7 @@ fn a_job_that_kills_the_server_is_charged_and_bounded() {
 fn a_retry_waits_for_its_backoff() {
     let schedule = [3, 30].map(|seconds| Seconds(Duration::from_secs(seconds))).to_vec();
     for (backoff, jitter, waits) in [
-        (Backoff::Exponential { delay: SECOND, max_delay: 5 * SECOND, jitter: 0.5 }, 0.5, [1, 2, 4, 5]),
+        (Backoff::Exponential { delay: SECOND, factor: 3.0, max_delay: 20 * SECOND, jitter: 0.5 }, 0.5, [1, 3, 9, 20]),
         (Backoff::Fixed { delay: 7 * SECOND, jitter: 0.0 }, 0.0, [7, 7, 7, 7]),
         (Backoff::Schedule { delays: schedule, jitter: 1.0 }, 1.0, [3, 30, 30, 30]),
     ] {

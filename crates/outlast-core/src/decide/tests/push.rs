@@ -11,7 +11,7 @@ use crate::event::{EventKind, Reason};
 use crate::gate::{Cause, Hold};
 use crate::ids::JobId;
 use crate::job::Spec;
-use crate::queue::{Mode, QueueSettings, RateLimit};
+use crate::queue::{Mode, QueueSettings, RateLimit, Scope};
 use crate::state::{CancelReason, Phase, State, Status};
 
 fn circuit() -> Outcome {
@@ -126,7 +126,7 @@ fn probing(cause: Cause) -> Stage {
     let ack_mode = QueueSettings { mode: Mode::Ack, heartbeat_timeout: Some(5 * SECOND), ..settings() };
     let mut stage = Stage::queued(ack_mode);
     stage.run(claim(Phase::Delivering));
-    stage.run(report(None, Outcome::Defer { retry_after: Some(SECOND), scope: None, cause }));
+    stage.run(report(None, Outcome::Defer { retry_after: Some(SECOND), scope: Some(Scope::Queue), cause }));
     stage.pass(SECOND);
     stage.run(Command::WAKE);
     stage.run(claim(Phase::Delivering));

@@ -30,10 +30,8 @@ fn seconds(most: u64) -> BoxedStrategy<Duration> {
 fn backoff() -> impl Strategy<Value = Backoff> {
     let jitter = || prop_oneof![Just(0.0), 0.0..=1.0];
     prop_oneof![
-        (millis(9000), seconds(60), jitter()).prop_map(|(delay, more, jitter)| Backoff::Exponential {
-            delay,
-            max_delay: delay + more,
-            jitter
+        (millis(9000), 1.0..=10.0, seconds(60), jitter()).prop_map(|(delay, factor, more, jitter)| {
+            Backoff::Exponential { delay, factor, max_delay: delay + more, jitter }
         }),
         (millis(9000), jitter()).prop_map(|(delay, jitter)| Backoff::Fixed { delay, jitter }),
         (vec(millis(9000).prop_map(Seconds), 0..4), jitter())

@@ -10,7 +10,7 @@ use crate::event::{EXCERPT_BYTES_MAX, EventKind, Reason};
 use crate::gate::{Cause, Hold};
 use crate::job::Spec;
 use crate::queue::{AckTimeoutAction, QueueSettings, Scope};
-use crate::state::{CancelReason, FailReason, Phase, State, Status};
+use crate::state::{CancelReason, Ending, FailReason, Phase, State, Status};
 use crate::time::Timestamp;
 
 fn user_cancel() -> Command {
@@ -241,6 +241,8 @@ fn an_unacknowledged_delivery_dies_at_once_where_the_queue_says_so() {
     wake_at_alarm(&mut stage);
 
     assert_eq!(stage.job.state, State::Failed { at: stage.now, reason: FailReason::AckTimeout });
+    assert_eq!(stage.job.last_error.as_deref(), Some("ack_timeout"), "one name for one thing");
+    assert_eq!(stage.job.last.map(|last| last.how), Some(Ending::AckTimeout));
 }
 
 #[test]
@@ -305,6 +307,22 @@ fn a_defer_of_the_job_alone_leaves_the_queue_open() {
     ));
 
     assert_eq!(stage.queue.hold, None);
+}
+
+#[test]
+fn a_defer_by_a_worker_holds_the_queue_only_if_it_says_so() {
+    for (cause, scope, holds) in [
+        (Cause::Deferred, None, false),
+        (Cause::Deferred, Some(Scope::Job), false),
+        (Cause::Deferred, Some(Scope::Queue), true),
+        (Cause::Backpressure, None, true),
+        (Cause::Circuit, None, true),
+    ] {
+        let mut stage = Stage::leased(settings());
+        stage.run(report(None, Outcome::Defer { retry_after: Some(9 * SECOND), scope, cause }));
+
+        assert_eq!(stage.queue.hold.is_some(), holds, "{cause:?} {scope:?}");
+    }
 }
 
 #[test]

@@ -302,8 +302,8 @@ impl SinceReplay {
 }
 
 fn is_charge(how: Ending) -> bool {
-    use Ending::{HardTimeLimit, HeartbeatLost, LeaseExpired, Nacked, Unknown};
-    matches!(how, Nacked | LeaseExpired | HeartbeatLost | HardTimeLimit | Unknown)
+    use Ending::{AckTimeout, HardTimeLimit, HeartbeatLost, LeaseExpired, Nacked, Unknown};
+    matches!(how, Nacked | LeaseExpired | AckTimeout | HeartbeatLost | HardTimeLimit | Unknown)
 }
 
 fn present(job: &Job) -> Option<Lease> {

@@ -88,7 +88,7 @@ fn nested_settings_are_read() {
     let queue = queue(
         "webhook_url: 'https://example.com/x', mode: ack, ack_timeout: 10m, allow_pull: true, \
          headers: {x-version: 2, Authorization: hunter2}, signing_secret: hunter2hunter2hunter2, \
-         rate_limit: {limit: 10, per: 1m}, backoff: {type: exponential, delay: 2, max_delay: 1h, jitter: 0.5}",
+         rate_limit: {limit: 10, per: 1m}, backoff: {type: exponential, delay: 2, factor: 1.5, max_delay: 1h, jitter: 0.5}",
     );
 
     let settings = &queue.change.settings;
@@ -96,7 +96,7 @@ fn nested_settings_are_read() {
     assert_eq!(settings.headers["x-version"], "2");
     assert_eq!(settings.rate_limit, Some(RateLimit { limit: 10, per: Duration::from_secs(60) }));
     let (delay, max_delay) = (Duration::from_secs(2), Duration::from_secs(3600));
-    assert_eq!(settings.backoff, Backoff::Exponential { delay, max_delay, jitter: 0.5 });
+    assert_eq!(settings.backoff, Backoff::Exponential { delay, factor: 1.5, max_delay, jitter: 0.5 });
     assert_eq!(queue.change.secret.as_ref().unwrap().expose(), "hunter2hunter2hunter2");
     assert!(!format!("{queue:?}").contains("hunter"));
 }
