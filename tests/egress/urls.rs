@@ -189,12 +189,24 @@ async fn a_refused_url_is_told_what_is_allowed() {
         text(&usual, "http://user:secret@example.com/"),
         "must not contain a user name or password; set a header instead"
     );
-    assert_eq!(text(&usual, "http://10.0.0.1/"), "must lead to a public host on port 80, 443, 8080, 8443");
-    assert_eq!(text(&usual, "http://localhost/"), text(&usual, "http://example.com:22/"));
-    assert_eq!(text(&strict, "http://example.com/"), "must be an https URL");
+    let private = |host: &str| {
+        format!(
+            "must lead to a public host: \"{host}\" is not one, nor a private one that is allowed (egress.allow_private_targets)"
+        )
+    };
+    let port = "must use one of the ports 80, 443, 8080, 8443, not 22 (egress.ports)";
+    for egress in [&usual, &dev] {
+        assert_eq!(text(egress, "http://10.0.0.1/"), private("10.0.0.1"));
+        assert_eq!(text(egress, "http://10.0.0.1:22/"), private("10.0.0.1"), "another port would not help");
+        assert_eq!(text(egress, "http://93.184.215.14:22/"), port);
+    }
+    assert_eq!(text(&usual, "http://localhost:22/"), private("localhost"));
+    assert_eq!(text(&usual, "http://example.com:22/"), port);
+    assert_eq!(text(&strict, "http://example.com/"), "must be an https URL (egress.https_only)");
+    let denying = EgressSettings { denied_hosts: vec!["*.evil.example".to_owned()], ..EgressSettings::default() };
     assert_eq!(
-        text(&dev, "http://10.0.0.1/"),
-        "must lead to a public host on port 80, 443, 8080, 8443, or a private one that the operator allows"
+        text(&egress(denying), "http://a.evil.example/"),
+        "must not lead to \"a.evil.example\", which the operator has denied (egress.denied_hosts)"
     );
     for url in ["https://example.com/hook", "http://example.com:8080/", "https://93.184.215.14/"] {
         assert_eq!(usual.check(url), Ok(()), "{url}");

@@ -1,6 +1,7 @@
 //! What may be called: names by their shape, addresses by the table and by what the operator allows. The same predicate
 //! judges literals in URLs, answers of name servers and the far end of a connection that is open.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use ipnet::IpNet;
@@ -44,18 +45,25 @@ impl SsrfGuard {
     /// Judges what can be judged without asking a name server.
     pub(super) fn check_target(&self, target: &Target) -> Result<(), RefusedUrl> {
         if self.is_https_only && !target.origin.is_https {
-            return Err(RefusedUrl::new("must be an https URL"));
+            return Err(RefusedUrl::new("must be an https URL (egress.https_only)"));
         }
         let port = target.origin.port;
-        let is_fine = match &target.origin.place {
-            Place::Address(address) => self.allows(SocketAddr::new(*address, port)),
-            // With private targets allowed, only the address tells a public host from a private one.
-            Place::Name(name) => {
-                let is_open = !self.allowed.is_empty() || (!is_internal(name) && self.ports.contains(&port));
-                is_open && !self.denies(name)
+        let refused = match &target.origin.place {
+            Place::Address(address) if self.allows(SocketAddr::new(*address, port)) => return Ok(()),
+            Place::Address(address) if is_public(canonical(*address)) && !self.ports.contains(&port) => {
+                self.wrong_port(port)
             }
+            Place::Address(address) => private_host(address),
+            Place::Name(name) if self.denies(name) => {
+                format!("must not lead to \"{name}\", which the operator has denied (egress.denied_hosts)")
+            }
+            // With private targets allowed, only the address tells a public host from a private one.
+            Place::Name(_) if self.allows_private() => return Ok(()),
+            Place::Name(name) if is_internal(name) => private_host(name),
+            Place::Name(_) if !self.ports.contains(&port) => self.wrong_port(port),
+            Place::Name(_) => return Ok(()),
         };
-        if is_fine { Ok(()) } else { Err(self.refused()) }
+        Err(RefusedUrl::new(refused))
     }
 
     /// May a connection go there?
@@ -89,12 +97,17 @@ impl SsrfGuard {
         })
     }
 
-    /// One text for names, addresses and ports, so that it tells nothing about which of them it was.
-    fn refused(&self) -> RefusedUrl {
+    fn wrong_port(&self, port: u16) -> String {
         let ports: Vec<String> = self.ports.iter().map(u16::to_string).collect();
-        let private = if self.allows_private() { ", or a private one that the operator allows" } else { "" };
-        RefusedUrl::new(format!("must lead to a public host on port {}{private}", ports.join(", ")))
+        format!("must use one of the ports {}, not {port} (egress.ports)", ports.join(", "))
     }
+}
+
+/// Judged by the URL and the settings alone, so it tells nothing about what is there.
+fn private_host(host: &dyn fmt::Display) -> String {
+    format!(
+        "must lead to a public host: \"{host}\" is not one, nor a private one that is allowed (egress.allow_private_targets)"
+    )
 }
 
 impl Denied {
