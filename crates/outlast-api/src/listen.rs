@@ -2,6 +2,7 @@
 //! connections in all and per address, and a graceful end. Bodies have their own deadlines where they are read.
 
 mod head;
+mod tls;
 mod pulse;
 pub(crate) mod takeover;
 
@@ -159,6 +160,9 @@ async fn connection(
     tokio::select! {
         first = heard_by(Instant::now() + settings.first_byte, stream.readable()) => if !matches!(first, Some(Ok(()))) { return None },
         _ = stopping.wait_for(|stopping| *stopping) => return None,
+    }
+    if tls::is_tls(&stream).await {
+        return tls::refuse(stream).await;
     }
     let pulse = Arc::new(Pulse::new());
     let io = Watched::new(stream, &pulse);

@@ -241,7 +241,13 @@ impl Client {
         if error.is_timeout() {
             return self.silent(timeout);
         }
-        away(format!("cannot reach {}: {}", self.base(), cause(error)))
+        let cause = cause(error);
+        // The error of a TLS client that gets plain text.
+        if self.base.scheme() == "https" && cause.contains("corrupt message") {
+            let message = format!("{} does not speak TLS: this port speaks plain HTTP", self.base());
+            return Failure::new(Exit::Unreachable, message).with_hint("use http:// instead of https://");
+        }
+        away(format!("cannot reach {}: {cause}", self.base()))
     }
 
     fn silent(&self, timeout: Duration) -> Failure {
