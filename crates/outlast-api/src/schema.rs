@@ -14,7 +14,7 @@ use outlast_core::time::{duration_from_seconds, parse_duration};
 use serde_json::value::RawValue;
 
 use members::{Members, fault_of_shape};
-use words::{unknown, wants};
+use words::{no_object, unknown, wants};
 
 /// JSON deeper than this is refused before it is read.
 pub const DEPTH_MAX: usize = 64;
@@ -251,7 +251,7 @@ pub(crate) fn read<'a>(object: &'static Object, body: &'a [u8]) -> Result<Values
         return Err(vec![FieldError::new("body", fault)]);
     }
     let members: Members<'a> =
-        serde_json::from_slice(body).map_err(|error| vec![FieldError::new("body", not_an_object(&error))])?;
+        serde_json::from_slice(body).map_err(|error| vec![FieldError::new("body", not_an_object(&error, object))])?;
     read_members(object, members, "")
 }
 
@@ -272,13 +272,13 @@ pub(crate) fn read_raw<'a>(
     path: &str,
 ) -> Result<Values<'a>, Vec<FieldError>> {
     let members: Members<'a> =
-        serde_json::from_str(raw.get()).map_err(|error| vec![FieldError::new(path, not_an_object(&error))])?;
+        serde_json::from_str(raw.get()).map_err(|error| vec![FieldError::new(path, not_an_object(&error, object))])?;
     read_members(object, members, path)
 }
 
-fn not_an_object(error: &serde_json::Error) -> String {
+fn not_an_object(error: &serde_json::Error, object: &Object) -> String {
     match error.classify() {
-        serde_json::error::Category::Data => "must be a JSON object".to_owned(),
+        serde_json::error::Category::Data => no_object(object.fields),
         _ => format!("is not valid JSON: {error}"),
     }
 }

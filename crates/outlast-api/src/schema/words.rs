@@ -53,6 +53,16 @@ impl fmt::Display for Spoken {
     }
 }
 
+const PAYLOAD: &str = "payload";
+
+/// A body that is JSON and no object.
+pub(super) fn no_object(fields: &[Field]) -> String {
+    match fields.iter().any(|field| field.name == PAYLOAD) {
+        true => "must be a JSON object; put your data under `payload`".to_owned(),
+        false => "must be a JSON object".to_owned(),
+    }
+}
+
 pub(super) fn unknown(name: &str, fields: &[Field]) -> String {
     let near = fields
         .iter()
@@ -60,6 +70,10 @@ pub(super) fn unknown(name: &str, fields: &[Field]) -> String {
         .filter(|(steps, known)| *steps <= 2 && *steps < known.len());
     match near.min() {
         Some((_, known)) => format!("is not a field here; did you mean \"{known}\"?"),
+        // Most who send their data bare have not seen that it has a place.
+        None if fields.iter().any(|field| field.name == PAYLOAD) => {
+            "is not a field here; put your data under `payload`".to_owned()
+        }
         None => "is not a field here".to_owned(),
     }
 }
