@@ -18,6 +18,27 @@ use crate::raw::{Answer, Raw};
 /// Far below the drain time and below every wait here: only the signal can be the cause.
 const PROMPT: Duration = Duration::from_secs(10);
 
+// An ordinary restart is no cause for alarm.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ordinary_restart_logs_no_warning_about_leases() {
+    let mut server = Server::fresh().await;
+    make_queue(&server.client(), "work", json!({"visibilityTimeout": 600})).await;
+    publish(&server.client(), "work", json!(1)).await;
+    let held = receive_one(&server.client(), "work").await;
+    server.terminate().await;
+
+    let again = server.launch().start().await;
+    // The sweep has looked at the alarms once it has made this one eligible.
+    make_queue(&again.client(), "later", json!({})).await;
+    again.client().post("/v1/queues/later/jobs", json!({"delay": 0.1})).await.unwrap().expect(202);
+    assert_eq!(receive(&again.client(), "later", json!({"wait": 20})).await.len(), 1);
+    settle(&again.client(), &text(&held["id"]), "ack", json!({"lease": held["lease"]})).await;
+
+    let log = again.log();
+    let alarming: Vec<&str> = log.lines().filter(|line| line.contains("WARN") && line.contains("lease")).collect();
+    assert!(alarming.is_empty(), "{alarming:#?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn long_polls_are_answered_at_once_and_the_server_ends_with_0() {
     let mut server = Server::fresh().await;

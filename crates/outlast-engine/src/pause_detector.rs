@@ -30,6 +30,8 @@ pub(crate) struct PauseDetector {
     /// When the loop means to look at the clock again, or since when it is busy.
     expected_at: AtomicI64,
     latest: Mutex<Option<Outage>>,
+    /// When this process began; a downtime from before it is an ordinary restart.
+    began_at: AtomicI64,
 }
 
 impl Default for PauseDetector {
@@ -38,6 +40,7 @@ impl Default for PauseDetector {
             last_at: AtomicI64::new(NEVER),
             expected_at: AtomicI64::new(i64::MAX),
             latest: Mutex::new(None),
+            began_at: AtomicI64::new(NEVER),
         }
     }
 }
@@ -73,7 +76,11 @@ impl PauseDetector {
         }
         let near = latest.filter(|known| outage.from.since(known.to) < APART_MIN);
         let from = near.map_or(outage.from, |known| known.from.min(outage.from));
-        tracing::warn!(from = %outage.from, to = %outage.to, "nobody could be heard; leases last as much longer");
+        if outage.from.as_millis() < self.began_at.load(Ordering::SeqCst) {
+            tracing::info!(from = %outage.from, to = %outage.to, "server was down; extending running leases by that time");
+        } else {
+            tracing::warn!(from = %outage.from, to = %outage.to, "server was unreachable; extending running leases by that time");
+        }
         *latest = Some(Outage { from, to: outage.to });
     }
 
@@ -103,8 +110,10 @@ impl Engine {
 
     /// To be called once, before the first look at the alarms.
     pub(crate) fn begin_ticks(&self) {
+        let (now, detector) = (self.now(), &self.shared.pause_detector);
+        detector.began_at.store(now.as_millis(), Ordering::SeqCst);
         if self.is_shared() {
-            self.shared.pause_detector.begin(self.now());
+            detector.begin(now);
         }
     }
 
