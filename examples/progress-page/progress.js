@@ -1,6 +1,5 @@
 // Follows one job in the browser through server-sent events. No key comes here: the token is for this one job.
 
-const ENDS = ["succeeded", "failed", "cancelled", "expired"];
 const find = (id) => document.getElementById(id);
 
 // The words about a progress report, as far as it has them.
@@ -22,13 +21,14 @@ function follow(streamUrl) {
     find("detail").textContent = describe(progress, Date.now());
   });
   stream.addEventListener("state", (event) => {
-    const { to } = JSON.parse(event.data);
-    find("status").textContent = to;
-    if (to === "succeeded") find("bar").value = 100;
-    if (ENDS.includes(to)) {
-      stream.close();
-      find("cancel").disabled = true;
-    }
+    find("status").textContent = JSON.parse(event.data).to;
+  });
+  // A final state need not be the last one: a job that has failed may have been replayed since. Only this event is the end.
+  stream.addEventListener("end", (event) => {
+    stream.close();
+    if (JSON.parse(event.data).status === "succeeded") find("bar").value = 100;
+    find("cancel").disabled = true;
+    document.body.dataset.ended = "yes";
   });
 }
 

@@ -130,9 +130,19 @@ class Report:
             say(f"cancelled {self.id}")
         except Lost as why:
             say(f"lost {self.id}: {why}")
+        except Exception as error:  # Whatever is wrong with this job, the next one may be fine.
+            self.give_up(f"{type(error).__name__}: {error}")
         finally:
             self.is_over.set()
             keeper.join()
+
+    def give_up(self, reason):
+        """The work failed: Outlast tries again after the queue's backoff, with the sections that are there."""
+        try:
+            self.outlast.call("POST", f"/v1/jobs/{self.id}/nack", {"reason": reason[:1024]}, self.lease)
+            say(f"nack {self.id}: {reason}")
+        except (Lost, OSError) as error:
+            say(f"lost {self.id}: {reason}, and the nack failed: {error}")
 
 
 def say(text):

@@ -5,6 +5,7 @@ use outlast_core::checkpoint::Section;
 use outlast_core::{Event, Job, NamespaceId, Queue, Timestamp};
 use outlast_store::JobStore;
 use outlast_store::arrivals::ListArrivals;
+use outlast_store::dead_letters::ListDeadLetters;
 use outlast_store::jobs::{Found, ListJobs, Reach};
 use outlast_store::kept::{Doomed, Inline, Kept, Stored};
 use outlast_store::keys::KeyRecord;
@@ -93,6 +94,20 @@ pub fn every_job() -> ListJobs {
         key: None,
         before: None,
         limit: 50,
+    }
+}
+
+/// Dead letters of a queue over all pages, the latest failure first.
+pub async fn all_dead(store: &dyn JobStore, reach: Reach, queue: &str, limit: usize) -> Vec<Found> {
+    let (mut found, mut before) = (Vec::new(), None);
+    loop {
+        let list = ListDeadLetters { reach: reach.clone(), queue: queue.to_owned(), before, limit };
+        let page = store.dead_letters(list).await.unwrap();
+        found.extend(page.jobs);
+        match page.next {
+            Some(next) => before = Some(next),
+            None => return found,
+        }
     }
 }
 

@@ -87,6 +87,7 @@ const NEEDS: &[(&str, &str, &str)] = &[
     ("GET","/api/queues/{queue}/messages",     "consume"),
     ("POST",   "/api/queues/{queue}/ack",          "consume"),
     ("POST",   "/api/queues/{queue}/nack",         "consume"),
+    ("GET","/",                                ""),
     ("GET","/healthz",                         ""),
     ("GET","/livez",                           ""),
     ("GET","/readyz",                          ""),

@@ -53,6 +53,7 @@ mod openapi;
 
 mod graceful;
 mod http_edges;
+mod welcome;
 mod overload;
 
 mod cli;

@@ -67,6 +67,34 @@ async fn requests_beyond_the_limit_in_flight_get_503_and_health_does_not() {
     assert_eq!(client.get("/v1/queues/mail").await.unwrap().expect(200)["counts"]["queued"], json!(1));
 }
 
+// Those who poll are asked to come later while the server is busy, long before anybody is refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_server_asks_those_who_poll_to_come_later() {
+    let server = configured(&format!("limits:\n  in_flight_requests: 16\n{PATIENT}")).await;
+    let client = server.nodes[0].client();
+    make_queue(&client, "mail", json!({})).await;
+    let id = publish(&client, "mail", json!(1)).await;
+    let retry_after = async || {
+        let reply = client.get(&format!("/v1/jobs/{id}")).await.unwrap();
+        let seconds: u64 = reply.headers["retry-after"].to_str().unwrap().parse().unwrap();
+        reply.expect(200);
+        seconds
+    };
+    assert_eq!(retry_after().await, 2);
+
+    let mut held = Vec::new();
+    for _ in 0..12 {
+        let mut raw = Raw::connect(&client.base).await.unwrap();
+        raw.send(head(&client, "/v1/queues/mail/jobs", "content-length: 9")).await;
+        held.push(raw);
+    }
+
+    // The heads are read one by one, and the answer goes up with them.
+    wait::until("a later time to come back", DEADLINE, async || (retry_after().await >= 20).then_some(())).await;
+    drop(held);
+    wait::until("the usual time to come back", DEADLINE, async || (retry_after().await == 2).then_some(())).await;
+}
+
 // A request that waits holds no slot, and what wakes it up is answered although none is free.
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_receives_leave_the_slots_to_others() {

@@ -10,10 +10,38 @@ use outlast_tests::wait;
 use outlast_tests::workload::snapshot::{listed, read_jobs};
 use serde_json::{Value, json};
 
-use crate::api::{dead, events, job, make_queue, publish_many, receive, text};
+use crate::api::{dead, events, job, make_queue, publish_many, receive, settle, text};
 
 /// From a start of the server to more progress, or to the end of the whole.
 const PROGRESS_DEADLINE: Duration = Duration::from_secs(60);
+
+// The latest failure is the one that an operator looks for.
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_letters_are_listed_by_time_of_failure_newest_first() {
+    let server = Server::fresh().await;
+    let client = server.client();
+    make_queue(&client, "work", json!({})).await;
+    let ids = publish_many(&client, "work", 3).await;
+    let held = receive(&client, "work", json!({"batch": 3})).await;
+    let lease = |id: &str| held.iter().find(|job| job["id"] == json!(id)).unwrap()["lease"].clone();
+
+    for id in [&ids[2], &ids[0], &ids[1]] {
+        settle(&client, id, "nack", json!({"lease": lease(id), "retryable": false})).await;
+    }
+
+    assert_eq!(dead(&client, "work").await, [&*ids[1], &*ids[0], &*ids[2]]);
+    let page = client.get("/v1/queues/work/dead?limit=1").await.unwrap().expect(200);
+    let cursor = text(&page["nextCursor"]);
+    let rest = client.get(&format!("/v1/queues/work/dead?limit=9&cursor={cursor}")).await.unwrap().expect(200);
+    assert_eq!(
+        rest["items"].as_array().unwrap().iter().map(|job| text(&job["id"])).collect::<Vec<_>>(),
+        [&*ids[0], &*ids[2]]
+    );
+    for wrong in ["j1", "d1", "dx-1", "d-1-1"] {
+        let reply = client.get(&format!("/v1/queues/work/dead?cursor={wrong}")).await.unwrap();
+        reply.expect_problem(400, "invalid_request");
+    }
+}
 
 // I-24: kill -9 in the middle of a bulk replay, several times, leaves no doubles and no holes.
 #[tokio::test(flavor = "multi_thread")]

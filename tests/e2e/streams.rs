@@ -12,6 +12,7 @@ use outlast_tests::server::Server;
 use outlast_tests::sse::{Asked, Frame, Next, Sse};
 use outlast_tests::stopwatch::Stopwatch;
 use outlast_tests::wait;
+use outlast_tests::ws::Ws;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -72,11 +73,51 @@ async fn a_reader_after_the_end_gets_the_whole_log_and_a_closed_stream() {
     assert_is_log(&whole, &log);
     assert_eq!(whole.iter().filter(|frame| frame.data["to"] == "failed").count(), 2, "an end in the middle is no end");
     assert_is_log(&half, &log[3..]);
-    assert_eq!(by_query.matches("\nevent: ").count(), half.len());
+    assert_eq!(by_query.matches("\nevent: ").count(), half.len() + 1, "each event and the end");
     assert_eq!(nothing.status, 204, "there is nothing to come back for");
 }
 
 // A long log comes in pages, which nobody sees.
+// A replayed job has a final state for each life before: only the `end` event is the end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_a_replayed_job_goes_on_to_its_end() {
+    let server = Server::fresh().await;
+    let client = server.client();
+    make_queue(&client, "work", json!({})).await;
+    let id = publish(&client, "work", json!(1)).await;
+    fail(&client, &id).await;
+    client.post(&format!("/v1/jobs/{id}/replay"), json!({})).await.unwrap().expect(200);
+
+    let (mut sse, mut ws) = (Sse::open(&client, &id, None).await, Ws::open(&client, &id, None).await);
+    let held = receive_one(&client, "work").await;
+    let (mut streamed, mut sent) = (Vec::new(), Vec::new());
+    while streamed.last().is_none_or(|state| *state != json!(["running", 1])) {
+        streamed.extend(state(&sse.frame().await.data));
+    }
+    while sent.last().is_none_or(|state| *state != json!(["running", 1])) {
+        sent.extend(state(&ws.frame().await));
+    }
+    assert_eq!((&sse.end, &ws.end), (&None, &None), "the end of the life before is not the end");
+    settle(&client, &id, "ack", json!({"lease": held["lease"]})).await;
+    streamed.extend(sse.rest().await.iter().filter_map(|frame| state(&frame.data)));
+    let (rest, code) = ws.rest().await;
+    sent.extend(rest.iter().filter_map(state));
+
+    let wanted = [("queued", 0), ("running", 0), ("failed", 0), ("queued", 1), ("running", 1), ("succeeded", 1)];
+    assert_eq!(streamed, wanted.map(|(to, replays)| json!([to, replays])));
+    assert_eq!(sent, streamed);
+    let end = Some(json!({"type": "end", "status": "succeeded", "replays": 1}));
+    assert_eq!((&sse.end, &ws.end, code), (&end, &end, 1000));
+    let mut late = Ws::open(&client, &id, Some(all_events(&client, &id).await.len() as u64)).await;
+    assert_eq!(late.rest().await, (Vec::new(), 1000));
+    assert_eq!(late.end, end, "a late reader gets it too");
+}
+
+/// Where a `state` event leads, and in which life.
+fn state(event: &Value) -> Option<Value> {
+    (event["type"] == "state").then(|| json!([event["to"], event["replays"]]))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_of_many_pages_is_one_stream() {
     let server = Server::fresh().await;

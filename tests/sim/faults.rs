@@ -15,12 +15,13 @@ use outlast_core::{
 };
 use outlast_store::alarms::Due;
 use outlast_store::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
+use outlast_store::dead_letters::{DeadLetterPage, ListDeadLetters};
 use outlast_store::job_detail::JobDetail;
 use outlast_store::jobs::{
     Applied, Claim, Claimed, Declined, Found, JobPage, ListJobs, NewJob, Order, Published, Reach,
 };
 use outlast_store::kept::{Doomed, Inline, Inspection, Kept, Stored};
-use outlast_store::keys::{KeyId, KeyRecord, NewKey};
+use outlast_store::keys::{KeyId, KeyRecord, NewKey, Revocation};
 use outlast_store::operations::{NewOperation, Operation, OperationId};
 use outlast_store::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
 use outlast_store::{Error, JobStore};
@@ -315,6 +316,10 @@ impl JobStore for FaultyStore {
         self.call(self.inner.jobs(list)).await
     }
 
+    async fn dead_letters(&self, list: ListDeadLetters) -> Result<DeadLetterPage, Error> {
+        self.call(self.inner.dead_letters(list)).await
+    }
+
     async fn events(&self, reach: &Reach, id: JobId, after: u64, limit: usize) -> Result<Option<Vec<Event>>, Error> {
         self.faults.log_reads.fetch_add(1, Ordering::SeqCst);
         self.call(self.inner.events(reach, id, after, limit)).await
@@ -429,8 +434,8 @@ impl JobStore for FaultyStore {
         self.call(self.inner.keys()).await
     }
 
-    async fn revoke_key(&self, namespace: Option<NamespaceId>, id: KeyId) -> Result<Option<KeyRecord>, Error> {
-        self.call(self.inner.revoke_key(namespace, id)).await
+    async fn revoke_key(&self, namespace: Option<NamespaceId>, id: KeyId, force: bool) -> Result<Revocation, Error> {
+        self.call(self.inner.revoke_key(namespace, id, force)).await
     }
 
     async fn start_operation(&self, operation: NewOperation) -> Result<Option<Operation>, Error> {

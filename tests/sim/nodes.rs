@@ -334,7 +334,7 @@ fn a_key_works_everywhere_once_it_is_made_and_nowhere_once_it_is_revoked() {
             assert!(rig.b.engine.authenticate(&text).await.unwrap().is_some());
             assert!(made.elapsed() <= 250 * HALF * 2, "{:?}", made.elapsed());
 
-            rig.a.engine.revoke_key(&rig.operator(), record.id).await.unwrap().unwrap();
+            rig.a.engine.revoke_key(&rig.operator(), record.id, true).await.unwrap();
             assert!(rig.a.engine.authenticate(&text).await.unwrap().is_none());
             sleep(most).await;
             assert!(rig.b.engine.authenticate(&text).await.unwrap().is_none());

@@ -21,12 +21,13 @@ use outlast_core::checkpoint::Section;
 use outlast_core::{Clock, Entropy, Event, JobId, NamespaceId, ObjectKey, Outage, Queue, Timestamp};
 use outlast_store::alarms::Due;
 use outlast_store::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
+use outlast_store::dead_letters::{DeadLetterPage, ListDeadLetters};
 use outlast_store::job_detail::JobDetail;
 use outlast_store::jobs::{
     Applied, Claim, Claimed, Declined, Found, JobPage, ListJobs, NewJob, Order, Published, Reach,
 };
 use outlast_store::kept::{Doomed, Inline, Inspection, Kept, Stored};
-use outlast_store::keys::{KeyId, KeyRecord, NewKey};
+use outlast_store::keys::{KeyId, KeyRecord, NewKey, Revocation};
 use outlast_store::operations::{NewOperation, Operation, OperationId};
 use outlast_store::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
 use outlast_store::{Error, JobStore};
@@ -132,6 +133,10 @@ impl JobStore for ModelStore {
 
     async fn jobs(&self, list: ListJobs) -> Result<JobPage, Error> {
         Ok(self.transaction()?.jobs(&list))
+    }
+
+    async fn dead_letters(&self, list: ListDeadLetters) -> Result<DeadLetterPage, Error> {
+        Ok(self.transaction()?.dead_letters(&list))
     }
 
     async fn events(&self, reach: &Reach, id: JobId, after: u64, limit: usize) -> Result<Option<Vec<Event>>, Error> {
@@ -256,8 +261,8 @@ impl JobStore for ModelStore {
         Ok(self.transaction()?.keys())
     }
 
-    async fn revoke_key(&self, namespace: Option<NamespaceId>, id: KeyId) -> Result<Option<KeyRecord>, Error> {
-        Ok(self.transaction()?.revoke_key(namespace, id))
+    async fn revoke_key(&self, namespace: Option<NamespaceId>, id: KeyId, force: bool) -> Result<Revocation, Error> {
+        Ok(self.transaction()?.revoke_key(namespace, id, force))
     }
 
     async fn start_operation(&self, operation: NewOperation) -> Result<Option<Operation>, Error> {

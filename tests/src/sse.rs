@@ -22,6 +22,8 @@ pub struct Sse {
     /// As the server asks for it, in its first line.
     pub retry_millis: Option<u64>,
     pub keepalives: usize,
+    /// The data of the `end` event; only the end of the stream comes after it.
+    pub end: Option<Value>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -70,7 +72,7 @@ impl Sse {
         };
         let response = answered.map_err(|error| Lost(format!("{error:?}")))?;
         if response.status() == 200 {
-            let sse = Sse { response, unread: Vec::new(), retry_millis: None, keepalives: 0 };
+            let sse = Sse { response, unread: Vec::new(), retry_millis: None, keepalives: 0, end: None };
             return Ok(Asked::Open(Box::new(sse)));
         }
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
@@ -114,6 +116,7 @@ impl Sse {
             while let Some(end) = self.unread.windows(2).position(|pair| pair == b"\n\n") {
                 let block: Vec<u8> = self.unread.drain(..end + 2).collect();
                 let block = String::from_utf8(block).expect("a stream is UTF-8");
+                assert!(self.end.is_none(), "after the end comes {block}");
                 if let Some(frame) = self.read(&block) {
                     return Next::Frame(frame);
                 }
@@ -175,6 +178,11 @@ impl Sse {
                 Some(("", "keepalive")) => self.keepalives += 1,
                 _ => panic!("a line that makes no sense: {line:?}"),
             }
+        }
+        if event.as_deref() == Some("end") {
+            assert_eq!(id, None, "a reader who comes back names the last event of the log");
+            self.end = data;
+            return None;
         }
         match (id, event, data) {
             (id, Some(event), Some(data)) => Some(Frame { id: id.unwrap_or(0), event, data }),

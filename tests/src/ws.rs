@@ -20,6 +20,8 @@ const NEXT_MAX: Duration = Duration::from_secs(60);
 
 pub struct Ws {
     socket: WebSocketStream<TcpStream>,
+    /// The frame `end`; only the end of the socket comes after it.
+    pub end: Option<Value>,
 }
 
 /// Why there is no socket.
@@ -42,7 +44,7 @@ impl Ws {
     pub async fn ask(client: &Client, id: &str, after: Option<u64>) -> Result<Ws, Refused> {
         let address = client.base.strip_prefix("http://").expect("the server speaks plain HTTP");
         let stream = TcpStream::connect(address).await.map_err(|_| Refused::Broken)?;
-        Ws::over(stream, client, id, after).await.map(|socket| Ws { socket })
+        Ws::over(stream, client, id, after).await.map(|socket| Ws { socket, end: None })
     }
 
     /// The same over a connection that is there.
@@ -82,7 +84,15 @@ impl Ws {
     async fn read(&mut self) -> Heard {
         loop {
             return match self.socket.next().await {
-                Some(Ok(Message::Text(text))) => Heard::Frame(serde_json::from_str(&text).expect("a frame is JSON")),
+                Some(Ok(Message::Text(text))) => {
+                    assert!(self.end.is_none(), "after the end comes {text}");
+                    let frame: Value = serde_json::from_str(&text).expect("a frame is JSON");
+                    if frame["type"] == "end" {
+                        self.end = Some(frame);
+                        continue;
+                    }
+                    Heard::Frame(frame)
+                }
                 Some(Ok(Message::Close(Some(frame)))) => Heard::Closed(frame.code.into()),
                 Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
                 Some(Ok(_) | Err(_)) | None => Heard::Broken,

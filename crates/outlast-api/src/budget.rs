@@ -219,6 +219,13 @@ impl Budget {
         self.lock().iter().map(|pool| pool.used).sum()
     }
 
+    /// The share of the room for ordinary charges that is in use, from 0 to 1.
+    pub(crate) fn load(&self) -> f64 {
+        let pools = self.lock();
+        let [ordinary, _] = &*pools;
+        if ordinary.whole == 0 { 1.0 } else { (ordinary.used as f64 / ordinary.whole as f64).min(1.0) }
+    }
+
     /// For how long ordinary charges have been refused for want of room; nothing once an eighth of it is free again.
     pub(crate) fn exhausted_for(&self) -> Duration {
         let pools = self.lock();

@@ -2,24 +2,47 @@
 
 use axum::response::Response;
 use http::StatusCode;
-use outlast_core::Status;
+use outlast_core::Timestamp;
+use outlast_store::dead_letters::{Failure, ListDeadLetters};
 use outlast_store::operations::{Filter, NewOperation, OperationKind};
 use serde_json::json;
 
+use crate::answers::Weight;
 use crate::call::Call;
 use crate::error::Problem;
 use crate::queues::namespace;
 use crate::schema::{Value, Values};
 use crate::{fields, jobs, operations, wire};
 
+const LIMIT_DEFAULT: usize = 50;
 /// A dry run counts no further than this.
 const COUNT_MAX: usize = 1_000_000;
 
 pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
-    let list = jobs::list_jobs(&mut call, Status::Failed)?;
+    let before = cursor(&mut call)?;
+    let limit = call.query.usize("limit").unwrap_or(LIMIT_DEFAULT);
     let name = call.tended_queue()?;
     call.engine.queue(namespace(&call)?, name).await?.ok_or_else(|| Problem::queue_not_found(name))?;
-    jobs::list_page(&call, list).await
+    let list = ListDeadLetters { reach: call.reach.clone(), queue: name.to_owned(), before, limit };
+    let _turn = call.turn(Weight::Page).await?;
+    let page = call.engine.dead_letters(list).await?;
+    let items = page.jobs.iter().map(|found| jobs::summary(&call, found));
+    let next = page.next.map(|next| format!("d{:x}-{:x}", next.at.as_millis(), next.position));
+    Ok(wire::ok(StatusCode::OK, wire::list_page(items, next)))
+}
+
+/// Where the list goes on.
+fn cursor(call: &mut Call) -> Result<Option<Failure>, Problem> {
+    let Some(text) = call.query.text("cursor") else {
+        return Ok(None);
+    };
+    let parts = text.strip_prefix('d').and_then(|digits| digits.split_once('-'));
+    let number = |digits: &str| u64::from_str_radix(digits, 16).ok().filter(|number| i64::try_from(*number).is_ok());
+    let failure = parts.and_then(|(at, position)| {
+        let at = Timestamp::from_millis(number(at)?.cast_signed());
+        Some(Failure { at, position: number(position)? })
+    });
+    failure.map(Some).ok_or_else(|| Problem::field("cursor", "must be the nextCursor of the page before"))
 }
 
 pub(crate) async fn replay(call: Call) -> Result<Response, Problem> {

@@ -43,6 +43,7 @@ pub enum Code {
     NoCancelRequested,
     NotReplayable,
     KeyTaken,
+    LastAdminKey,
     PayloadFixed,
     ResultExists,
     OutputFull,
@@ -70,7 +71,7 @@ pub enum Code {
 }
 
 impl Code {
-    pub const ALL: [Code; 51] = [
+    pub const ALL: [Code; 52] = [
         Code::InvalidRequest,
         Code::LeaseRequired,
         Code::Unauthorized,
@@ -98,6 +99,7 @@ impl Code {
         Code::NoCancelRequested,
         Code::NotReplayable,
         Code::KeyTaken,
+        Code::LastAdminKey,
         Code::PayloadFixed,
         Code::ResultExists,
         Code::OutputFull,
@@ -154,6 +156,7 @@ impl Code {
             Code::OutcomeConflict => ("outcome_conflict", 409, "Another outcome was reported before"),
             Code::NoCancelRequested => ("no_cancel_requested", 409, "No cancel was requested"),
             Code::NotReplayable => ("not_replayable", 409, "The job cannot be replayed"),
+            Code::LastAdminKey => ("last_admin_key", 409, "The last admin key"),
             Code::KeyTaken => ("key_taken", 409, "Another job has the idempotency key"),
             Code::PayloadFixed => ("payload_fixed", 409, "The payload cannot be changed"),
             Code::ResultExists => ("result_exists", 409, "A result was uploaded already"),

@@ -18,6 +18,9 @@ use crate::wire::Beside;
 use crate::{fields, results, view, wire};
 
 const LIMIT_DEFAULT: usize = 50;
+/// How soon a status may be asked for again where nothing better is known, and the latest that is ever named.
+pub(crate) const POLL_SECONDS: u64 = 2;
+const POLL_SECONDS_MAX: u64 = 60;
 
 pub(crate) async fn show(mut call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
@@ -27,17 +30,24 @@ pub(crate) async fn show(mut call: Call) -> Result<Response, Problem> {
         Box::pin(call.engine.watch(&call.reach, id, Until::VersionPasses(version), wait)).await?;
         call.end_wait(waiting);
     }
-    Ok(view::look(&call, id).await?.answer(&call.headers))
+    Ok(view::look(&call, id).await?.answer(&call))
 }
 
-/// How soon it is worth asking again: when the work will be done, if that can be said, and within a minute.
-pub(crate) fn retry_after(engine: &Engine, found: &Found) -> HeaderValue {
+/// In how many seconds it is worth asking again: when the work will be done, if that can be said, and within a minute.
+pub(crate) fn retry_after(engine: &Engine, found: &Found) -> u64 {
     let State::Running(running) = &found.job.state else {
-        return HeaderValue::from_static("2");
+        return POLL_SECONDS;
     };
     let eta = engine.known_progress(found.job.id, running).and_then(|progress| progress.eta);
-    let seconds = eta.map_or(2, |eta| eta.since(engine.now()).as_secs().clamp(1, 60));
-    HeaderValue::from(seconds)
+    eta.map_or(POLL_SECONDS, |eta| eta.since(engine.now()).as_secs().clamp(1, POLL_SECONDS_MAX))
+}
+
+/// The header for that, put off under load: from half of the request slots on it rises, up to half a minute for a full
+/// server, so that those who poll are the first to give way.
+pub(crate) fn retry_header(seconds: u64, load: f64) -> HeaderValue {
+    let steps = ((load - 0.5).clamp(0.0, 0.5) * 2.0 * 14.0).round();
+    let under_load = POLL_SECONDS * (1 + steps as u64);
+    HeaderValue::from(if steps == 0.0 { seconds } else { seconds.max(under_load) })
 }
 
 /// The same for whoever looks: it may be shown to several callers.
@@ -53,7 +63,7 @@ pub(crate) async fn shown(engine: &Engine, detail: &JobDetail) -> String {
         kept: detail.kept.clone(),
         result_meta: detail.result.as_ref().map(|result| results::meta(&found.job, result)),
     };
-    wire::job(found, &detail.events, callback(detail), &beside, engine.now())
+    wire::job(detail, callback(detail), &beside, engine.now())
 }
 
 /// The same for a list: only what is at hand.
@@ -97,35 +107,27 @@ pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
     list_page(&call, list).await
 }
 
-pub(crate) async fn list_page(call: &Call, list: ListJobs) -> Result<Response, Problem> {
+async fn list_page(call: &Call, list: ListJobs) -> Result<Response, Problem> {
     let _turn = call.turn(Weight::Page).await?;
     let page = call.engine.jobs(list).await?;
-    let now = call.engine.now();
-    let summary = |found: &Found| wire::job_summary(&found.job, &found.queue, &at_hand(&call.engine, found), now);
-    let items = page.jobs.into_iter().map(|found| Value::Object(summary(&found)).to_string());
+    let items = page.jobs.iter().map(|found| summary(call, found));
     Ok(wire::ok(StatusCode::OK, wire::list_page(items, page.next.map(|next| format!("j{next:x}")))))
 }
 
+/// One job of a list.
+pub(crate) fn summary(call: &Call, found: &Found) -> String {
+    let shown = wire::job_summary(&found.job, &found.queue, &at_hand(&call.engine, found), call.engine.now());
+    Value::Object(shown).to_string()
+}
+
 /// Where a list of jobs goes on.
-pub(crate) fn cursor(call: &mut Call) -> Result<Option<u64>, Problem> {
+fn cursor(call: &mut Call) -> Result<Option<u64>, Problem> {
     let Some(text) = call.query.text("cursor") else {
         return Ok(None);
     };
     let position = text.strip_prefix('j').and_then(|digits| u64::from_str_radix(digits, 16).ok());
     let position = position.filter(|position| i64::try_from(*position).is_ok());
     position.map(Some).ok_or_else(|| Problem::field("cursor", "must be the nextCursor of the page before"))
-}
-
-pub(crate) fn list_jobs(call: &mut Call, status: Status) -> Result<ListJobs, Problem> {
-    Ok(ListJobs {
-        reach: call.reach.clone(),
-        queue: Some(call.tended_queue()?.to_owned()),
-        status: Some(status),
-        tags: Vec::new(),
-        key: None,
-        before: cursor(call)?,
-        limit: call.query.usize("limit").unwrap_or(LIMIT_DEFAULT),
-    })
 }
 
 pub(crate) async fn cancel(call: Call) -> Result<Response, Problem> {
@@ -150,7 +152,27 @@ async fn act(call: &Call, command: Command) -> Result<Response, Problem> {
     let id = call.job()?;
     call.engine.apply_one(Order { id, reach: call.reach.clone(), command }).await??;
     let view = view::look(call, id).await.map_err(Problem::after_commit)?;
-    let mut response = view.whole();
+    let mut response = view.whole(call);
     *response.status_mut() = StatusCode::OK;
     Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_poll_are_put_off_under_load() {
+        for (seconds, load, wanted) in [
+            (2, 0.0, "2"),
+            (2, 0.5, "2"),
+            (1, 0.4, "1"),
+            (2, 0.75, "16"),
+            (2, 1.0, "30"),
+            (60, 1.0, "60"),
+            (2, 9.0, "30"),
+        ] {
+            assert_eq!(retry_header(seconds, load), wanted, "{seconds} s at {load}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use axum::response::Response;
 use http::StatusCode;
 use outlast_engine::keys::KeyRequest;
 use outlast_engine::scope::Scope;
-use outlast_store::keys::KeyId;
+use outlast_store::keys::{KeyId, Revocation};
 use serde_json::{Value, json};
 
 use crate::answers::Weight;
@@ -62,9 +62,16 @@ pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
     Ok(wire::ok(StatusCode::OK, wire::list_page(page.into_iter(), next)))
 }
 
-pub(crate) async fn revoke(call: Call) -> Result<Response, Problem> {
+pub(crate) async fn revoke(mut call: Call) -> Result<Response, Problem> {
     let not_found = || Problem::new(Code::KeyNotFound, "no key with this id");
     let id = call.parameter("id").parse().map(KeyId).map_err(|_| not_found())?;
-    let revoked = call.engine.revoke_key(call.caller()?, id).await?.ok_or_else(not_found)?;
-    Ok(wire::json_ok(StatusCode::OK, &wire::key(&revoked)))
+    let force = call.query.bool("force").unwrap_or(false);
+    match call.engine.revoke_key(call.caller()?, id, force).await? {
+        Revocation::Revoked(key) => Ok(wire::json_ok(StatusCode::OK, &wire::key(&key))),
+        Revocation::NotFound => Err(not_found()),
+        Revocation::LastAdmin => Err(Problem::new(
+            Code::LastAdminKey,
+            "this is the last admin key of its namespace; make another one first, or repeat with ?force=true",
+        )),
+    }
 }

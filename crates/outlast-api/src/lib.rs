@@ -40,6 +40,7 @@ mod keys;
 mod token;
 mod simple;
 mod health;
+mod welcome;
 pub mod sources;
 pub mod reload;
 mod events;

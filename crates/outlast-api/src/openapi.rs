@@ -123,6 +123,9 @@ fn responses(route: &Route) -> Map<String, Value> {
             }
             Shape::Bytes => json!({"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}),
             Shape::Stream => json!({"text/event-stream": {"schema": {"type": "string"}}}),
+            Shape::Page => json!({
+                "text/html": {"schema": {"type": "string"}}, "text/plain": {"schema": {"type": "string"}},
+            }),
             Shape::Metrics => json!({"application/openmetrics-text": {"schema": {"type": "string"}}}),
         };
         let mut response = json!({"description": meaning});

@@ -15,9 +15,9 @@ use serde_json::{Value as Json, json};
 
 use crate::call::Call;
 use crate::error::{Code, Problem};
-use crate::fields;
 use crate::schema::{Value, Values, read_raw};
 use crate::wire;
+use crate::{fields, jobs};
 
 /// Longest wait of `Prefer: wait`.
 const PREFER_WAIT_MAX: Duration = Duration::from_secs(30);
@@ -48,7 +48,7 @@ pub(crate) async fn one(mut call: Call) -> Result<Response, Problem> {
         headers.insert(LOCATION, location);
     }
     if !job.status().is_terminal() {
-        headers.insert(RETRY_AFTER, HeaderValue::from_static("2"));
+        headers.insert(RETRY_AFTER, jobs::retry_header(jobs::POLL_SECONDS, call.budgets.slots.load()));
     }
     Ok(response)
 }
@@ -273,7 +273,15 @@ async fn finished(
 async fn whole(call: &Call, reach: &Reach, found: &Found) -> Result<Response, Problem> {
     let detail = call.engine.job_detail(reach, found.job.id).await?.ok_or_else(Problem::job_not_found)?;
     let found = &detail.found;
-    let mut response = wire::ok(StatusCode::OK, crate::jobs::shown(&call.engine, &detail).await);
+    let mut body = jobs::shown(&call.engine, &detail).await;
+    if let Some(inline) = call.engine.inline_result(reach, found.job.id).await? {
+        body.pop();
+        body.push_str(",\"result\":");
+        body.push_str(&inline.body);
+        body.push('}');
+        call.engine.count_download(found.job.id);
+    }
+    let mut response = wire::ok(StatusCode::OK, body);
     let headers = response.headers_mut();
     headers.insert(PREFERENCE_APPLIED, HeaderValue::from_static("wait"));
     if let Ok(etag) = HeaderValue::try_from(format!("\"{}\"", found.job.version)) {

@@ -14,7 +14,7 @@ use crate::error::Problem;
 use crate::schema::{Field, Object};
 use crate::{
     checkpoint, dead, events, fields, health, jobs, keys, objects, openapi, operations, outcome, publish, queues,
-    receive, reload, results, simple, stream, token, work, ws,
+    receive, reload, results, simple, stream, token, welcome, work, ws,
 };
 
 /// What a caller must have.
@@ -51,6 +51,8 @@ pub enum Shape {
     /// A schema of `openapi::answers`.
     Named(&'static str),
     Metrics,
+    /// For people: HTML or plain text.
+    Page,
     /// Server-sent events.
     Stream,
     /// What a user stored.
@@ -255,7 +257,7 @@ pub static ROUTES: &[Route] = &[
 
     plain(Method::POST,   "/v1/keys",                          ADMIN,   (201, "makes a key, shown this once", Shape::Named("IssuedKey")),       handler!(keys::create)).reads(&fields::KEY, Size::Small),
     plain(Method::GET,    "/v1/keys",                          ADMIN,   (200, "lists keys without their text", Shape::Named("KeyPage")),        handler!(keys::list)).asks(fields::PAGE),
-    plain(Method::DELETE, "/v1/keys/{id}",                     ADMIN,   (200, "revokes a key", Shape::Named("Key")),                            handler!(keys::revoke)),
+    plain(Method::DELETE, "/v1/keys/{id}",                     ADMIN,   (200, "revokes a key", Shape::Named("Key")),                            handler!(keys::revoke)).asks(fields::REVOKE_KEY),
 
     plain(Method::POST,   "/v1/reload",                        ADMIN,   (200, "reads the configuration file again", Shape::Named("Reloaded")),  handler!(reload::reload)),
 
@@ -264,6 +266,7 @@ pub static ROUTES: &[Route] = &[
     plain(Method::POST,   "/api/queues/{queue}/ack",           CONSUME, (200, "simple form: messages are done", Shape::Named("Acked")),         handler!(simple::ack)).reads(&fields::SIMPLE_IDS, Size::Batch).vital(),
     plain(Method::POST,   "/api/queues/{queue}/nack",          CONSUME, (200, "simple form: messages failed", Shape::Named("Nacked")),          handler!(simple::nack)).reads(&fields::SIMPLE_IDS, Size::Batch).vital(),
 
+    plain(Method::GET,    "/",                                 OPEN,    (200, "a page for people who open this address in a browser", Shape::Page), handler!(welcome::show)),
     plain(Method::GET,    "/healthz",                          OPEN,    (200, "the process is alive", HEALTH),                                  handler!(health::alive)),
     plain(Method::GET,    "/livez",                            OPEN,    (200, "the process is alive", HEALTH),                                  handler!(health::alive)),
     plain(Method::GET,    "/readyz",                           OPEN,    (200, "the store answers and we are not draining", HEALTH),             handler!(health::ready)),

@@ -286,7 +286,7 @@ impl Api {
         let admitted = admit(&shared.engine, &shared.failed_keys, route, credentials).await?;
         let mut held = match route.path {
             // A busy server is not a dead one: health is answered beyond the limit.
-            "/healthz" | "/livez" | "/readyz" | "/openapi.json" => self.hold_nothing(),
+            "/" | "/healthz" | "/livez" | "/readyz" | "/openapi.json" => self.hold_nothing(),
             _ => self.hold(holder(&admitted, &parts), route.priority)?,
         };
         let parameters = path_parameters(&mut parts).await;

@@ -47,7 +47,7 @@ pub(crate) async fn job(mut call: Call) -> Result<Response, Problem> {
     let opened = call.engine.follow(call.reach.clone(), id, after).await?.ok_or_else(Problem::job_not_found)?;
     let follower = match opened {
         Opened::Following(follower) => follower,
-        Opened::Finished => return Ok(empty()),
+        Opened::Finished(_) => return Ok(empty()),
         Opened::Beyond { last } => return Err(Problem::beyond(given_as, last)),
     };
     Ok(answer(Frames::new(&call, Source::Job(follower), caller, place)))
@@ -169,6 +169,8 @@ impl Frames {
 fn frame_bytes(frame: &Frame) -> Bytes {
     match frame {
         Frame::Events(events) => page(events),
+        // Without an id, so that a reader who comes back names the last event of the log.
+        Frame::End(end) => format!("event: end\ndata: {}\n\n", wire::end_json(*end)).into(),
         Frame::Progress(progress) => {
             let mut text = String::from("event: progress\ndata: ");
             wire::progress(&mut text, progress);

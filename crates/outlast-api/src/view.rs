@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode};
 use outlast_core::{JobId, State, Status};
 use outlast_engine::Engine;
 use outlast_engine::single_flight::SingleFlight;
@@ -26,8 +26,8 @@ pub(crate) type Views = SingleFlight<JobId, Result<Option<View>, Problem>>;
 pub(crate) struct View {
     found: Arc<Found>,
     body: Bytes,
-    /// `None` once it has ended.
-    retry_after: Option<HeaderValue>,
+    /// In seconds, without regard to load; `None` once it has ended.
+    retry_after: Option<u64>,
 }
 
 /// The job as it is, within the caller's reach.
@@ -60,36 +60,36 @@ async fn read(engine: &Engine, id: JobId) -> Result<Option<View>, Problem> {
 
 impl View {
     /// The whole job, or only that it has not changed; 410 once its result has expired.
-    pub(crate) fn answer(self, headers: &HeaderMap) -> Response {
-        if self.changes_only_with_version() && headers.get_all(IF_NONE_MATCH).iter().any(|seen| self.is_named_by(seen))
-        {
-            return self.unchanged();
+    pub(crate) fn answer(self, call: &Call) -> Response {
+        let mut seen = call.headers.get_all(IF_NONE_MATCH).iter();
+        if self.changes_only_with_version() && seen.any(|seen| self.is_named_by(seen)) {
+            return self.unchanged(call);
         }
-        self.whole()
+        self.whole(call)
     }
 
-    pub(crate) fn whole(self) -> Response {
+    pub(crate) fn whole(self, call: &Call) -> Response {
         let status = if self.status() == Status::Expired { StatusCode::GONE } else { StatusCode::OK };
         let mut response = wire::ok(status, self.body.clone());
-        self.add_headers(&mut response);
+        self.add_headers(&mut response, call);
         response
     }
 
-    fn unchanged(self) -> Response {
+    fn unchanged(self, call: &Call) -> Response {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
-        self.add_headers(&mut response);
+        self.add_headers(&mut response, call);
         response
     }
 
-    fn add_headers(&self, response: &mut Response) {
+    fn add_headers(&self, response: &mut Response, call: &Call) {
         let headers = response.headers_mut();
         if let Ok(etag) = HeaderValue::try_from(format!("\"{}\"", self.found.job.version)) {
             headers.insert(ETAG, etag);
         }
-        if let Some(retry_after) = &self.retry_after {
-            headers.insert(RETRY_AFTER, retry_after.clone());
+        if let Some(seconds) = self.retry_after {
+            headers.insert(RETRY_AFTER, jobs::retry_header(seconds, call.budgets.slots.load()));
         }
     }
 

@@ -14,12 +14,15 @@ use outlast_core::alarm::lease_deadline;
 use outlast_core::event::Attempt;
 use outlast_core::gate::Hold;
 use outlast_core::liveness::liveness;
+use outlast_core::progress::Report;
 use outlast_core::state::{Phase, Running};
 use outlast_core::{Event, EventKind, Job, Progress, Queue, State, Status, Timestamp};
 use outlast_engine::header_values::masked;
 use outlast_engine::ingest::IngestReceipt;
 use outlast_engine::queue_feed::JobSummary;
 use outlast_engine::queues::Rotated;
+use outlast_engine::stream::JobEnd;
+use outlast_store::job_detail::JobDetail;
 use outlast_store::jobs::Found;
 use outlast_store::kept::Kept;
 use outlast_store::keys::KeyRecord;
@@ -142,7 +145,7 @@ pub(crate) fn job_summary(job: &Job, queue: &Queue, beside: &Beside, now: Timest
         "key": job.spec.key,
         "tags": tags,
         "idempotencyKey": key,
-        "progress": beside.progress.as_deref().map(progress_json),
+        "progress": beside.progress.as_deref().map(progress_json).or_else(|| whole_progress(job)),
         "checkpoint": beside.kept.as_ref().map(checkpoint_meta),
         "resultUrl": has_result(job).then(|| format!("/v1/jobs/{}/result", job.id)),
         "resultMeta": beside.result_meta.clone().or_else(|| result_meta(&job.state)),
@@ -178,16 +181,18 @@ fn add_running(map: &mut Map<String, Value>, running: &Running, deadline: Timest
     map.insert("stalled".to_owned(), json!(running.work.is_stalled));
 }
 
-/// The whole job: summary, payload, the last events, and its moves.
-pub(crate) fn job(found: &Found, events: &[Event], callback: Option<Value>, beside: &Beside, now: Timestamp) -> String {
-    let Found { job, queue } = found;
+/// The whole job: summary, payload, the last events, and its moves and attempts.
+pub(crate) fn job(detail: &JobDetail, callback: Option<Value>, beside: &Beside, now: Timestamp) -> String {
+    let Found { job, queue } = &detail.found;
     let mut map = job_summary(job, queue, beside, now);
     if let Some(callback) = callback {
         map.insert("callback".to_owned(), callback);
     }
-    let moves = events.iter().filter(|event| matches!(event.kind, EventKind::State { .. })).map(event_json);
-    map.insert("transitions".to_owned(), Value::Array(moves.collect()));
-    map.insert("events".to_owned(), Value::Array(events.iter().map(event_json).collect()));
+    let (moves, attempts): (Vec<&Event>, Vec<&Event>) =
+        detail.moves.iter().partition(|event| matches!(event.kind, EventKind::State { .. }));
+    map.insert("transitions".to_owned(), Value::Array(moves.into_iter().map(event_json).collect()));
+    map.insert("attempts".to_owned(), Value::Array(attempts.into_iter().map(event_json).collect()));
+    map.insert("events".to_owned(), Value::Array(detail.events.iter().map(event_json).collect()));
     let mut text = Value::Object(map).to_string();
     // The payload goes in as it came, so that big numbers are not rounded.
     text.pop();
@@ -215,6 +220,13 @@ fn progress_json(said: &Progress) -> Value {
     let mut text = String::new();
     progress(&mut text, said);
     serde_json::from_str(&text).unwrap_or_default()
+}
+
+/// Work that has succeeded is done, whatever was reported of it.
+fn whole_progress(job: &Job) -> Option<Value> {
+    let finished_at = job.finished_at().filter(|_| matches!(job.status(), Status::Succeeded | Status::Expired))?;
+    let report = Report { pct: Some(100.0), ..Report::default() };
+    Some(progress_json(&Progress::restored(report, job.started_at.unwrap_or(finished_at), finished_at, None)))
 }
 
 /// The result, or what a job that was cancelled or has failed had uploaded of it.
@@ -248,6 +260,11 @@ fn cancel_reason(state: &State) -> Option<&'static str> {
         State::Cancelled { reason, .. } => Some(reason.as_str()),
         _ => None,
     }
+}
+
+/// The last frame of a stream: how the job has ended.
+pub(crate) fn end_json(end: JobEnd) -> Value {
+    json!({"type": "end", "status": end.status.as_str(), "replays": end.replays})
 }
 
 pub(crate) fn event_json(event: &Event) -> Value {

@@ -29,9 +29,9 @@ pub(crate) async fn job(mut call: Call) -> Result<Response, Problem> {
     let place = call.open_stream()?;
     let opened = call.engine.follow(call.reach.clone(), id, after).await?.ok_or_else(Problem::job_not_found)?;
     let follower = match opened {
-        Opened::Following(follower) => Some(follower),
-        // A browser sees no status of a refused handshake: it is told by how the socket closes.
-        Opened::Finished => None,
+        Opened::Following(follower) => Ok(follower),
+        // A browser sees no status of a refused handshake: the last frame and the close code say it.
+        Opened::Finished(end) => Err(end),
         Opened::Beyond { last } => return Err(Problem::beyond("after", last)),
     };
     // After the look at the job: to one who may not see it, it is not there, however he asks.

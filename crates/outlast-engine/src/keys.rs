@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use outlast_core::{Entropy, NamespaceId, Timestamp};
 use outlast_store::Error;
-use outlast_store::keys::{KeyId, KeyRecord, NewKey};
+use outlast_store::keys::{KeyId, KeyRecord, NewKey, Revocation, is_last_admin};
 use outlast_store::live::Signal;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -304,15 +304,28 @@ impl Engine {
         Ok((text, record))
     }
 
-    /// `None` when there is no such key in the caller's namespace; an operator sees all of them.
-    pub async fn revoke_key(&self, caller: &Principal, id: KeyId) -> Result<Option<KeyRecord>, Error> {
+    /// A key of the caller's namespace; an operator reaches all of them. The last admin key is left alone without `force`.
+    pub async fn revoke_key(&self, caller: &Principal, id: KeyId, force: bool) -> Result<Revocation, Error> {
         let namespace = (!caller.is_operator()).then_some(caller.namespace);
+        // Asked before it is forgotten: a key that stays must work all the while.
+        if !force && self.is_last_admin(id).await? {
+            return Ok(Revocation::LastAdmin);
+        }
         self.forget_key(namespace, id);
-        let revoked = self.shared.store.revoke_key(namespace, id).await?;
+        let revoked = self.shared.store.revoke_key(namespace, id, force).await?;
+        if revoked == Revocation::LastAdmin {
+            // Another admin key was revoked in between. This one works again once all keys have been read.
+            *self.shared.keys.loading.lock().await = None;
+        }
         self.shared.live.tell(Signal::KeysChanged);
         // It is revoked, whatever the reading says: memory has forgotten it already.
         let _ = self.load_keys().await;
         Ok(revoked)
+    }
+
+    async fn is_last_admin(&self, id: KeyId) -> Result<bool, Error> {
+        let keys = self.shared.store.keys().await?;
+        Ok(keys.iter().find(|key| key.id == id).is_some_and(|key| is_last_admin(key, &keys, self.now())))
     }
 
     /// Out of memory before it is out of the store: should the call be dropped half way, the key is refused, not accepted.

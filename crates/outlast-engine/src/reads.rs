@@ -8,6 +8,7 @@ use outlast_core::{Event, JobId, NamespaceId, Queue};
 use outlast_store::Error;
 use outlast_store::arrivals::{ArrivalPage, ListArrivals};
 use outlast_store::damage::Damage;
+use outlast_store::dead_letters::{DeadLetterPage, ListDeadLetters};
 use outlast_store::job_detail::JobDetail;
 use outlast_store::jobs::{Found, JobPage, ListJobs, Reach};
 use outlast_store::kept::{Inline, Kept, Stored};
@@ -77,6 +78,11 @@ impl Engine {
                 tracing::warn!(%error, "a download was not counted");
             }
         });
+    }
+
+    /// Dead letters of one queue, the latest failure first.
+    pub async fn dead_letters(&self, list: ListDeadLetters) -> Result<DeadLetterPage, Error> {
+        self.shared.store.dead_letters(list).await
     }
 
     pub async fn queue(&self, namespace: NamespaceId, name: &str) -> Result<Option<(Arc<Queue>, Counts)>, Error> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use outlast_core::{Event, EventKind, JobId, Progress};
+use outlast_core::{Event, EventKind, JobId, Progress, Status};
 use outlast_store::Error;
 use outlast_store::jobs::Reach;
 use outlast_store::page::{PageSize, Written};
@@ -33,11 +33,18 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 pub enum Opened {
     Following(Follower),
     /// The job has ended and there is nothing after that event.
-    Finished,
+    Finished(JobEnd),
     /// The job has not come that far: no reader of this log can have seen that event.
     Beyond {
         last: u64,
     },
+}
+
+/// How a job has ended: its last state, after so many replays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobEnd {
+    pub status: Status,
+    pub replays: u32,
 }
 
 /// A reader's place in the log of one job.
@@ -50,7 +57,9 @@ pub struct Follower {
     /// The last event that was given out.
     after: u64,
     /// That event ended the job.
-    has_ended: bool,
+    end: Option<JobEnd>,
+    /// The reader got the last frame.
+    is_over: bool,
     /// How far the bell had notified before the look that found no more.
     looked: Option<u64>,
     /// The last such look that the tail was told of.
@@ -68,6 +77,8 @@ pub struct Follower {
 pub enum Frame {
     Events(Events),
     Progress(Arc<Progress>),
+    /// The job has ended, and everything was shown: the last frame.
+    End(JobEnd),
 }
 
 /// Some events in a row, of a page that others may hold as well.
@@ -93,7 +104,8 @@ impl Engine {
         };
         let last = found.job.events;
         if after >= last && found.job.status().is_terminal() {
-            return Ok(Some(Opened::Finished));
+            let (status, replays) = (found.job.status(), found.job.replays);
+            return Ok(Some(Opened::Finished(JobEnd { status, replays })));
         }
         if after > last {
             return Ok(Some(Opened::Beyond { last }));
@@ -108,7 +120,8 @@ impl Engine {
             id,
             listener,
             after,
-            has_ended: false,
+            end: None,
+            is_over: false,
             looked: None,
             caught_up: None,
             first,
@@ -120,8 +133,8 @@ impl Engine {
 }
 
 impl Follower {
-    /// The next events, at least one, or the latest progress. `None` when there will be no more here: the job has ended,
-    /// the job is gone, or the server stops. Cancel-safe: the place moves only with what is given out.
+    /// The next events, at least one, or the latest progress; the end once, as the last frame. `None` when there will be no
+    /// more here: the end was shown, the job is gone, or the server stops. Cancel-safe: the place moves only with what is given out.
     pub async fn next(&mut self) -> Option<Frame> {
         if let Some(events) = self.held_back.take() {
             return Some(Frame::Events(events));
@@ -129,7 +142,11 @@ impl Follower {
         loop {
             // Rings from here on are for a later look.
             let look = self.listener.look();
-            if self.engine.is_draining() || (self.has_ended && self.looked.is_some()) {
+            if let Some(end) = self.end.filter(|_| self.looked.is_some() && !self.is_over) {
+                self.is_over = true;
+                return Some(Frame::End(end));
+            }
+            if self.is_over || self.engine.is_draining() {
                 return None;
             }
             if self.looked == Some(look) {
@@ -151,7 +168,7 @@ impl Follower {
                         continue;
                     }
                     // What was said before the end is shown before the end.
-                    if self.has_ended
+                    if self.end.is_some()
                         && let Some(progress) = self.take_progress()
                     {
                         // Without the rest of the page, which a slow reader would hold.
@@ -189,11 +206,6 @@ impl Follower {
         Some(progress)
     }
 
-    /// The last event that was given out ended the job.
-    pub fn has_ended(&self) -> bool {
-        self.has_ended
-    }
-
     fn read(&self) -> BoxFuture<'static, Page> {
         let (store, reach) = (Arc::clone(&self.engine.shared.store), self.reach.clone());
         let (engine, id, after) = (self.engine.clone(), self.id, self.after);
@@ -222,7 +234,7 @@ impl Follower {
         let events = Events { page, skipped, count };
         if let Some(last) = events.last() {
             self.after = last.seq;
-            self.has_ended = ends_run(last);
+            self.end = end_of(last);
         }
         events
     }
@@ -250,8 +262,11 @@ fn fitting(events: &[Event]) -> usize {
     events.iter().position(is_beyond).unwrap_or(events.len())
 }
 
-fn ends_run(event: &Event) -> bool {
-    matches!(&event.kind, EventKind::State { to, .. } if to.is_terminal())
+fn end_of(event: &Event) -> Option<JobEnd> {
+    match event.kind {
+        EventKind::State { to, replays, .. } if to.is_terminal() => Some(JobEnd { status: to, replays }),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

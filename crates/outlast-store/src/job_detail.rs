@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use outlast_core::queue::Mode;
 use outlast_core::system_queue::{CALLBACKS, JOB_TAG};
-use outlast_core::{Event, Job, Role, State};
+use outlast_core::{Event, EventKind, Job, Role, State};
 
 use crate::jobs::{Found, ListJobs, Reach};
 use crate::kept::{Kept, Stored};
@@ -15,12 +15,21 @@ use crate::page::Written;
 const EVENTS_MAX: u64 = 50;
 /// Their bytes as they are written; of longer ones the newest are shown.
 const EVENTS_BYTES_MAX: usize = 256 << 10;
+/// Moves and attempts shown with a job, at most as many bytes as events.
+const MOVES_MAX: usize = 200;
+/// How far back they are looked for: the events above, and four parts. Twelve reports of 161 sections have fewer.
+const LOOKED_AT_MAX: u64 = EVENTS_MAX + 4 * PART;
+const PART: u64 = 500;
+/// A log of long outputs is not read any further for them.
+const LOOKED_AT_BYTES_MAX: usize = 2 << 20;
 
 #[derive(Clone, Debug)]
 pub struct JobDetail {
     pub found: Found,
     /// The newest ones, oldest first.
     pub events: Vec<Event>,
+    /// The newest moves and attempts, oldest first; also those that are older than `events`.
+    pub moves: Vec<Event>,
     /// `None` where no attempt has saved anything.
     pub kept: Option<Kept>,
     pub result: Option<ResultDetail>,
@@ -65,42 +74,92 @@ pub fn callback_of(found: &Found) -> Option<ListJobs> {
     })
 }
 
-/// The newest events of a log that is read page by page.
-pub struct NewestEvents {
+/// The log of a job as its page shows it, read page by page from its end: the newest events, and the moves and attempts
+/// among many more, which finished sections and lines of output would push out otherwise.
+pub struct LogView {
+    /// The part that is being read: after this event, up to that one. Later parts come first.
     after: u64,
-    last: u64,
+    until: u64,
+    /// Where this part began.
+    began: u64,
     events: VecDeque<Event>,
+    events_bytes: usize,
+    /// Of this part, and of those behind it.
+    part: Vec<Event>,
+    moves: Vec<Event>,
+    last: u64,
     bytes: usize,
 }
 
-impl NewestEvents {
-    pub fn of(job: &Job) -> NewestEvents {
+impl LogView {
+    pub fn of(job: &Job) -> LogView {
         let after = job.events.saturating_sub(EVENTS_MAX);
-        NewestEvents { after, last: job.events, events: VecDeque::new(), bytes: 0 }
+        LogView {
+            after,
+            until: job.events,
+            began: after,
+            events: VecDeque::new(),
+            events_bytes: 0,
+            part: Vec::new(),
+            moves: Vec::new(),
+            last: job.events,
+            bytes: 0,
+        }
     }
 
     /// After which event to read on, and how many; `None` when all are there.
     pub fn wanted(&self) -> Option<(u64, usize)> {
-        let count = usize::try_from(self.last.saturating_sub(self.after)).unwrap_or(usize::MAX);
+        let count = usize::try_from(self.until.saturating_sub(self.after)).unwrap_or(usize::MAX);
         (count > 0).then_some((self.after, count))
     }
 
-    /// Takes a page; an empty one is the last.
+    /// Takes a page; an empty one ends the part.
     pub fn add(&mut self, page: Vec<Event>) {
-        self.after = page.last().map_or(self.last, |last| last.seq);
+        self.after = page.last().map_or(self.until, |last| last.seq);
+        let is_newest = self.until == self.last;
         for event in page {
             self.bytes += event.written();
-            self.events.push_back(event);
+            if matches!(event.kind, EventKind::State { .. } | EventKind::Attempt(_)) {
+                self.part.push(event.clone());
+            }
+            if is_newest {
+                self.events_bytes += event.written();
+                self.events.push_back(event);
+            }
         }
-        while self.bytes > EVENTS_BYTES_MAX
+        while self.events_bytes > EVENTS_BYTES_MAX
             && self.events.len() > 1
             && let Some(oldest) = self.events.pop_front()
         {
-            self.bytes -= oldest.written();
+            self.events_bytes -= oldest.written();
+        }
+        if self.after >= self.until {
+            self.end_part();
         }
     }
 
-    pub fn into_events(self) -> Vec<Event> {
-        self.events.into()
+    fn end_part(&mut self) {
+        self.part.append(&mut self.moves);
+        std::mem::swap(&mut self.part, &mut self.moves);
+        let is_enough = self.moves.len() >= MOVES_MAX
+            || self.last.saturating_sub(self.began) >= LOOKED_AT_MAX
+            || self.bytes >= LOOKED_AT_BYTES_MAX;
+        self.until = if is_enough { 0 } else { self.began };
+        self.began = self.until.saturating_sub(PART);
+        self.after = self.began;
+    }
+
+    /// The newest events, and the newest moves and attempts; each oldest first.
+    pub fn into_parts(self) -> (Vec<Event>, Vec<Event>) {
+        let mut bytes = 0;
+        let newest_first = self.moves.iter().rev().take(MOVES_MAX);
+        let fitting = newest_first.take_while(|event| {
+            bytes += event.written();
+            bytes <= EVENTS_BYTES_MAX
+        });
+        let count = fitting.count().max(usize::from(!self.moves.is_empty()));
+        let mut moves = self.moves;
+        moves.drain(..moves.len().saturating_sub(count));
+        (self.events.into(), moves)
     }
 }

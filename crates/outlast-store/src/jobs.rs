@@ -16,11 +16,12 @@ use outlast_core::{
 use crate::alarms::Due;
 use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
 use crate::damage::Damage;
+use crate::dead_letters::{DeadLetterPage, ListDeadLetters};
 use crate::error::Error;
 use crate::handout::{HandoutPool, HandoutShare};
 use crate::job_detail::JobDetail;
 use crate::kept::{Doomed, Inline, Inspection, Kept, Stored};
-use crate::keys::{KeyId, KeyRecord, NewKey};
+use crate::keys::{KeyId, KeyRecord, NewKey, Revocation};
 use crate::operations::{NewOperation, Operation, OperationId};
 use crate::page::{PAGE_BYTES_MAX, PageSize};
 use crate::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
@@ -278,6 +279,8 @@ pub trait JobStore: Send + Sync {
     /// A job with all that its page shows, as of one moment. Loads no result.
     async fn job_detail(&self, reach: &Reach, id: JobId) -> Result<Option<JobDetail>, Error>;
     async fn jobs(&self, list: ListJobs) -> Result<JobPage, Error>;
+    /// Dead letters of one queue, the latest failure first.
+    async fn dead_letters(&self, list: ListDeadLetters) -> Result<DeadLetterPage, Error>;
     /// Up to `limit` events after `after`, oldest first, and no more than fill a page ([`crate::page`]). `None` when there
     /// is no such job.
     async fn events(&self, reach: &Reach, id: JobId, after: u64, limit: usize) -> Result<Option<Vec<Event>>, Error>;
@@ -351,7 +354,8 @@ pub trait JobStore: Send + Sync {
         let has_changed = |key: &KeyRecord| key.created_at >= since || key.revoked_at.is_some_and(|at| at >= since);
         Ok(self.keys().await?.into_iter().filter(has_changed).collect())
     }
-    async fn revoke_key(&self, namespace: Option<NamespaceId>, id: KeyId) -> Result<Option<KeyRecord>, Error>;
+    /// The last working admin key of a namespace is revoked only with `force`, whatever else is revoked at the same time.
+    async fn revoke_key(&self, namespace: Option<NamespaceId>, id: KeyId, force: bool) -> Result<Revocation, Error>;
 
     async fn start_operation(&self, operation: NewOperation) -> Result<Option<Operation>, Error>;
     async fn operation(&self, namespace: NamespaceId, id: OperationId) -> Result<Option<Operation>, Error>;

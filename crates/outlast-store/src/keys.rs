@@ -29,3 +29,28 @@ pub struct KeyRecord {
     pub expires_at: Option<Timestamp>,
     pub revoked_at: Option<Timestamp>,
 }
+
+impl KeyRecord {
+    /// Works at this time, and may do everything in its namespace.
+    fn is_live_admin(&self, now: Timestamp) -> bool {
+        let is_live = self.revoked_at.is_none() && self.expires_at.is_none_or(|expires_at| now < expires_at);
+        is_live && self.scopes.iter().any(|scope| scope == ADMIN)
+    }
+}
+
+const ADMIN: &str = "admin";
+
+/// The answer to a revocation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Revocation {
+    Revoked(KeyRecord),
+    NotFound,
+    /// Without it no key of its namespace could make another one; it works as before.
+    LastAdmin,
+}
+
+/// Is it the only working admin key of its namespace?
+pub fn is_last_admin(key: &KeyRecord, keys: &[KeyRecord], now: Timestamp) -> bool {
+    let is_other = |other: &&KeyRecord| other.id != key.id && other.namespace == key.namespace;
+    key.is_live_admin(now) && !keys.iter().filter(is_other).any(|other| other.is_live_admin(now))
+}

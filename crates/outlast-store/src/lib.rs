@@ -6,6 +6,7 @@
 pub mod jobs;
 pub mod alarms;
 pub mod job_detail;
+pub mod dead_letters;
 pub mod arrivals;
 pub mod queues;
 pub mod keys;

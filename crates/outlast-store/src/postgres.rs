@@ -37,6 +37,7 @@ mod queues;
 mod keys;
 mod operations;
 mod read;
+mod dead_letters;
 mod verify;
 mod store;
 

@@ -41,6 +41,7 @@ mod queues;
 mod keys;
 mod operations;
 mod read;
+mod dead_letters;
 mod store;
 
 pub use backup::{Snapshot, SnapshotError, SnapshotObject, take_snapshot};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use outlast_core::checkpoint::Section;
-use outlast_core::{Command, Outcome, QueueSettings, Spec, State, Timestamp};
+use outlast_core::retry::Backoff;
+use outlast_core::{Command, EventKind, Outcome, QueueSettings, Spec, State, Timestamp};
 use outlast_store::job_detail::{JobDetail, ResultDetail};
 use outlast_store::jobs::{Order, Reach};
 
@@ -36,6 +37,8 @@ pub async fn the_page_of_a_job_has_all_its_parts(fixture: &mut Fixture) {
     assert_eq!(&*running.found.job.spec.payload, "1");
     assert_eq!(running.events.len(), 50, "the newest ones");
     assert_eq!(running.events.last().map(|event| event.seq), Some(running.found.job.events));
+    let moves: Vec<u64> = running.moves.iter().map(|event| event.seq).collect();
+    assert_eq!(moves, [1, 2], "moves are shown however much work has been saved since");
     assert_eq!(running.kept.unwrap().sections, [Box::<str>::from("one")]);
     assert!(running.result.is_none() && running.callback.is_none());
 
@@ -48,6 +51,35 @@ pub async fn the_page_of_a_job_has_all_its_parts(fixture: &mut Fixture) {
 
     let stranger = Reach::Namespace(fixture.theirs);
     assert!(fixture.store.job_detail(&stranger, job.id).await.unwrap().is_none());
+}
+
+/// Moves and attempts of several attempts, each followed by more sections than a page shows, and longer outputs.
+pub async fn moves_and_attempts_are_shown_however_long_the_log_is(fixture: &mut Fixture) {
+    let at_once = Backoff::Fixed { delay: std::time::Duration::ZERO, jitter: 0.0 };
+    fixture.save_queue(QueueSettings { backoff: at_once, ..QueueSettings::default() }).await;
+    let mut job = fixture.running(payload("1")).await;
+    for attempt in 1..=3 {
+        for number in 0..161 {
+            let name = format!("section-{attempt}-{number}").into();
+            let section = Section { name, body: "1".into(), at: Timestamp::EPOCH };
+            let command = Command::Section { lease: Some(lease(&job)), section: Arc::new(section) };
+            fixture.apply(job.id, command).await.unwrap();
+        }
+        let text = "x".repeat(60_000).into();
+        fixture.apply(job.id, Command::Output { lease: Some(lease(&job)), text }).await.unwrap();
+        fixture.report(&job, Outcome::Nack { retryable: true, delay: None }).await.unwrap();
+        job = fixture.claim(1).await.pop().expect("it is back at once");
+    }
+    fixture.reopen().await;
+
+    let page = detail(fixture, job.id).await;
+    let attempts = page.moves.iter().filter(|event| matches!(event.kind, EventKind::Attempt(_)));
+    assert_eq!(attempts.count(), 3);
+    let first = page.moves.first().expect("a job has moves");
+    assert!(matches!(first.kind, EventKind::State { from: None, .. }), "{first:?}");
+    // Published; then out, back and out again: once for each attempt.
+    assert_eq!(page.moves.len(), 1 + 1 + 3 * 3);
+    assert!(page.moves.is_sorted_by_key(|event| event.seq));
 }
 
 /// The result of a job is large; its page does not grow with it.

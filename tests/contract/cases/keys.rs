@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use outlast_store::Error;
-use outlast_store::keys::{KeyId, NewKey};
+use outlast_store::keys::{KeyId, NewKey, Revocation};
 use tokio::task::JoinSet;
 
 use crate::fixture::{Fixture, SECOND};
@@ -44,7 +44,11 @@ pub async fn a_key_is_stored_as_it_was_given(fixture: &mut Fixture) {
 pub async fn a_key_is_revoked_once_and_only_within_reach(fixture: &mut Fixture) {
     let mine = fixture.store.add_key(new_key(fixture, "abc")).await.unwrap();
     let other = fixture.store.add_key(NewKey { namespace: fixture.theirs, ..new_key(fixture, "def") }).await.unwrap();
-    let revoke = async |namespace, id| fixture.store.revoke_key(namespace, id).await.unwrap();
+    let revoke = async |namespace, id| match fixture.store.revoke_key(namespace, id, false).await.unwrap() {
+        Revocation::Revoked(key) => Some(key),
+        Revocation::NotFound => None,
+        Revocation::LastAdmin => panic!("none of them is an admin's"),
+    };
 
     assert!(revoke(Some(fixture.ours), other.id).await.is_none());
     assert!(revoke(None, KeyId(999)).await.is_none());
@@ -55,6 +59,29 @@ pub async fn a_key_is_revoked_once_and_only_within_reach(fixture: &mut Fixture) 
     assert!(revoke(None, other.id).await.unwrap().revoked_at.is_some());
 }
 
+/// Without a working admin key there is no way to make another one.
+pub async fn the_last_admin_key_of_a_namespace_is_revoked_only_by_force(fixture: &mut Fixture) {
+    let admin = |prefix| NewKey { scopes: vec!["admin".to_owned()], expires_at: None, ..new_key(fixture, prefix) };
+    let first = fixture.store.add_key(admin("abc")).await.unwrap();
+    let second = fixture.store.add_key(admin("def")).await.unwrap();
+    let foreign = fixture.store.add_key(NewKey { namespace: fixture.theirs, ..admin("ghi") }).await.unwrap();
+    let soon = Some(fixture.now().plus(SECOND));
+    fixture.store.add_key(NewKey { expires_at: soon, ..admin("jkl") }).await.unwrap();
+    fixture.pass(2 * SECOND);
+
+    // Both at once: one of them is the last.
+    let (one, other) =
+        tokio::join!(fixture.store.revoke_key(None, first.id, false), fixture.store.revoke_key(None, second.id, false));
+    let refused = [one.unwrap(), other.unwrap()].iter().filter(|answer| **answer == Revocation::LastAdmin).count();
+    assert_eq!(refused, 1);
+    assert_eq!(fixture.store.revoke_key(None, foreign.id, false).await.unwrap(), Revocation::LastAdmin);
+    fixture.reopen().await;
+    for id in [first.id, second.id, foreign.id] {
+        assert!(matches!(fixture.store.revoke_key(None, id, true).await.unwrap(), Revocation::Revoked(_)));
+        assert!(matches!(fixture.store.revoke_key(None, id, false).await.unwrap(), Revocation::Revoked(_)));
+    }
+}
+
 pub async fn keys_are_found_by_when_they_were_made_or_revoked(fixture: &mut Fixture) {
     let old = fixture.store.add_key(new_key(fixture, "abc")).await.unwrap();
     fixture.store.add_key(new_key(fixture, "def")).await.unwrap();
@@ -63,7 +90,9 @@ pub async fn keys_are_found_by_when_they_were_made_or_revoked(fixture: &mut Fixt
     assert_eq!(fixture.store.keys_since(since).await.unwrap(), []);
 
     let new = fixture.store.add_key(new_key(fixture, "ghi")).await.unwrap();
-    let old = fixture.store.revoke_key(None, old.id).await.unwrap().unwrap();
+    let Revocation::Revoked(old) = fixture.store.revoke_key(None, old.id, false).await.unwrap() else {
+        panic!("the key exists")
+    };
 
     assert_eq!(fixture.store.keys_since(since).await.unwrap(), [old, new]);
     assert_eq!(fixture.store.keys_since(since.plus(SECOND)).await.unwrap(), []);

@@ -1,10 +1,11 @@
 //! Lists: filters, cursors, labels, reach.
 
-use outlast_core::{JobId, QueueSettings, Spec, Status};
+use outlast_core::{Command, JobId, Outcome, QueueSettings, Spec, Status};
 use outlast_store::jobs::{ListJobs, Reach};
 use outlast_store::queues::Expect;
 
-use crate::fixture::{Fixture, QUEUE, created, payload, tagged};
+use crate::dump::all_dead;
+use crate::fixture::{Fixture, QUEUE, SECOND, created, payload, tagged};
 
 fn tag(name: &str, value: &str) -> (String, String) {
     (name.to_owned(), value.to_owned())
@@ -23,6 +24,40 @@ pub async fn a_list_goes_from_the_newest_to_the_oldest_without_gap_or_repeat(fix
     }
     fixture.reopen().await;
     assert_eq!(fixture.list(ListJobs { limit: 3, ..fixture.ours() }).await, published);
+}
+
+pub async fn dead_letters_are_listed_by_the_time_of_their_failure(fixture: &mut Fixture) {
+    fixture.save("other", QueueSettings::default()).await;
+    fixture.publish_many(5).await;
+    let mut jobs = fixture.claim(9).await;
+    // Not in the order of their publishing, and two of them in the same millisecond.
+    jobs.swap(0, 3);
+    let nack = || Outcome::Nack { retryable: false, delay: None };
+    for (number, job) in jobs.iter().enumerate() {
+        if number != 2 {
+            fixture.pass(SECOND);
+        }
+        fixture.report(job, nack()).await.unwrap();
+    }
+    let [a, b, c, d, e] = [0, 1, 2, 3, 4].map(|at: usize| jobs[at].id);
+    let reach = || Reach::Namespace(fixture.ours);
+    let listed = async |limit| {
+        let found = all_dead(&*fixture.store, reach(), QUEUE, limit).await;
+        found.into_iter().map(|found| found.job.id).collect::<Vec<_>>()
+    };
+
+    for limit in [1, 2, 5, 50] {
+        assert_eq!(listed(limit).await, [e, d, c, b, a], "pages of {limit}");
+    }
+    assert!(all_dead(&*fixture.store, reach(), "other", 9).await.is_empty());
+    assert!(all_dead(&*fixture.store, Reach::Namespace(fixture.theirs), QUEUE, 9).await.is_empty());
+
+    fixture.apply(b, Command::Replay { fresh: false, payload: None }).await.unwrap();
+    assert_eq!(listed(2).await, [e, d, c, a]);
+    let again = fixture.claim(1).await.pop().unwrap();
+    fixture.pass(SECOND);
+    fixture.report(&again, nack()).await.unwrap();
+    assert_eq!(listed(2).await, [b, e, d, c, a], "one that failed again is the latest");
 }
 
 pub async fn a_cursor_is_not_disturbed_by_new_jobs(fixture: &mut Fixture) {

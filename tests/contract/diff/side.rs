@@ -12,14 +12,14 @@ use outlast_store::JobStore;
 use outlast_store::arrivals::{Ingested, ListArrivals, NewArrival};
 use outlast_store::jobs::{Applied, Claim, Declined, ListJobs, NewJob, Order, Published, Reach};
 use outlast_store::kept::Inline;
-use outlast_store::keys::{KeyId, KeyRecord, NewKey};
+use outlast_store::keys::{KeyId, KeyRecord, NewKey, Revocation};
 use outlast_store::operations::{NewOperation, Operation, OperationId};
 use outlast_store::queues::{Counts, DeleteRefusal, SaveRefusal};
 
 use super::names::Names;
 use super::plan::{Bulk, Call, Range, Told, Whom};
 use crate::backend::{Backend, Ground};
-use crate::dump::{Dump, Entry, all_arrivals, all_jobs, dump, every_job};
+use crate::dump::{Dump, Entry, all_arrivals, all_dead, all_jobs, dump, every_job};
 
 const NAMESPACES: [&str; 2] = ["default", "theirs"];
 
@@ -269,7 +269,12 @@ impl Side {
                     before: None,
                     limit: listing.limit,
                 };
-                let found = all_jobs(&*store, list).await;
+                let dead = match (&list.queue, list.reach.namespace()) {
+                    (Some(queue), Some(_)) => all_dead(&*store, list.reach.clone(), queue, list.limit).await,
+                    _ => Vec::new(),
+                };
+                let mut found = all_jobs(&*store, list).await;
+                found.extend(dead);
                 Answer::Jobs(found.into_iter().map(|found| self.names.job(found.job)).collect())
             }
             Call::Events { range, whom, after, limit } => {
@@ -317,7 +322,7 @@ impl Side {
                     name: format!("key {number}"),
                     prefix: format!("{number:012}"),
                     hash: [number as u8; 32],
-                    scopes: vec!["read".to_owned()],
+                    scopes: vec![if number % 2 == 0 { "admin" } else { "read" }.to_owned()],
                     expires_at: None,
                 };
                 Answer::Key(Some(self.names.key(store.add_key(key).await.unwrap())))
@@ -325,8 +330,12 @@ impl Side {
             Call::RevokeKey { namespace, key } => {
                 let id = self.names.keys.get(key).copied().unwrap_or(KeyId(u32::MAX));
                 let namespace = namespace.map(|which| self.names.namespaces[which]);
-                let revoked = store.revoke_key(namespace, id).await.unwrap();
-                Answer::Key(revoked.map(|key| self.names.key(key)))
+                // Every third asks for it in earnest.
+                match store.revoke_key(namespace, id, key % 3 == 0).await.unwrap() {
+                    Revocation::Revoked(key) => Answer::Key(Some(self.names.key(key))),
+                    Revocation::NotFound => Answer::Key(None),
+                    Revocation::LastAdmin => Answer::Nothing,
+                }
             }
             call => self.operate(call).await,
         }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use outlast_tests::http::Client;
+use outlast_tests::server::Server;
 use outlast_tests::wait;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -126,6 +127,29 @@ pub(crate) async fn bad_headers(client: &Client) -> Vec<(&'static str, Vec<Strin
         ("a revoked key", bearer(&revoked)),
         ("an expired key", bearer(&expired)),
     ]
+}
+
+// A mistake locks no admin out: without an admin key there is no way to make one.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_admin_key_is_revoked_only_by_force() {
+    let server = Server::fresh().await;
+    let client = server.client();
+    let keys = client.get("/v1/keys").await.unwrap().expect(200);
+    let own = text(&keys["items"][0]["id"]);
+    create(&client, json!({"name": "reader", "scopes": ["read", "manage"]})).await;
+    create(&client, json!({"name": "elsewhere", "scopes": ["admin"], "namespace": "other"})).await;
+
+    let refused = client.delete(&format!("/v1/keys/{own}")).await.unwrap();
+
+    refused.expect_problem(409, "last_admin_key");
+    client.get("/v1/keys").await.unwrap().expect(200);
+    let second = create(&client, json!({"name": "second", "scopes": ["admin"]})).await;
+    client.delete(&format!("/v1/keys/{own}")).await.unwrap().expect(200);
+    let second_client = Client::new(&client.base, &text(&second["key"]));
+    let path = format!("/v1/keys/{}", text(&second["id"]));
+    second_client.delete(&path).await.unwrap().expect_problem(409, "last_admin_key");
+    second_client.delete(&format!("{path}?force=true")).await.unwrap().expect(200);
+    second_client.get("/v1/keys").await.unwrap().expect_problem(401, "unauthorized");
 }
 
 async fn revoked(client: &Client) -> String {

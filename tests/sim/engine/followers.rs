@@ -118,7 +118,7 @@ async fn read_with_cuts(engine: Engine, reach: Reach, id: JobId, mut chance: Cha
         let after = read.len() as u64;
         let mut follower = match engine.follow(reach.clone(), id, after).await {
             Ok(Some(Opened::Following(follower))) => follower,
-            Ok(Some(Opened::Finished)) => return read,
+            Ok(Some(Opened::Finished(_))) => return read,
             Ok(Some(Opened::Beyond { last })) => panic!("event {after} was seen, and there are {last}"),
             Ok(None) => panic!("the job is there"),
             Err(_) => continue,
@@ -126,7 +126,7 @@ async fn read_with_cuts(engine: Engine, reach: Reach, id: JobId, mut chance: Cha
         for _ in 0..chance.between(1, 5) {
             match timeout(MILLISECOND * u32::try_from(chance.between(1, 40)).unwrap(), follower.next()).await {
                 Ok(Some(Frame::Events(events))) => read.extend_from_slice(&events),
-                Ok(Some(Frame::Progress(_))) => {}
+                Ok(Some(Frame::Progress(_) | Frame::End(_))) => {}
                 Ok(None) => break,
                 Err(_) => {}
             }

@@ -1,7 +1,7 @@
 //! Namespaces and API keys.
 
 use outlast_core::NamespaceId;
-use outlast_store::keys::{KeyId, KeyRecord, NewKey};
+use outlast_store::keys::{KeyId, KeyRecord, NewKey, Revocation};
 
 use super::world::World;
 
@@ -34,11 +34,23 @@ impl World {
         self.keys.values().cloned().collect()
     }
 
-    pub(super) fn revoke_key(&mut self, namespace: Option<NamespaceId>, id: KeyId) -> Option<KeyRecord> {
+    pub(super) fn revoke_key(&mut self, namespace: Option<NamespaceId>, id: KeyId, force: bool) -> Revocation {
         let now = self.now;
-        let record =
-            self.keys.get_mut(&id).filter(|key| namespace.is_none_or(|namespace| key.namespace == namespace))?;
+        let works = |key: &KeyRecord| {
+            key.revoked_at.is_none()
+                && key.expires_at.is_none_or(|expires_at| expires_at > now)
+                && key.scopes.contains(&"admin".to_owned())
+        };
+        let Some(key) = self.keys.get(&id).filter(|key| namespace.is_none_or(|namespace| key.namespace == namespace))
+        else {
+            return Revocation::NotFound;
+        };
+        let admins = self.keys.values().filter(|other| other.namespace == key.namespace && works(other)).count();
+        if !force && works(key) && admins == 1 {
+            return Revocation::LastAdmin;
+        }
+        let record = self.keys.get_mut(&id).expect("it was just seen");
         record.revoked_at.get_or_insert(now);
-        Some(record.clone())
+        Revocation::Revoked(record.clone())
     }
 }

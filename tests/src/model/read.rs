@@ -1,9 +1,11 @@
 //! Reading: single jobs, lists, events, results, and what is kept beside a job.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use outlast_core::checkpoint::Section;
-use outlast_core::{Event, JobId, ObjectKey, Role, Spec, State, Timestamp};
+use outlast_core::{Event, EventKind, JobId, ObjectKey, Role, Spec, State, Timestamp};
+use outlast_store::dead_letters::{DeadLetterPage, Failure, ListDeadLetters};
 use outlast_store::job_detail::{JobDetail, ResultDetail};
 use outlast_store::jobs::{Found, JobPage, ListJobs, Reach};
 use outlast_store::kept::{Doomed, Inline, Inspection, Kept, OBJECTS_MAX, Stored};
@@ -22,6 +24,19 @@ fn fill<T: Written>(entries: impl Iterator<Item = T>) -> Vec<T> {
     entries.take_while(fits).collect()
 }
 
+/// As many of the newest as fit beside a job, oldest first; at least one.
+fn newest<'e>(newest_first: impl Iterator<Item = &'e Event>) -> Vec<Event> {
+    let mut events: Vec<Event> = newest_first.cloned().collect();
+    let mut bytes = 0;
+    let fitting = events.iter().position(|event| {
+        bytes += event.written();
+        bytes > 256 << 10
+    });
+    events.truncate(fitting.unwrap_or(events.len()).max(1));
+    events.reverse();
+    events
+}
+
 impl World {
     pub(super) fn job(&self, reach: &Reach, id: JobId) -> Option<Found> {
         self.reached(reach, id).map(|row| self.found(row))
@@ -31,14 +46,9 @@ impl World {
     pub(super) fn job_detail(&self, reach: &Reach, id: JobId) -> Option<JobDetail> {
         let row = self.reached(reach, id)?;
         let found = self.found(row);
-        let mut events: Vec<Event> = row.events.iter().rev().take(50).cloned().collect();
-        let mut bytes = 0;
-        let fitting = events.iter().position(|event| {
-            bytes += event.written();
-            bytes > 256 << 10
-        });
-        events.truncate(fitting.unwrap_or(events.len()).max(1));
-        events.reverse();
+        let events = newest(row.events.iter().rev().take(50));
+        let is_move = |event: &&Event| matches!(event.kind, EventKind::State { .. } | EventKind::Attempt(_));
+        let moves = newest(row.events.iter().rev().take(2050).filter(is_move).take(200));
         let headway = &found.job.headway;
         let kept = self.kept(reach, id).filter(|_| headway.has_checkpoint || headway.has_sections);
         let is_result =
@@ -63,7 +73,7 @@ impl World {
         };
         let calls_back = found.job.spec.callback_url.is_some() && found.queue.name != "_callbacks";
         let callback = (calls_back && found.job.status().is_terminal()).then(|| self.jobs(&list).jobs.pop()).flatten();
-        Some(JobDetail { found, events, kept, result, callback })
+        Some(JobDetail { found, events, moves, kept, result, callback })
     }
 
     pub(super) fn events(&self, reach: &Reach, id: JobId, after: u64, limit: usize) -> Option<Vec<Event>> {
@@ -158,6 +168,35 @@ impl World {
             last = Some(*position);
         }
         JobPage { jobs, next: matching.peek().and(last) }
+    }
+
+    pub(super) fn dead_letters(&self, list: &ListDeadLetters) -> DeadLetterPage {
+        let mut failures = BTreeMap::new();
+        for (position, row) in &self.rows {
+            let queue = self.queue_of(&row.job);
+            if let State::Failed { at, .. } = row.job.state
+                && queue.name == list.queue
+                && list.reach.covers(queue)
+                && list.reach.namespace().is_some()
+            {
+                failures.insert(Failure { at, position: *position }, row);
+            }
+        }
+        let mut page = DeadLetterPage { jobs: Vec::new(), next: None };
+        let (mut size, mut last) = (PageSize::default(), None);
+        let earlier = failures.iter().rev().filter(|(failure, _)| list.before.is_none_or(|before| **failure < before));
+        for (failure, row) in earlier {
+            if page.jobs.len() >= list.limit || size.is_full() {
+                page.next = last;
+                break;
+            }
+            let mut found = self.found(row);
+            found.job.spec = Arc::new(Spec { payload: "".into(), ..Spec::clone(&found.job.spec) });
+            size.add(found.job.written());
+            page.jobs.push(found);
+            last = Some(*failure);
+        }
+        page
     }
 
     fn matches(&self, list: &ListJobs, row: &Row) -> bool {

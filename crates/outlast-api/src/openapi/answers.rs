@@ -35,7 +35,7 @@ fn jobs() -> Vec<(&'static str, Value)> {
         ("PublishedBatch", object(json!({"jobs": list(json!({"anyOf": [batch_entry(), failed_entry()]}))}), &[])),
         ("JobSummary", object(summary(), WHILE_RUNNING)),
         ("Job", {
-            let whole = json!({"payload": {}, "events": list(refer("Event")), "transitions": list(refer("Event"))});
+            let whole = json!({"payload": {}, "events": list(refer("Event")), "transitions": list(refer("Event")), "attempts": list(refer("Event"))});
             json!({"allOf": [refer("JobSummary"), object(whole, &[])]})
         }),
         ("Event", {

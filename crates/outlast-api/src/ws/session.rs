@@ -11,7 +11,7 @@ use outlast_core::state::CancelReason;
 use outlast_core::{Command, JobId, Progress};
 use outlast_engine::Engine;
 use outlast_engine::scope::{Principal, Word};
-use outlast_engine::stream::{Events, Follower, Frame};
+use outlast_engine::stream::{Events, Follower, Frame, JobEnd};
 use outlast_engine::token::{Can, Token};
 use outlast_store::jobs::Order;
 use serde_json::{Value, json};
@@ -72,7 +72,7 @@ const NO_TEXT: End = End::Close(CloseCode::Invalid, "a text is not UTF-8");
 
 impl Session {
     /// Until the socket is closed. `follower` is `None` when there is nothing to send.
-    pub(super) async fn run(self, follower: Option<Follower>, upgraded: Upgraded) {
+    pub(super) async fn run(self, follower: Result<Follower, JobEnd>, upgraded: Upgraded) {
         let Upgraded { stream, read, write_idle } = upgraded;
         let config = WebSocketConfig::default()
             .read_buffer_size(HEARD_BYTES_MAX)
@@ -84,8 +84,8 @@ impl Session {
         let key_ended: KeyEnded = Box::pin(async move { engine.key_ended(&caller).await });
         let mut line = Line { socket, key_ended, write_idle };
         let end = match follower {
-            Some(follower) => self.converse(follower, &mut line).await,
-            None => OVER,
+            Ok(follower) => self.converse(follower, &mut line).await,
+            Err(end) => line.over(end).await,
         };
         if let End::Close(code, reason) = end {
             line.close(code, reason).await;
@@ -102,7 +102,7 @@ impl Session {
                 frame = follower.next() => match frame {
                     Some(Frame::Events(events)) => self.send_events(events, line).await,
                     Some(Frame::Progress(progress)) => line.send(Message::text(progress_frame(&progress))).await,
-                    None if follower.has_ended() => return OVER,
+                    Some(Frame::End(end)) => return line.over(end).await,
                     None if self.engine.is_draining() => return STOPPING,
                     None => return UNREADABLE,
                 },
@@ -222,6 +222,12 @@ impl Line {
             self.send(Message::text(value.to_string())).await?;
         }
         Ok(())
+    }
+
+    /// Says how the job has ended, as the last frame.
+    async fn over(&mut self, end: JobEnd) -> End {
+        let said = self.send(Message::text(wire::end_json(end).to_string())).await;
+        said.err().unwrap_or(OVER)
     }
 
     /// Ends early when the key does: one who does not read keeps nothing open.

@@ -17,6 +17,7 @@ use super::rows::{Cell, cells, row_sum, spec_json, text_sum};
 use super::session::{Session, Sql};
 use super::write::{Entry, Fate, Writes};
 use crate::checksum::Table;
+use crate::dead_letters::failed_at;
 use crate::history::code;
 use crate::rows::Place;
 
@@ -130,6 +131,7 @@ impl<'w> Batch<'w> {
         }
         let after = (entry.fate != Fate::Deleted).then(|| Place::of(record));
         self.move_line(entry.before, after, seq);
+        self.move_dead(entry, after);
         self.move_alarm(entry.before, after, seq);
         for (place, sign) in [(entry.before, -1), (after, 1)] {
             if let Some(place) = place {
@@ -152,10 +154,16 @@ impl<'w> Batch<'w> {
             from.into_iter().for_each(|place| self.push(&DELETE_TURNS, turn(place)));
             to.into_iter().for_each(|place| self.push(&INSERT_TURNS, turn(place)));
         }
-        let (from, to) = (of(Status::Failed, before), of(Status::Failed, after));
-        if from.is_some() != to.is_some() {
+    }
+
+    fn move_dead(&mut self, entry: &Entry, after: Option<Place>) {
+        let of = |place: Option<Place>| place.filter(|place| place.status == Status::Failed);
+        let (from, to, record) = (of(entry.before), of(after), &entry.record);
+        let (seq, failed_at) = (record.seq, failed_at(&record.job).unwrap_or(record.job.created_at).as_millis());
+        // A job that was replayed and failed again has another time.
+        if from.is_some() != to.is_some() || entry.fate == Fate::Changed {
             from.into_iter().for_each(|place| self.push(&DELETE_DEAD, cells![queue_number(place.queue), seq]));
-            to.into_iter().for_each(|place| self.push(&INSERT_DEAD, cells![queue_number(place.queue), seq]));
+            to.into_iter().for_each(|place| self.push(&INSERT_DEAD, cells![queue_number(place.queue), seq, failed_at]));
         }
     }
 
@@ -262,7 +270,8 @@ static DELETE_DEAD: Sql = Sql {
     text: "DELETE FROM dead USING unnest($1, $2) AS gone (queue, seq) WHERE dead.queue = gone.queue AND dead.seq = gone.seq",
     types: &[I4, I8],
 };
-static INSERT_DEAD: Sql = Sql { text: "INSERT INTO dead (queue, seq) SELECT * FROM unnest($1, $2)", types: &[I4, I8] };
+static INSERT_DEAD: Sql =
+    Sql { text: "INSERT INTO dead (queue, seq, failed_at) SELECT * FROM unnest($1, $2, $3)", types: &[I4, I8, I8] };
 static KEEP_RESULTS: Sql = Sql {
     text: "
         INSERT INTO result (seq, body, checksum)

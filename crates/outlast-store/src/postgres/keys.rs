@@ -12,7 +12,7 @@ use super::shared::Shared;
 use super::transact::{Fault, Tx};
 use crate::checksum::Table;
 use crate::error::Error;
-use crate::keys::{KeyId, KeyRecord, NewKey};
+use crate::keys::{KeyId, KeyRecord, NewKey, Revocation, is_last_admin};
 use crate::rows::from_json;
 
 static FIND_NAMESPACE: Sql = Sql { text: "SELECT id FROM namespace WHERE name = $1", types: &[Type::TEXT] };
@@ -121,11 +121,36 @@ pub(super) async fn add_first(key: &NewKey, tx: &mut Tx<'_>) -> Result<Option<Ke
     }
 }
 
+/// Of two revocations of admin keys the second waits here, and then sees what the first one has left.
+static LOCK_ADMINS: Sql = Sql {
+    text: "
+        SELECT id
+        FROM api_key
+        WHERE namespace = $1 AND revoked_at IS NULL AND position('\"admin\"' IN scopes) > 0
+        ORDER BY id
+        FOR UPDATE",
+    types: &[Type::INT4],
+};
+static KEYS_OF: Sql = Sql {
+    text: select_keys!("WHERE api_key.namespace = $1 AND api_key.revoked_at IS NULL ORDER BY api_key.id"),
+    types: &[Type::INT4],
+};
+
+async fn is_last(key: &KeyRecord, tx: &mut Tx<'_>) -> Result<bool, Fault> {
+    let namespace = key.namespace.0.cast_signed();
+    tx.session.query(&LOCK_ADMINS, &[&namespace]).await?;
+    let rows = tx.session.query(&KEYS_OF, &[&namespace]).await?;
+    // A damaged key does not work.
+    let keys: Vec<KeyRecord> = rows.iter().filter_map(|row| read_key(row).ok()).collect();
+    Ok(is_last_admin(key, &keys, tx.now))
+}
+
 pub(super) async fn revoke(
     namespace: Option<NamespaceId>,
     id: KeyId,
+    force: bool,
     tx: &mut Tx<'_>,
-) -> Result<Option<KeyRecord>, Fault> {
+) -> Result<Revocation, Fault> {
     tx.begin_write().await?;
     let number = id.0.cast_signed();
     let visible = |key: &KeyRecord| namespace.is_none_or(|namespace| key.namespace == namespace);
@@ -133,11 +158,14 @@ pub(super) async fn revoke(
         let rows = tx.session.query(&KEY_BY_ID, &[&number]).await?;
         Ok(rows.first().map(read_key).transpose()?)
     };
-    if !find(tx).await?.as_ref().is_some_and(visible) {
-        return Ok(None);
+    let Some(key) = find(tx).await?.filter(visible) else {
+        return Ok(Revocation::NotFound);
+    };
+    if !force && is_last(&key, tx).await? {
+        return Ok(Revocation::LastAdmin);
     }
     tx.session.execute(&REVOKE_KEY, &[&number, &tx.now.as_millis()]).await?;
-    find(tx).await
+    Ok(find(tx).await?.map_or(Revocation::NotFound, Revocation::Revoked))
 }
 
 /// All but those that are damaged, which do not work.

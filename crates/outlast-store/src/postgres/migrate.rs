@@ -16,6 +16,7 @@ pub const MIGRATIONS: &[(u32, &str, &str)] = &[
     (6, "skipped", include_str!("migrations/0006_skipped.sql")),
     (7, "object_checksums", include_str!("migrations/0007_object_checksums.sql")),
     (8, "checksum", include_str!("migrations/0008_checksum.sql")),
+    (9, "failures", include_str!("migrations/0009_failures.sql")),
 ];
 
 /// The sum of all migrations, for readers; a test keeps it equal.

@@ -1,6 +1,7 @@
 //! Reads: single statements outside any transaction, on any connection. They see what is committed, and nothing is
 //! answered before it is committed, so everyone reads their own writes on every node.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use super::shared::Shared;
 use crate::checksum::Table;
 use crate::error::Error;
 use crate::history::{Log, RUN_BYTES_MAX, Span};
-use crate::job_detail::{JobDetail, NewestEvents, callback_of, has_kept};
+use crate::job_detail::{JobDetail, LogView, callback_of, has_kept};
 use crate::jobs::{Found, JobPage, ListJobs, Reach};
 use crate::page::{PageSize, Written};
 use crate::rows::Record;
@@ -272,9 +273,9 @@ async fn job_detail_in(look: &Look<'_>, reach: &Reach, id: JobId) -> Result<Opti
         return Ok(None);
     };
     let found = Found { job: record.job, queue };
-    let mut newest = NewestEvents::of(&found.job);
-    while let Some((after, limit)) = newest.wanted() {
-        newest.add(events(look, reach, id, after, limit).await?.unwrap_or_default());
+    let mut log = LogView::of(&found.job);
+    while let Some((after, limit)) = log.wanted() {
+        log.add(events(look, reach, id, after, limit).await?.unwrap_or_default());
     }
     let kept = match has_kept(&found.job) {
         true => super::kept::kept(look, reach, id).await?,
@@ -285,7 +286,8 @@ async fn job_detail_in(look: &Look<'_>, reach: &Reach, id: JobId) -> Result<Opti
         Some(list) => jobs(look, &list).await?.jobs.pop(),
         None => None,
     };
-    Ok(Some(JobDetail { found, events: newest.into_events(), kept, result, callback }))
+    let (events, moves) = log.into_parts();
+    Ok(Some(JobDetail { found, events, moves, kept, result, callback }))
 }
 
 /// The row of a job within reach; `more` are the statement's parameters after the job's.
@@ -383,6 +385,24 @@ pub(super) async fn jobs(look: &Look<'_>, list: &ListJobs) -> Result<JobPage, Er
     Ok(JobPage { jobs, next })
 }
 
+/// The jobs of these rows, without their payloads; those that are gone or damaged are left out.
+pub(super) async fn jobs_at(look: &Look<'_>, seqs: &[i64]) -> Result<BTreeMap<i64, Found>, Error> {
+    let mut jobs = BTreeMap::new();
+    for some in seqs.chunks(JOBS_AT_ONCE) {
+        for row in &look.read(&JOBS, &[&some]).await? {
+            match record(row, look.ids) {
+                Ok(record) => {
+                    let queue = look.registry.queue(row, COLUMNS)?;
+                    jobs.insert(record.seq, Found { job: record.job, queue });
+                }
+                Err(Error::Corrupt(what)) => look.damage.note(&what),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(jobs)
+}
+
 /// Rows that match by queue and status, newest first, and where to go on.
 async fn matching_rows(look: &Look<'_>, list: &ListJobs) -> Result<(Vec<i64>, Option<u64>), Error> {
     let Some((sql, argument)) = source(look, list).await? else {
@@ -441,7 +461,7 @@ async fn source(look: &Look<'_>, list: &ListJobs) -> Result<Option<(&'static Sql
     Ok(Some((sql, Some(i64::from(queue.id.0)))))
 }
 
-async fn queue(look: &Look<'_>, namespace: NamespaceId, name: &str) -> Result<Option<Arc<Queue>>, Error> {
+pub(super) async fn queue(look: &Look<'_>, namespace: NamespaceId, name: &str) -> Result<Option<Arc<Queue>>, Error> {
     let rows = look.read(&QUEUE, &[&namespace.0.cast_signed(), &name]).await?;
     rows.first().map(|row| look.registry.queue(row, 0)).transpose()
 }

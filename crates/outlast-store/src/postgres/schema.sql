@@ -78,8 +78,10 @@ CREATE TABLE turn (
 CREATE TABLE dead (
     queue integer NOT NULL,
     seq   bigint NOT NULL,
+    failed_at bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (queue, seq)
 );
+CREATE INDEX dead_failed ON dead (queue, failed_at, seq);
 
 -- Who holds an idempotency key: the jobs that were made with it, oldest first. The row is what racing publishers of one
 -- key wait for. hash covers the queue and the key; the key itself stands in job.spec and is compared.

@@ -27,10 +27,11 @@ use super::session::Sql;
 use super::shared::{Setup, Shared};
 use super::transact::{Once, Running, Tx, begin_text, startup_options};
 use super::writer::{Answer, Ask, Writer};
-use super::{arrivals, kept, keys, migrate, operations, queues, read, verify};
+use super::{arrivals, dead_letters, kept, keys, migrate, operations, queues, read, verify};
 use crate::alarms::Due;
 use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
 use crate::damage::Damage;
+use crate::dead_letters::{DeadLetterPage, ListDeadLetters};
 use crate::error::Error;
 use crate::ids::Ids;
 use crate::job_detail::JobDetail;
@@ -38,7 +39,7 @@ use crate::jobs::{
     Applied, Claim, Claimed, Declined, Found, JobPage, JobStore, ListJobs, NewJob, Order, Published, Reach,
 };
 use crate::kept::{Doomed, Inline, Inspection, Kept, Stored};
-use crate::keys::{KeyId, KeyRecord, NewKey};
+use crate::keys::{KeyId, KeyRecord, NewKey, Revocation};
 use crate::operations::{NewOperation, Operation, OperationId};
 use crate::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
 
@@ -252,6 +253,10 @@ impl JobStore for PostgresStore {
         self.shared.noted(read::jobs(&Look::anew(&self.shared), &list).await)
     }
 
+    async fn dead_letters(&self, list: ListDeadLetters) -> Result<DeadLetterPage, Error> {
+        self.shared.noted(dead_letters::dead_letters(&Look::anew(&self.shared), &list).await)
+    }
+
     async fn events(&self, reach: &Reach, id: JobId, after: u64, limit: usize) -> Result<Option<Vec<Event>>, Error> {
         self.shared.noted(read::events(&Look::anew(&self.shared), reach, id, after, limit).await)
     }
@@ -381,8 +386,8 @@ impl JobStore for PostgresStore {
         keys::since(&self.shared, since).await
     }
 
-    async fn revoke_key(&self, namespace: Option<NamespaceId>, id: KeyId) -> Result<Option<KeyRecord>, Error> {
-        transact!(self, tx, [], keys::revoke(namespace, id, tx))
+    async fn revoke_key(&self, namespace: Option<NamespaceId>, id: KeyId, force: bool) -> Result<Revocation, Error> {
+        transact!(self, tx, [], keys::revoke(namespace, id, force, tx))
     }
 
     async fn start_operation(&self, operation: NewOperation) -> Result<Option<Operation>, Error> {

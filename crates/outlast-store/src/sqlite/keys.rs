@@ -9,7 +9,7 @@ use super::write::unreadable;
 use super::writer::Core;
 use crate::checksum::Table;
 use crate::error::Error;
-use crate::keys::{KeyId, KeyRecord, NewKey};
+use crate::keys::{KeyId, KeyRecord, NewKey, Revocation, is_last_admin};
 
 /// Without the index, which may have lost one: a namespace that is not found is made anew, without its jobs.
 const NAMESPACES: &str = "SELECT id, name, checksum FROM namespace NOT INDEXED LIMIT 1000000";
@@ -100,14 +100,23 @@ impl Core<'_> {
         Ok(keys)
     }
 
-    pub(super) fn revoke_key(&mut self, namespace: Option<NamespaceId>, id: KeyId) -> Result<Option<KeyRecord>, Fault> {
-        let visible = |key: &KeyRecord| key.id == id && namespace.is_none_or(|namespace| key.namespace == namespace);
-        let Some(mut key) = self.keys()?.into_iter().find(visible) else {
-            return Ok(None);
+    pub(super) fn revoke_key(
+        &mut self,
+        namespace: Option<NamespaceId>,
+        id: KeyId,
+        force: bool,
+    ) -> Result<Revocation, Fault> {
+        let visible = |key: &&KeyRecord| key.id == id && namespace.is_none_or(|namespace| key.namespace == namespace);
+        let keys = self.keys()?;
+        let Some(mut key) = keys.iter().find(visible).cloned() else {
+            return Ok(Revocation::NotFound);
         };
+        if !force && is_last_admin(&key, &keys, self.now) {
+            return Ok(Revocation::LastAdmin);
+        }
         key.revoked_at = key.revoked_at.or(Some(self.now));
         self.write_key(&key)?;
-        Ok(Some(key))
+        Ok(Revocation::Revoked(key))
     }
 
     fn write_key(&self, key: &KeyRecord) -> Result<(), Fault> {

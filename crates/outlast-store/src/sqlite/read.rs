@@ -22,7 +22,7 @@ use crate::damage::Damage;
 use crate::error::Error;
 use crate::history::{Log, RUN_BYTES_MAX, Span};
 use crate::ids::Ids;
-use crate::job_detail::{JobDetail, NewestEvents, callback_of, has_kept};
+use crate::job_detail::{JobDetail, LogView, callback_of, has_kept};
 use crate::jobs::{Found, JobPage, ListJobs, Reach};
 use crate::page::{PageSize, Written};
 use crate::rows::Record;
@@ -111,7 +111,7 @@ impl Readers {
 pub(super) struct Reader<'a> {
     pub(super) connection: &'a Connection,
     pub(super) ids: Ids,
-    queues: &'a Shared,
+    pub(super) queues: &'a Shared,
     pub(super) damage: &'a Damage,
 }
 
@@ -184,7 +184,7 @@ impl Reader<'_> {
         }))
     }
 
-    fn row(&self, seq: i64) -> Result<Option<Record>, Error> {
+    pub(super) fn row(&self, seq: i64) -> Result<Option<Record>, Error> {
         let mut statement = self.connection.prepare_cached(&select_record()).map_err(unreadable)?;
         let ids = self.ids;
         let found = statement.query_row([seq], |row| Ok(record(row, ids))).optional().map_err(unreadable);
@@ -216,9 +216,9 @@ impl Reader<'_> {
         let Some((record, found)) = self.record(reach, id)? else {
             return Ok(None);
         };
-        let mut newest = NewestEvents::of(&found.job);
-        while let Some((after, limit)) = newest.wanted() {
-            newest.add(self.events_of(&record, after, limit)?);
+        let mut log = LogView::of(&found.job);
+        while let Some((after, limit)) = log.wanted() {
+            log.add(self.events_of(&record, after, limit)?);
         }
         let kept = has_kept(&found.job).then(|| self.kept_of(&record)).transpose()?;
         let callback = match callback_of(&found) {
@@ -226,7 +226,8 @@ impl Reader<'_> {
             None => None,
         };
         let result = self.result_detail(&record)?;
-        Ok(Some(JobDetail { found, events: newest.into_events(), kept, result, callback }))
+        let (events, moves) = log.into_parts();
+        Ok(Some(JobDetail { found, events, moves, kept, result, callback }))
     }
 
     pub(super) fn row_of(&self, reach: &Reach, id: JobId) -> Result<Option<Record>, Error> {

@@ -75,6 +75,7 @@ CREATE INDEX job_queue ON job (queue, seq);
 
 -- Dead letters.
 CREATE INDEX job_dead ON job (queue, seq) WHERE status = 4;
+CREATE INDEX job_failed ON job (queue, state_at, seq) WHERE status = 4;
 
 -- What was asked for: written once. Where a job came from stands with the event, if arrival says which, or in origin.
 CREATE TABLE spec (

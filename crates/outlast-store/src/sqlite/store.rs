@@ -38,6 +38,7 @@ use crate::alarms::Due;
 use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
 use crate::checksum::Table;
 use crate::damage::Damage;
+use crate::dead_letters::{DeadLetterPage, ListDeadLetters};
 use crate::error::Error;
 use crate::ids::Ids;
 use crate::job_detail::JobDetail;
@@ -45,7 +46,7 @@ use crate::jobs::{
     Applied, Claim, Claimed, Declined, Found, JobPage, JobStore, ListJobs, NewJob, Order, Published, Reach,
 };
 use crate::kept::{Doomed, Inline, Inspection, Kept, Stored};
-use crate::keys::{KeyId, KeyRecord, NewKey};
+use crate::keys::{KeyId, KeyRecord, NewKey, Revocation};
 use crate::operations::{self, NewOperation, Operation, OperationId};
 use crate::queues::{self, Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
 use crate::transition::apply;
@@ -363,6 +364,10 @@ impl JobStore for SqliteStore {
         self.readers.run(move |reader| reader.jobs(&list)).await
     }
 
+    async fn dead_letters(&self, list: ListDeadLetters) -> Result<DeadLetterPage, Error> {
+        self.readers.run(move |reader| reader.dead_letters(&list)).await
+    }
+
     async fn events(&self, reach: &Reach, id: JobId, after: u64, limit: usize) -> Result<Option<Vec<Event>>, Error> {
         let reach = reach.clone();
         self.readers.run(move |reader| reader.events(&reach, id, after, limit)).await
@@ -493,8 +498,8 @@ impl JobStore for SqliteStore {
         self.call(Kind::Read, |core| Ok(core.keys()?)).await
     }
 
-    async fn revoke_key(&self, namespace: Option<NamespaceId>, id: KeyId) -> Result<Option<KeyRecord>, Error> {
-        self.call(Kind::Write, move |core| core.revoke_key(namespace, id)).await
+    async fn revoke_key(&self, namespace: Option<NamespaceId>, id: KeyId, force: bool) -> Result<Revocation, Error> {
+        self.call(Kind::Write, move |core| core.revoke_key(namespace, id, force)).await
     }
 
     async fn start_operation(&self, operation: NewOperation) -> Result<Option<Operation>, Error> {

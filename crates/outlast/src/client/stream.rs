@@ -27,6 +27,8 @@ pub(crate) enum Frame {
     Event(Value),
     /// How far the work has come; only the latest counts.
     Progress(Value),
+    /// The job has ended, and everything was sent.
+    End,
 }
 
 impl Client {
@@ -60,18 +62,22 @@ impl Stream {
 
     /// What a frame carries; `None` for comments and settings.
     fn read(&mut self, frame: &str) -> Option<Frame> {
-        let (mut data, mut is_progress) = (None, false);
+        let (mut data, mut event) = (None, "");
         for line in frame.lines() {
             if let Some(text) = line.strip_prefix("data: ") {
                 data = serde_json::from_str(text).ok();
             }
             if let Some(name) = line.strip_prefix("event: ") {
-                is_progress = name == "progress";
+                event = name;
             }
             if let Some(Ok(millis)) = line.strip_prefix("retry: ").map(str::parse) {
                 self.retry = Duration::from_millis(millis);
             }
         }
-        data.map(|data| if is_progress { Frame::Progress(data) } else { Frame::Event(data) })
+        data.map(|data| match event {
+            "progress" => Frame::Progress(data),
+            "end" => Frame::End,
+            _ => Frame::Event(data),
+        })
     }
 }

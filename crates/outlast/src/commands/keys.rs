@@ -37,6 +37,9 @@ enum Action {
     Revoke {
         /// The id that `keys list` shows
         id: String,
+        /// Revoke it even if it is the last admin key of its namespace
+        #[arg(long)]
+        force: bool,
     },
 }
 
@@ -60,7 +63,7 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<(), Fai
     match args.action {
         Action::Create(create) => make(&session, &create).await,
         Action::List => list(&session).await,
-        Action::Revoke { id } => revoke(&session, &id).await,
+        Action::Revoke { id, force } => revoke(&session, &id, force).await,
     }
 }
 
@@ -105,8 +108,11 @@ async fn list(session: &Session) -> Result<(), Failure> {
     output::print(&table.render())
 }
 
-async fn revoke(session: &Session, id: &str) -> Result<(), Failure> {
-    let answer = session.client.send(Call::delete(&["v1", "keys", id])).await?;
+async fn revoke(session: &Session, id: &str, force: bool) -> Result<(), Failure> {
+    let path = ["v1", "keys", id];
+    let call = Call::delete(&path);
+    let call = if force { call.query("force", "true") } else { call };
+    let answer = session.client.send(call).await?;
     if session.is_json {
         return output::print_json(&answer.text);
     }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::show::describe;
 use super::{attempts, is_terminal, verdict};
@@ -56,13 +56,11 @@ async fn follow(session: &Session, id: &str, screen: &mut Screen) -> Result<u64,
                     screen.progress(&progress)?;
                     continue;
                 }
+                Frame::End => return Ok(last_seq),
                 Frame::Event(event) => event,
             };
             print_event(&event, screen)?;
             last_seq = seq(&event).max(last_seq);
-            if ends_job(&event) {
-                return Ok(last_seq);
-            }
         }
         tokio::time::sleep(stream.retry).await;
     }
@@ -110,11 +108,6 @@ fn print_change(session: &Session, job: &Answer, last_seq: u64, screen: &mut Scr
 
 fn print_event(event: &Value, screen: &mut Screen) -> Result<(), Failure> {
     screen.line(&format!("{}  {}  {}", cell(event, "at"), cell(event, "type"), describe(event)))
-}
-
-fn ends_job(event: &Value) -> bool {
-    let to = event.get("to").cloned().unwrap_or_default();
-    cell(event, "type") == "state" && is_terminal(&json!({"status": to}))
 }
 
 fn seq(event: &Value) -> u64 {
