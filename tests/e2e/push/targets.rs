@@ -137,8 +137,11 @@ async fn a_refusal_says_nothing_about_what_is_there() {
         "http://localhost/".to_owned(),
         push.server.base.clone(),
     ] {
-        let reply = push.client.put("/v1/queues/q", json!({"webhookUrl": url})).await.unwrap();
-        messages.push(reply.expect_problem(400, "invalid_request")["errors"][0]["message"].clone());
+        let reply = push.client.put("/v1/queues/q", json!({"webhookUrl": &url})).await.unwrap();
+        let problem = reply.expect_problem(400, "invalid_request");
+        let message = problem["errors"][0]["message"].as_str().unwrap();
+        let host = url.split("://").nth(1).and_then(|rest| rest.split([':', '/']).next()).unwrap();
+        messages.push(message.replace(&format!("\"{host}\""), "the host"));
     }
     messages.dedup();
     assert_eq!(messages.len(), 1, "{messages:?}");
