@@ -19,6 +19,7 @@ mod taken_files;
 mod killed_at_steps;
 mod clock_steps;
 
+mod docs;
 mod doctor;
 mod damaged_rows;
 mod first_key;

@@ -216,6 +216,17 @@ fn the_lines_of_the_documentation_believe_what_we_sign() {
 }
 
 #[test]
+fn the_lines_of_the_documentation_for_the_plain_header_are_those_that_are_tried() {
+    let python_line = documented("python", "\"sha256=\"");
+    let node_line = documented("js", "\"sha256=\"");
+    let python_line = python_line.split("      #").next().unwrap();
+
+    let tried = PYTHON_PLAIN.replace("case[\"secret\"]", "secret").replace("case[\"body\"].encode()", "body");
+    assert!(tried.contains(&format!("expected = {python_line}\n")), "{python_line}");
+    assert!(NODE_PLAIN.contains(&format!("Buffer.from({});", node_line.trim_end())), "{node_line}");
+}
+
+#[test]
 fn our_own_check_agrees_with_the_others() {
     for case in cases() {
         let secrets = [Secret::from_text(&case.secret).unwrap()];

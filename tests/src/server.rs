@@ -367,7 +367,7 @@ fn is_behind_nginx() -> bool {
 }
 
 /// `OUTLAST_BIN`, or `outlast` in the profile directory this test was built into.
-fn outlast_binary() -> PathBuf {
+pub fn outlast_binary() -> PathBuf {
     if let Ok(path) = std::env::var("OUTLAST_BIN") {
         return PathBuf::from(path);
     }

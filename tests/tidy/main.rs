@@ -9,6 +9,7 @@ mod migrations;
 mod errors;
 mod generated;
 mod links;
+mod options;
 mod pages;
 mod promises;
 mod prose;
