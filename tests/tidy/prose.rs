@@ -39,11 +39,10 @@ const ALLOWED: [(&str, &str, &str); 2] = [
 ];
 
 /// Directories that break the rule today. An entry goes when its directory is clean; this list may only shrink.
-const PENDING: [&str; 15] = [
+const PENDING: [&str; 14] = [
     "README.md",
     "benches/src/",
     "crates/outlast/",
-    "crates/outlast-api/",
     "crates/outlast-core/",
     "crates/outlast-engine/",
     "crates/outlast-store/",

@@ -1,5 +1,6 @@
-//! Answers in memory. A read that may be large waits for its turn; what it wrote is charged to its caller until the last
-//! byte is sent, and goes out in pieces. So neither many readers nor silent ones can make the process hold more than
+//! Answers in memory. A read that may be large waits for its turn; what it wrote is charged to its caller until the
+//! last byte is sent, and goes out in pieces. So neither many readers nor silent ones can make the process hold more
+//! than
 //! `limits.answer_bytes` and what the turns allow. `docs/decisions/0030` says how the numbers were chosen.
 
 mod turns;
@@ -27,11 +28,11 @@ pub(crate) use turns::{Turn, Turns, Weight};
 const SMALL_MAX: usize = 32 << 10;
 /// Frames of streams up to this size are not counted.
 const SMALL_FRAME_MAX: usize = 16 << 10;
-/// What a larger answer is written in.
+/// Size of the pieces in which a larger answer is written.
 const PIECE_BYTES: usize = 64 << 10;
-/// What a download holds: the chunk whose checksum was checked, and pieces of the next one.
+/// Memory of a download: the checked chunk, and pieces of the next one.
 const DOWNLOAD_BYTES: u64 = (1 << 20) + (256 << 10);
-/// What every caller may have, as long as the whole has it: one page and the entry that filled it.
+/// Guaranteed to every caller while the budget has it: one page and the entry that filled it.
 const LEAST: usize = 2 * PAGE_BYTES_MAX;
 
 pub(crate) struct Answers {
@@ -39,7 +40,7 @@ pub(crate) struct Answers {
     turns: Arc<Turns>,
 }
 
-/// What an unsent answer is counted against. Held for its drop.
+/// The budget that an unsent answer is charged to. Held for its drop.
 #[derive(Clone)]
 #[expect(dead_code, reason = "dropped to give the memory back")]
 enum Counted {
@@ -52,12 +53,12 @@ enum Counted {
 #[derive(Clone)]
 pub(crate) struct HandedOut(pub(crate) Arc<HandoutShare>);
 
-/// What a route does for its caller.
+/// The effect of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// The answer may be refused, the caller asks again.
     Read,
-    /// What was done is done: the answer must go out.
+    /// The change is stored, so the answer must be sent.
     Write,
 }
 
@@ -149,7 +150,8 @@ pub(crate) fn is_small(length: u64) -> bool {
     usize::try_from(length).is_ok_and(|length| length <= SMALL_MAX)
 }
 
-/// The same without the room that a growing text leaves: what is counted is what is held. Bytes that others have too stay.
+/// The same without the room that a growing text leaves: what is counted is what is held. Bytes that others have too
+/// stay.
 fn exact(bytes: Bytes) -> Bytes {
     match bytes.try_into_mut() {
         Ok(unshared) if unshared.capacity() > unshared.len() => Bytes::copy_from_slice(&unshared),

@@ -1,6 +1,6 @@
-//! Who calls and what they reach: by a key in the `Authorization` header, or, on routes that name one job, by a token to that
-//! job, in the header or in the query. A key is never taken from a URL. Whatever is unknown, expired, revoked or wrong gets
-//! the same answer.
+//! Authenticates the caller and determines its reach: by a key in the `Authorization` header, or, on routes that name
+//! one job, by a token to that job, in the header or in the query. A key is never taken from a URL. An unknown,
+//! expired, revoked or wrong credential always gets the same answer.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
@@ -23,7 +23,7 @@ use crate::sources::Peer;
 /// Of every route that answers to a token. It is taken out of the query before anything else is read.
 const TOKEN_PARAMETER: &str = "token";
 
-/// What a request comes with to show who sent it.
+/// The credential of a request.
 pub(crate) enum Pass {
     None,
     Key(String),
@@ -34,9 +34,9 @@ pub(crate) enum Pass {
 pub(crate) struct Admitted {
     /// `None` only on routes that need no key. For a token: its key.
     pub(crate) principal: Option<Principal>,
-    /// What the caller's scope for this route covers.
+    /// The reach of the caller's scope for this route.
     pub(crate) reach: Reach,
-    /// What was sent in place of a key.
+    /// The token that was sent in place of a key.
     pub(crate) token: Option<Token>,
 }
 
@@ -52,7 +52,7 @@ impl Pass {
         let query = parts.uri.query().filter(|_| route.token.is_some()).unwrap_or_default();
         match tokens(query).as_slice() {
             [token] => Pass::Token(token.clone().into_owned()),
-            // Of two, nobody can say which one was meant.
+            // Two tokens are ambiguous, so neither counts.
             _ => Pass::None,
         }
     }
@@ -78,7 +78,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| text.trim())
 }
 
-/// What a request shows, and where it comes from.
+/// The credential of a request, and its address.
 pub(crate) struct Credentials {
     pub(crate) pass: Pass,
     pub(crate) address: IpAddr,
@@ -155,7 +155,7 @@ impl Admitted {
     }
 }
 
-/// What the caller reaches with the scope a route needs.
+/// The reach of the caller with the scope that a route needs.
 pub(crate) fn authorize(principal: &Principal, word: Word) -> Result<Reach, Problem> {
     principal.reach(word).ok_or_else(|| {
         let detail = format!("this call needs the scope \"{}\", which the key does not have", word.as_str());

@@ -15,9 +15,9 @@ use tokio::time::{Instant, timeout};
 use crate::budget::Charge;
 use crate::error::{Code, Problem};
 use crate::limits::Limits;
-use crate::patience::heard_by;
+use crate::patience::ready_by;
 
-/// What is read of a body after its request was refused. A client's own next request is worth that much.
+/// How much of a refused request's body is read, so that the client can reuse the connection.
 const DISCARD_BYTES_MAX: usize = 64 << 10;
 const DISCARD_MAX: Duration = Duration::from_millis(250);
 
@@ -118,9 +118,10 @@ impl<'a> Pace<'a> {
         let end = self.started + self.limits.body_total;
         loop {
             let now = Instant::now();
-            // After its time only what the last look has brought counts: there is no other look for each byte that drips in.
+            // After its time only what the last look has brought counts: there is no other look for each byte that
+            // drips in.
             let next = match now < end {
-                true => heard_by(end.min(now + self.limits.body_idle).min(self.due()), body.frame()).await,
+                true => ready_by(end.min(now + self.limits.body_idle).min(self.due()), body.frame()).await,
                 false => body.is_end_stream().then_some(None),
             };
             let slow = || Problem::new(Code::RequestTimeout, "the request body came too slowly; nothing was stored");
@@ -154,7 +155,7 @@ pub(crate) fn stream(
     Ok(unfold(Some(body), move |body| async move {
         let mut body = body?;
         loop {
-            let frame = match heard_by(Instant::now() + idle, body.frame()).await {
+            let frame = match ready_by(Instant::now() + idle, body.frame()).await {
                 Some(Some(Ok(frame))) => frame,
                 Some(None) => return None,
                 Some(Some(Err(_))) => return Some((Err(Interruption::Ended), None)),
@@ -193,7 +194,7 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Reads the rest of a body that nobody wants. `false` when there is more of it than is worth waiting for.
+/// Reads and discards the rest of a body. `false` when there is more of it than is worth waiting for.
 pub(crate) async fn discard(body: &mut Body) -> bool {
     let mut left = DISCARD_BYTES_MAX;
     let discarded = async {

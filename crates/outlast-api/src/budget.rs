@@ -1,6 +1,6 @@
-//! Budgets: how much of one thing (request slots, request bytes, waiting requests, connections) this process holds at once,
-//! and how much of it one sender may have. A charge grows with what really arrived and gives it back when dropped.
-//! Every share shrinks as the whole fills, so that no number of greedy senders takes the room of the next one.
+//! Budgets: how much of one thing (request slots, request bytes, waiting requests, connections) this process holds at
+//! once, and how much of it one sender may have. A charge grows with what really arrived and gives it back when
+//! dropped. Every share shrinks as the whole fills, so that no number of greedy senders takes the room of the next one.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -56,9 +56,9 @@ enum Level {
 /// How much of a budget one sender may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// Of the whole, while no other sender holds any of it. It shrinks with the square of what is free: however many greedy
-    /// senders come one after the other, about `1 / 2n` of the whole stays free behind `n` of them with 50 percent each.
-    /// In proportion to what is free, each would halve it. 100: no bound.
+    /// Of the whole, while no other sender holds any of it. It shrinks with the square of what is free: however many
+    /// greedy senders come one after the other, about `1 / 2n` of the whole stays free behind `n` of them with 50
+    /// percent each. In proportion to what is free, each would halve it. 100: no bound.
     pub(crate) percent: usize,
     /// A sender may always have this much, as long as the whole has it.
     pub(crate) least: usize,
@@ -214,7 +214,7 @@ impl Budget {
         self.what
     }
 
-    /// What is held at present, by all.
+    /// The amount that all senders hold now.
     pub(crate) fn used(&self) -> usize {
         self.lock().iter().map(|pool| pool.used).sum()
     }
@@ -238,7 +238,7 @@ impl Budget {
     }
 }
 
-/// What one sender holds of a budget; given back when dropped. Owned, so it can go with a response body.
+/// The amount of a budget that one sender holds; returned on drop. Owned, so that a response body can carry it.
 pub(crate) struct Charge {
     budget: Arc<Budget>,
     holder: Holder,

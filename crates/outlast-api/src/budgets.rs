@@ -10,7 +10,7 @@ use crate::limits::Limits;
 const RESERVED_PART: usize = 8;
 /// Slots that a key may always have; addresses and tokens get a quarter of it.
 const SLOTS_LEAST: usize = 32;
-/// What a waiting request or a stream costs is its connection, so a key may have most places.
+/// A waiting request or a stream costs only its connection, so a key may have most of the places.
 const WAITERS_KEY_PERCENT: usize = 75;
 const WAITERS_LEAST: usize = 32;
 /// The usual largest event of a source.

@@ -33,9 +33,9 @@ pub(crate) struct Call {
     pub(crate) reload: Option<Reload>,
     /// `None` only on routes that need no key. For a token: its key.
     pub(crate) principal: Option<Principal>,
-    /// What the caller's scope for this route covers.
+    /// The reach of the caller's scope for this route.
     pub(crate) reach: Reach,
-    /// What was sent in place of a key.
+    /// The token that was sent in place of a key.
     pub(crate) token: Option<Token>,
     pub(crate) parameters: Vec<(String, String)>,
     pub(crate) query: Values<'static>,
@@ -44,12 +44,13 @@ pub(crate) struct Call {
     pub(crate) headers: HeaderMap,
     pub(crate) version: Version,
     pub(crate) body: Bytes,
-    /// A body that is not read into memory, where the route takes one. Locked only because a body alone cannot be shared.
+    /// A body that is not read into memory, where the route takes one. Locked only because a body alone cannot be
+    /// shared.
     pub(crate) upload: Mutex<Body>,
     pub(crate) held: Held,
 }
 
-/// What a request holds of the budgets.
+/// The charges of a request.
 pub(crate) struct Held {
     pub(crate) holder: Holder,
     pub(crate) slot: Charge,
@@ -151,7 +152,8 @@ impl Call {
         std::mem::take(&mut self.upload.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What is no text reads as empty, which no header of ours may be: it is refused, never taken for absent.
+    /// A header that is not text reads as empty. No header may be empty, so the request is refused; the header never
+    /// counts as absent.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap_or_default())
     }

@@ -1,5 +1,5 @@
-//! What a callback says: how a job ended. It is composed in the transaction that ended the job and never again, so that
-//! every copy says the same.
+//! The body of a callback: how a job ended. It is composed in the transaction that ended the job and never again, so
+//! that every copy says the same.
 
 use outlast_core::state::{FailReason, ResultMeta};
 use outlast_core::system_queue::JOB_TAG;

@@ -1,4 +1,4 @@
-//! What attempts save for the next one: the checkpoint and the sections.
+//! The checkpoint and the sections, which an attempt saves for the next one.
 
 use std::sync::Arc;
 

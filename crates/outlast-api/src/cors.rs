@@ -1,5 +1,5 @@
 //! Pages of other origins may call with a token, and only so: a token is in the page's own hands, while a browser adds
-//! neither cookies nor keys of ours by itself. Where no token was sent, nothing here applies.
+//! neither cookies nor our keys automatically. Without a token, nothing here applies.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -11,9 +11,9 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::routes::Route;
 
-/// What a page may read of an answer beside its body.
+/// Response headers that a page may read.
 const EXPOSED: &str = "Content-Disposition, Content-Length, ETag, Location, Retry-After";
-/// What a page may send.
+/// Request headers that a page may send.
 const TAKEN: &str = "Authorization, Content-Type, Last-Event-ID";
 /// Seconds for which a browser need not ask again.
 const MAX_AGE: &str = "600";

@@ -1,5 +1,5 @@
-//! Problems as clients see them: RFC 9457 with a stable `code`. Every code stands once, here, with its status and title;
-//! docs/reference/ERRORS.md lists the same ones, and a test compares the two.
+//! Problems as clients see them: RFC 9457 with a stable `code`. Every code is defined here once, with its status and
+//! title; docs/reference/ERRORS.md lists the same ones, and a test compares the two.
 
 use std::time::Duration;
 
@@ -258,7 +258,7 @@ impl Problem {
     pub fn queue_not_found(name: &str) -> Problem {
         let detail = match is_name(name) {
             true => format!("queue \"{name}\" does not exist for this key; create it with PUT /v1/queues/{name}"),
-            // What cannot be a name is not repeated: it may be anything.
+            // An invalid name is not repeated, because it may contain anything.
             false => "no queue has a name like this; check the URL".to_owned(),
         };
         Problem::new(Code::QueueNotFound, detail)
@@ -278,25 +278,25 @@ impl Problem {
 
     /// Whatever went wrong after a write was committed: a code would claim that nothing was stored.
     pub(crate) fn after_commit(self) -> Problem {
-        tracing::warn!(detail = self.detail, "a write was stored, but its answer could not be made");
+        tracing::warn!(detail = self.detail, "write was stored, but its answer could not be built");
         Problem::indeterminate()
     }
 
     pub(crate) fn quota_reached(waiting_max: u64) -> Problem {
-        let detail = format!("this namespace has room for {waiting_max} waiting jobs and no more; nothing was stored");
+        let detail = format!("this namespace has {waiting_max} waiting jobs, which is the limit; nothing was stored");
         Problem::new(Code::TooManyRequests, detail)
     }
 
     /// The address has sent too many wrong keys, and this was another one.
     pub(crate) fn wrong_key_again(wait: Duration) -> Problem {
         let seconds = u32::try_from(wait.as_secs().saturating_add(1)).unwrap_or(u32::MAX);
-        let detail = "too many wrong keys came from this address, and this is another one; send a valid key";
+        let detail = "too many wrong keys from this address; send a valid key";
         Problem { retry_after_seconds: Some(seconds), closes: true, ..Problem::new(Code::TooManyRequests, detail) }
     }
 
-    /// 500 without a code: nobody knows whether it was stored.
+    /// 500 without a code: whether the request was stored is unknown.
     pub(crate) fn indeterminate() -> Problem {
-        let detail = "the server stopped before the write was confirmed; look, or retry with the same idempotency key";
+        let detail = "the server stopped before the write was confirmed; check, or retry with the same idempotency key";
         Problem { code: None, ..Problem::new(Code::Internal, detail) }
     }
 
@@ -383,7 +383,7 @@ impl From<SecretError> for Problem {
                 "is masked, and there is no value to keep: it was not set, or webhookUrl moves to another host; send the value",
             ),
             SecretError::Sealed { .. } | SecretError::OtherKey { .. } => {
-                tracing::error!(%error, "signing secrets cannot be used");
+                tracing::error!(%error, "signing secrets cannot be opened; configure the secret_key of the other nodes");
                 let detail = "this server lacks the key that the store's signing secrets are sealed with; nothing was \
                               stored; the operator must give it the same secret_key as the other nodes";
                 Problem::new(Code::SecretsSealed, detail)

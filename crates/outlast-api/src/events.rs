@@ -23,7 +23,7 @@ use crate::{fields, sources, wire};
 const PAGE_DEFAULT: usize = 50;
 const KIND_BYTES_MAX: usize = 255;
 
-/// `POST /events/{source}/{type}`: the key is the pass, and the type stands in the URL.
+/// `POST /events/{source}/{type}`: the key authenticates the request, and the type is in the URL.
 pub(crate) async fn send(call: Call) -> Result<Response, Problem> {
     let namespace = whole_namespace(&call)?;
     let body = check_json(&call.body).map_err(Problem::invalid)?;
@@ -120,9 +120,10 @@ async fn find(call: &Call) -> Result<Arrival, Problem> {
 /// Events belong to no queue, so a key that is bound to some cannot touch them.
 fn whole_namespace(call: &Call) -> Result<NamespaceId, Problem> {
     match &call.reach {
-        Reach::Queues(..) => {
-            Err(Problem::new(Code::Forbidden, "the key's scope is bound to queues; events are of none"))
-        }
+        Reach::Queues(..) => Err(Problem::new(
+            Code::Forbidden,
+            "queue-bound scopes cannot read events, because events do not belong to a queue",
+        )),
         Reach::Everything | Reach::Namespace(_) => Ok(call.caller()?.namespace),
     }
 }

@@ -251,7 +251,7 @@ const SETTINGS: [Field; 35] = [
 /// The same where no URL has the name.
 const SETTINGS_AND_NAME: [Field; 35] = {
     let mut fields = SETTINGS;
-    // The name stands last.
+    // The name is the last field.
     let [.., name] = &mut fields;
     name.required = true;
     fields
@@ -286,7 +286,7 @@ const JOB: [Field; 20] = [
     field("priority", Kind::Int { min: -100, max: 100 }, "higher goes first"),
     field("key", text(128), "fair-share key, a tenant say"),
     field("tags", Kind::Map { entries: 16, name_bytes: 64, value_bytes: 256 }, "for lists"),
-    field("callbackUrl", url(), "told when the job is finished"),
+    field("callbackUrl", url(), "gets a POST when the job ends"),
     field(
         "notifyEmail",
         Kind::Text { min: 3, max: 254, check: is_email, wants: "an e-mail address", pattern: "^[^@\\s]+@[^@\\s]+$" },
@@ -478,7 +478,7 @@ pub const LIST_EVENTS: &[Field] =
     &[LIMIT, CURSOR, field("source", text(64), "only of this source"), field("type", text(255), "only of this type")];
 pub const REPLAY_EVENT: Object = Object {
     name: "ReplayEvent",
-    about: "New jobs of an event that came before.",
+    about: "New jobs of a stored event.",
     fields: &[field("queue", name(), "only in this queue; in all that take it if left out")],
 };
 pub const EVENT_HEADERS: &[Field] =
@@ -533,5 +533,5 @@ pub const MATCH_HEADERS: &[Field] = &[
     field("If-None-Match", Kind::Word(&["*"]), "* makes it an error if the queue exists"),
 ];
 
-/// What a route reads that needs no body: an empty object is as good as none.
+/// The body of routes that need none: an empty object is accepted too.
 pub const EMPTY: Object = Object { name: "Empty", about: "Nothing.", fields: NOTHING };

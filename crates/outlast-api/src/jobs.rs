@@ -50,7 +50,7 @@ pub(crate) fn retry_header(seconds: u64, load: f64) -> HeaderValue {
     HeaderValue::from(if steps == 0.0 { seconds } else { seconds.max(under_load) })
 }
 
-/// The same for whoever looks: it may be shown to several callers.
+/// Equal for all callers, because several of them share it.
 pub(crate) async fn shown(engine: &Engine, detail: &JobDetail) -> String {
     let found = &detail.found;
     let moved_at = match &found.job.state {

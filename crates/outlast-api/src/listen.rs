@@ -33,7 +33,7 @@ use tower::Service;
 use crate::answers::is_small;
 use crate::budget::{Budget, Holder, Priority, Share, Shares};
 use crate::budgets::discards;
-use crate::patience::{heard_by, look_again};
+use crate::patience::{look_again, ready_by};
 use crate::sources::Peer;
 
 use head::HeadScan;
@@ -75,15 +75,15 @@ impl Default for Settings {
     }
 }
 
-/// The pause after a failed accept: out of file descriptors, most likely, and then spinning helps nobody.
+/// The pause after a failed accept: most likely out of file descriptors, so retrying at once would only spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long, and how much, is read from a client that was refused in the middle of its request.
 const LINGER_MAX: Duration = Duration::from_secs(2);
 const LINGER_BYTES_MAX: usize = 32 << 20;
-/// What the system keeps for a reader of a stream or a large answer, who may be slow for long; by itself it would keep
+/// Send buffer of a stream or a large answer, whose reader may be slow for long; the system's default would be
 /// megabytes.
 const STREAM_SEND_BUFFER: usize = 64 << 10;
-/// What the system keeps of a download, which is read at its full speed.
+/// Send buffer of a download, which is read at full speed.
 const DOWNLOAD_SEND_BUFFER: usize = 256 << 10;
 /// hyper's least buffer.
 const BUFFER_MIN: usize = 8192;
@@ -109,7 +109,7 @@ pub async fn serve(listener: TcpListener, router: Router, settings: Settings, st
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "accepting a connection failed; retrying; check the limit of open files");
                 sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -137,7 +137,7 @@ pub async fn serve(listener: TcpListener, router: Router, settings: Settings, st
     stopping.send_replace(true);
     let all = async { while connections.join_next().await.is_some() {} };
     if timeout(settings.drain, all).await.is_err() {
-        tracing::warn!("some requests did not finish in time and were cut");
+        tracing::warn!("requests did not finish within timeouts.drain; closing their connections");
         connections.shutdown().await;
     }
 }
@@ -158,7 +158,7 @@ async fn connection(
     // Answers are small and written whole: waiting to fill a segment would only delay them.
     let _ = stream.set_nodelay(true);
     tokio::select! {
-        first = heard_by(Instant::now() + settings.first_byte, stream.readable()) => if !matches!(first, Some(Ok(()))) { return None },
+        first = ready_by(Instant::now() + settings.first_byte, stream.readable()) => if !matches!(first, Some(Ok(()))) { return None },
         _ = stopping.wait_for(|stopping| *stopping) => return None,
     }
     if tls::is_tls(&stream).await {
@@ -198,7 +198,7 @@ async fn connection(
             ended = &mut connection => {
                 if let Err(error) = ended {
                     tracing::debug!(%error, "a connection ended early");
-                    // What it was to become, it will not be.
+                    // The connection is not upgraded.
                     drop(next.take());
                 }
                 break;
@@ -228,8 +228,8 @@ async fn connection(
     (!told).then_some(stream)
 }
 
-/// Notes what the connection does from here on. Most answers are small and whole. What is not is a large one or a download, if
-/// it says how long it will be, or else a stream.
+/// Records the activity of the connection from here on. Most answers are small and complete. Any other is a large
+/// answer or a download, if it says how long it will be, or else a stream.
 fn followed(answer: Response, pulse: Arc<Pulse>) -> Response {
     let length = answer.body().size_hint().exact();
     if length.is_some_and(is_small) {
@@ -258,7 +258,7 @@ async fn linger(mut stream: TcpStream) {
             left -= length;
         }
     };
-    // Whoever takes longer is cut off.
+    // A slower client is disconnected.
     let _ = timeout(LINGER_MAX, discard).await;
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Many<T> {
 pub(crate) struct Refused(Vec<Option<Problem>>);
 
 impl<T> Many<T> {
-    /// Reads the list of this name; `entry` is given the fields of one entry and where it stands.
+    /// Reads the list of this name; `entry` gets the fields of one entry and its path.
     pub(crate) fn read(
         call: &Call,
         body: &'static Object,

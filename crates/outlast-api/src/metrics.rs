@@ -40,14 +40,14 @@ impl Requests {
 
 type Labels = Vec<(&'static str, String)>;
 
-/// What concerns all namespaces: for an operator, and for the private listener.
+/// Metrics of all namespaces: for an operator, and for the private listener.
 pub(crate) struct OfProcess<'a> {
     pub(crate) requests: &'a Requests,
     /// Name, help and value.
     pub(crate) gauges: &'a [(&'static str, &'static str, usize)],
 }
 
-/// The registry is filled anew for each reading: what it shows is kept elsewhere. Queues beyond the caller's reach are
+/// The registry is filled for each request: the values are kept elsewhere. Queues beyond the caller's reach are
 /// left out, and what counts the work of all namespaces is shown only to those who may see all of them.
 pub(crate) async fn render(
     engine: &Engine,

@@ -1,6 +1,6 @@
-//! Bytes by link: `/v1/objects/{link}` serves one object of a local folder to whoever holds the link, or takes one. The
-//! link is the whole authority: sealed, for one object and one method, good for minutes. What is served is a user's, so
-//! the browser is told to save it and to trust nothing in it.
+//! Bytes by link: `/v1/objects/{link}` serves one object of a local folder to the holder of the link, or stores one.
+//! The link is the whole authority: sealed, for one object and one method, valid for minutes. The bytes are a user's,
+//! so the response headers make the browser save them and trust nothing in them.
 
 use std::ops::Range;
 
@@ -87,7 +87,10 @@ async fn opened(call: &Call, act: Act) -> Result<Link, Problem> {
 
 /// The same whatever is wrong: a link says nothing about what it does not open.
 fn gone() -> Problem {
-    Problem::new(Code::RouteNotFound, "this link is over or was never good; ask for the result again to get a new one")
+    Problem::new(
+        Code::RouteNotFound,
+        "this link has expired or is not valid; request the result again to get a new one",
+    )
 }
 
 async fn serve(call: &Call, holder: Holder, stored: &Stored) -> Result<Response, Problem> {
@@ -108,7 +111,8 @@ async fn serve(call: &Call, holder: Holder, stored: &Stored) -> Result<Response,
     let chunks = opened.chunks.map(move |chunk| {
         // It is given back with the end of the download.
         let _ = &charge;
-        chunk.inspect_err(|error| tracing::warn!(error = error.with_causes(), "a download was cut short"))
+        chunk
+            .inspect_err(|error| tracing::warn!(error = error.with_causes(), "download failed; closing its connection"))
     });
     let mut response = Response::new(Body::from_stream(chunks.map_err(std::io::Error::other)));
     *response.status_mut() = status;
@@ -150,7 +154,7 @@ fn unsatisfiable(length: u64) -> Response {
     response
 }
 
-/// The one range that was asked for. What is no range of bytes, or several, is as if nothing was asked; one that lies
+/// The requested range. A malformed range, or several, count as none; one that lies
 /// behind the end is an error.
 fn range(header: Option<&str>, length: u64) -> Result<Option<Range<u64>>, ()> {
     let Some((first, last)) = header.and_then(|text| text.strip_prefix("bytes=")).and_then(|span| span.split_once('-'))

@@ -1,13 +1,13 @@
-//! Waiting for what a peer sends. A process that stood still hears of its timers before it hears of what came meanwhile;
-//! so whoever seems too late is looked at once more.
+//! Read deadlines. A process that was paused sees its timers before the bytes that arrived meanwhile;
+//! so a peer that seems too late is polled once more.
 
 use std::pin::pin;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// What the future gives by then; `None` if it is too late even at a second look.
-pub(crate) async fn heard_by<T>(deadline: Instant, future: impl Future<Output = T>) -> Option<T> {
+/// The output of the future by the deadline; `None` if it is not ready even at a second poll.
+pub(crate) async fn ready_by<T>(deadline: Instant, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     if let Ok(output) = timeout_at(deadline, future.as_mut()).await {
         return Some(output);
@@ -16,8 +16,8 @@ pub(crate) async fn heard_by<T>(deadline: Instant, future: impl Future<Output = 
     timeout(Duration::ZERO, future).await.ok()
 }
 
-/// Until the runtime has asked the system what has come: it does so before it looks at the clock, and a new timer rings at the
-/// next look.
+/// Until the runtime has asked the system what has come: it does so before it looks at the clock, and a new timer rings
+/// at the next look.
 pub(crate) async fn look_again() {
     sleep(Duration::from_millis(1)).await;
 }

@@ -135,7 +135,7 @@ fn created(published: Option<Published>, queue: &str) -> Result<(Job, bool, bool
     }
 }
 
-/// What the fields ask for. The header wins over the field where both can say it.
+/// The job that the fields describe. The header wins over the field where both exist.
 fn spec(mut values: Values<'_>, call: &Call) -> Result<Spec, Problem> {
     let now = call.engine.now();
     let payload = values.any("payload").map_or_else(|| "null".into(), wire::raw);
@@ -254,7 +254,7 @@ fn preferred_wait(call: &Call) -> Option<Duration> {
     (wait > 0).then(|| Duration::from_secs(wait).min(PREFER_WAIT_MAX))
 }
 
-/// The job, if it finishes within the wait. The job is stored, so where no place is free to wait, nobody waits.
+/// The job, if it finishes within the wait. The job is stored, so without a free place the request does not wait.
 async fn finished(
     call: &mut Call,
     namespace: NamespaceId,

@@ -72,7 +72,7 @@ pub(crate) async fn patch(call: Call) -> Result<Response, Problem> {
             Err(refusal) => return Err(refused(refusal, &name)),
         }
     }
-    Err(Problem::new(Code::Overloaded, "others keep changing this queue; try again"))
+    Err(Problem::new(Code::Overloaded, "other requests keep changing this queue; nothing was stored, retry"))
 }
 
 pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
@@ -161,7 +161,7 @@ pub(crate) async fn delete(mut call: Call) -> Result<Response, Problem> {
     let force = call.query.bool("force").unwrap_or(false);
     let name = call.queue()?.to_owned();
     if declared(&call, &name)?.is_some() {
-        let detail = format!("queue \"{name}\" stands in the configuration file; take it out there first");
+        let detail = format!("queue \"{name}\" is declared in the configuration file; remove it there first");
         return Err(Problem::new(Code::SetByFile, detail));
     }
     match call.engine.delete_queue(namespace(&call)?, &name).await? {
@@ -232,7 +232,7 @@ fn body<'a>(call: &'a Call, object: &'static crate::schema::Object, name: &str) 
     }
 }
 
-/// What the configuration file says about a queue of the caller's.
+/// The configuration file's declaration of a queue of the caller.
 fn declared(call: &Call, name: &str) -> Result<Option<Vec<String>>, Problem> {
     let declared = call.engine.declared();
     let is_ours = declared.namespace == namespace(call)?;
@@ -262,7 +262,7 @@ fn kept_by_file(
     Ok(QueueChange { settings: kept, ..asked })
 }
 
-/// A secret is no setting that could be compared: where the file has one, nobody else gives another.
+/// A secret cannot be compared with a stored one, so a secret in the file excludes any other.
 fn check_secret_is_free(names: &[String], queue: &str) -> Result<(), Problem> {
     match names.iter().any(|name| name == SIGNING_SECRET) {
         true => Err(set_by_file(SIGNING_SECRET, queue)),
@@ -275,7 +275,7 @@ fn set_by_file(name: &str, queue: &str) -> Problem {
     Problem::new(Code::SetByFile, detail)
 }
 
-/// What the fields ask for, over the present settings or from nothing.
+/// The change that the fields describe, over the current settings or from the defaults.
 fn change(call: &Call, present: Option<&Queue>, mut values: Values<'_>) -> Result<QueueChange, Problem> {
     let secret = settings::signing_secret(&mut values)?;
     let has_headers = values.contains("headers");
@@ -284,7 +284,7 @@ fn change(call: &Call, present: Option<&Queue>, mut values: Values<'_>) -> Resul
         None => settings::from_nothing(values)?,
     };
     if present.is_some_and(|queue| moves(&queue.settings, &settings)) && !has_headers {
-        // They may hold what the old host trusts. Whoever moves the endpoint says what the new one is sent.
+        // They may hold credentials of the old host. A request that moves the endpoint must give the headers again.
         settings.headers.clear();
     }
     if let Some(url) = &settings.webhook_url
@@ -372,7 +372,7 @@ pub(crate) fn view_for(engine: &Engine, queue: &Queue, counts: &Counts) -> Value
     body
 }
 
-/// What the configuration file says about it, null where it says nothing.
+/// The configuration file's declaration, or null.
 fn shown_declared(engine: &Engine, queue: &Queue) -> Value {
     let declared = engine.declared();
     let Some(found) = declared.queues.get(&queue.name).filter(|_| declared.namespace == queue.namespace) else {

@@ -61,8 +61,8 @@ fn schema_version(value: Value<'_>) -> Option<u32> {
     }
 }
 
-/// What earlier attempts have left for these. If it cannot be read, or the receiver goes away meanwhile, they go back: nobody
-/// begins anew what was half done.
+/// The saved work of earlier attempts. If it cannot be read, or the receiver disconnects, the jobs are released, so
+/// that no worker repeats saved work.
 async fn resumes(call: &Call, claimed: &Claimed, accepts: Option<&[u32]>) -> Result<Vec<Resume>, Problem> {
     if !claimed.jobs.iter().any(|job| job.headway.has_checkpoint || job.headway.has_sections) {
         return Ok(claimed.jobs.iter().map(|_| Resume::default()).collect());

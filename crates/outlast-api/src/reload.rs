@@ -12,7 +12,7 @@ use crate::call::Call;
 use crate::error::{Code, Problem};
 use crate::wire;
 
-/// What came into force.
+/// The changes that were applied.
 #[derive(Clone, Debug)]
 pub struct Reloaded {
     pub sources: usize,
@@ -32,7 +32,7 @@ pub type Reload = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Reloaded, R
 
 pub(crate) async fn reload(call: Call) -> Result<Response, Problem> {
     if !call.caller()?.is_operator() {
-        return Err(Problem::new(Code::Forbidden, "only an admin of the default namespace runs the server"));
+        return Err(Problem::new(Code::Forbidden, "only an admin key of the namespace default may reload"));
     }
     let Some(reload) = &call.reload else {
         return Err(Problem::new(Code::Unavailable, "this server cannot read its configuration again"));

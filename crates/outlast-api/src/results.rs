@@ -1,5 +1,6 @@
-//! Results: brought by workers, through us or past us, and collected by whoever may read the job. Bytes of a user are
-//! never served as a page of ours: always as a download, from a link that is good for minutes.
+//! Results: uploaded by workers, through the server or directly to a bucket, and downloaded by callers that may read
+//! the job. Bytes of a user are never served as a page of ours: always as a download, from a link that is good for
+//! minutes.
 
 use axum::response::Response;
 use http::header::{CONTENT_TYPE, LOCATION};
@@ -60,7 +61,7 @@ async fn redirect(call: &Call, stored: &Stored) -> Result<Response, Problem> {
     Ok(response)
 }
 
-/// What is shown of a result with its job.
+/// The metadata of a result that a job shows.
 pub(crate) fn meta(job: &Job, result: &ResultDetail) -> Json {
     match result {
         ResultDetail::Inline { downloads } => {
@@ -133,7 +134,7 @@ pub(crate) async fn begin(call: Call) -> Result<Response, Problem> {
     Ok(wire::json_ok(StatusCode::CREATED, &body))
 }
 
-/// What was uploaded becomes the result.
+/// Makes the upload the result.
 pub(crate) async fn finalize(call: Call) -> Result<Response, Problem> {
     let mut values = call.read(&fields::FINALIZE)?;
     let worker = work::worker(&call, &mut values)?;
@@ -227,8 +228,8 @@ impl From<outlast_store::blobs::Error> for Problem {
         use outlast_store::blobs::Error;
         match error {
             Error::Missing => {
-                tracing::error!("an object that a job has is gone from the object store");
-                Problem::new(Code::ResultMissing, "the object is not where it was stored; the operator should know")
+                tracing::error!("object is missing from the object store; restore it or replay the job");
+                Problem::new(Code::ResultMissing, "the object is missing from the object store; contact your operator")
             }
             // Logged where it was found.
             Error::Damaged => {
@@ -237,21 +238,24 @@ impl From<outlast_store::blobs::Error> for Problem {
             }
             Error::Interrupted(_) => Problem::field("body", "ended before it was complete; nothing was stored"),
             Error::Full(_) => {
-                tracing::error!(error = error.with_causes(), "there is no room for objects");
-                Problem::new(Code::DiskFull, "there is no room for objects on the server; nothing was stored")
+                tracing::error!(error = error.with_causes(), "object store is full; upload refused; free disk space");
+                Problem::new(Code::DiskFull, "the server's object store is full; nothing was stored")
             }
             Error::Unavailable(_) => {
-                tracing::warn!(error = error.with_causes(), "the object store is not available");
+                tracing::warn!(error = error.with_causes(), "object store is unreachable; answered 503");
                 Problem::new(
                     Code::BlobsUnavailable,
                     "the object store cannot be reached; nothing was stored, try again",
                 )
             }
             Error::Refused(_) => {
-                tracing::error!(error = error.with_causes(), "the object store refused");
+                tracing::error!(
+                    error = error.with_causes(),
+                    "object store refused the request; check its credentials and permissions"
+                );
                 Problem::new(
                     Code::BlobsUnavailable,
-                    "the object store refused; nothing was stored, the operator should know",
+                    "the object store refused the request; nothing was stored; contact your operator",
                 )
             }
         }

@@ -17,7 +17,7 @@ use crate::{
     receive, reload, results, simple, stream, token, welcome, work, ws,
 };
 
-/// What a caller must have.
+/// The credential that a caller needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     Nothing,
@@ -42,7 +42,7 @@ pub enum Raw {
     Bytes,
 }
 
-/// What stands in the body of a success.
+/// The body of a success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     Nothing,
@@ -55,7 +55,7 @@ pub enum Shape {
     Page,
     /// Server-sent events.
     Stream,
-    /// What a user stored.
+    /// Bytes that a user stored.
     Bytes,
 }
 
@@ -70,7 +70,7 @@ pub struct Route {
     pub need: Need,
     /// Another scope that is as good: a worker reads what earlier attempts have left for it.
     pub also_by: Option<Word>,
-    /// What a token to the job of the URL must allow; `None`: no token will do.
+    /// The capability that a token to the job needs; `None`: tokens are refused.
     pub token: Option<Can>,
     pub body: Option<&'static Object>,
     pub query: &'static [Field],

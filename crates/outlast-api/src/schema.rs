@@ -1,4 +1,4 @@
-//! What a body or a query may hold, as tables: the same table reads and checks a request, appears in the OpenAPI
+//! Tables of bodies and queries: the same table reads and checks a request, appears in the OpenAPI
 //! document, and is walked by the bad-input test. A field exists nowhere else.
 
 pub mod words;
@@ -18,7 +18,7 @@ use words::{no_object, unknown, wants};
 
 /// JSON deeper than this is refused before it is read.
 pub const DEPTH_MAX: usize = 64;
-/// So many faults of one object are told; a sender with more of them has the wrong API in mind.
+/// At most this many faults of one object are reported; a sender with more of them uses the wrong API.
 const ERRORS_MAX: usize = 20;
 /// A name that is not ours is repeated up to this length, so that an answer is never larger than its request.
 const NAME_SHOWN_MAX: usize = 64;
@@ -41,7 +41,7 @@ pub struct Field {
     pub about: &'static str,
 }
 
-/// What a value may be. Ranges are inclusive.
+/// The type of a value. Ranges are inclusive.
 #[derive(Debug)]
 pub enum Kind {
     /// Any JSON, kept byte for byte.
@@ -491,7 +491,7 @@ fn read_entries<T>(json: &str, name_bytes: usize, read: impl Fn(&str) -> Option<
 /// Parameters of an open name like `tag.*`, without the fixed part.
 type Starred = Vec<(String, String)>;
 
-/// Reads a query string. A field named `tag.*` stands for any parameter with that beginning.
+/// Reads a query string. A field named `tag.*` matches any parameter with that prefix.
 pub(crate) fn read_query(fields: &'static [Field], query: &str) -> Result<(Values<'static>, Starred), Vec<FieldError>> {
     let (mut values, mut open, mut errors) = (Values::default(), Vec::new(), Vec::new());
     for (name, text) in form_urlencoded::parse(query.as_bytes()) {

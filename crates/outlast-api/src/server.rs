@@ -36,7 +36,7 @@ use crate::sources::Peer;
 use crate::view::Views;
 use crate::{body, cors, fields, sources};
 
-/// What all requests share.
+/// State that all requests share.
 #[derive(Clone)]
 pub struct Api {
     shared: Arc<Shared>,
@@ -133,7 +133,7 @@ impl Api {
     async fn answer_elsewhere(&self, request: Request) -> Response {
         let source = self.shared.engine.declared().source_at(request.uri().path()).cloned();
         let Some(source) = source else {
-            let detail = "there is nothing at this URL; GET /openapi.json lists what there is";
+            let detail = "there is no such URL; GET /openapi.json lists all routes";
             return self.refuse(request, Problem::new(Code::RouteNotFound, detail)).await;
         };
         if request.method() != Method::POST {
@@ -156,7 +156,7 @@ impl Api {
         let bytes = read.await?;
         let taken = AssertUnwindSafe(sources::take(&shared.engine, source, parts, bytes));
         taken.catch_unwind().await.unwrap_or_else(|_| {
-            tracing::error!(source = &*source.name, "a handler panicked");
+            tracing::error!(source = &*source.name, "request handler panicked; answered 500");
             Err(Problem::indeterminate())
         })
     }
@@ -175,7 +175,7 @@ impl Api {
         Held { holder, slot, bytes }
     }
 
-    /// The answer where no route fits. A URL that is too long is told first, as everywhere.
+    /// The answer where no route fits. A URL that is too long is refused first, as everywhere.
     async fn refuse(&self, request: Request, otherwise: Problem) -> Response {
         let (parts, mut body) = request.into_parts();
         let problem = self.check_target(&parts.uri).err().unwrap_or(otherwise);
@@ -196,7 +196,7 @@ impl Api {
         let with_token = matches!(credentials.pass, Pass::Token(_));
         let guarded = AssertUnwindSafe(self.serve(route, credentials, parts, &mut body)).catch_unwind().await;
         let result = guarded.unwrap_or_else(|_| {
-            tracing::error!(path = route.path, "a handler panicked");
+            tracing::error!(path = route.path, "request handler panicked; answered 500");
             // It may have panicked after a commit: only for reads is it certain that nothing was stored.
             Err(match route.method {
                 Method::GET => {
@@ -208,7 +208,7 @@ impl Api {
         let is_refused = result.is_err();
         let mut response = self.finish(result, sender, &mut body).await;
         if is_refused && route.raw == Some(Raw::Bytes) {
-            // Nobody reads the rest of an upload that was refused.
+            // The server does not read the rest of a refused upload.
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if with_token {
@@ -355,7 +355,7 @@ impl Api {
     }
 }
 
-/// What is known of the sender of a request that may be refused.
+/// The sender of a request that may be refused, as far as known.
 #[derive(Clone, Copy)]
 struct Sender {
     address: IpAddr,
@@ -401,8 +401,8 @@ async fn path_parameters(parts: &mut Parts) -> Vec<(String, String)> {
     }
 }
 
-/// A GET that hands out jobs changes them, so it does not answer a HEAD, which by definition changes nothing; nor does one
-/// that switches to another protocol.
+/// A GET that hands out jobs changes them, so it does not answer a HEAD, which by definition changes nothing; nor does
+/// one that switches to another protocol.
 fn takes_head(route: &Route) -> bool {
     let switches = route.answer.0 == StatusCode::SWITCHING_PROTOCOLS.as_u16();
     route.method == Method::GET && route.need != Need::Scope(Word::Consume) && !switches

@@ -16,8 +16,8 @@ use crate::error::Problem;
 use crate::fields;
 use crate::schema::{self, Value, Values};
 
-/// A new queue that is written down elsewhere than in a request: JSON as in the body that creates one, by the same table
-/// and the same rules. Where its URL leads is not looked at; that is up to the engine's `check_url`.
+/// A new queue that is written down elsewhere than in a request: JSON as in the body that creates one, by the same
+/// table and the same rules. Where its URL leads is not looked at; that is up to the engine's `check_url`.
 pub fn read_queue(json: &[u8]) -> Result<QueueChange, Vec<FieldError>> {
     let mut values = schema::read(&fields::QUEUE_NEW, json)?;
     values.take("name");

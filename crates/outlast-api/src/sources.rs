@@ -1,5 +1,6 @@
-//! What providers post to the paths of sources. There is no key: the signature is the pass. Whoever fails it gets the same
-//! answer whatever was wrong, and nothing happens; who passes it gets their 200 when event and jobs are on disk.
+//! Webhooks that providers post to the paths of sources. The signature replaces a key. A request with an invalid
+//! signature gets the same answer whatever was wrong, and has no effect; a valid one gets 200 when event and jobs are
+//! on disk.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! `GET /v1/jobs/{id}/stream` and `GET /v1/queues/{queue}/stream`: a job's log, or what changes in a queue, as server-sent
-//! events. What is sent and when it ends is the engine's; here it gets its form, its keepalives, and its bounds: a place per
+//! events. The engine decides about content and end; this file adds format, keepalives and bounds: a place per
 //! stream, a life of one hour, and no longer than its key or token.
 
 use std::convert::Infallible;
@@ -148,7 +148,7 @@ impl Frames {
         Frames { first, source, key_ended, ends_at, answers, holder, _place: place }
     }
 
-    /// What is sent next; `None` when the stream is over.
+    /// The next frame; `None` when the stream has ended.
     async fn next(&mut self) -> Option<Bytes> {
         if let Some(first) = self.first.take() {
             return Some(first);

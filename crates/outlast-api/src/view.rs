@@ -1,5 +1,5 @@
-//! A job as everybody sees it who looks at it: read and written out once for all who ask at the same time, so that a job
-//! that many poll costs little more than one that nobody does. Whether a caller may see it is decided for each of them.
+//! The page of a job: read and serialised once for all concurrent requests, so that a job
+//! that many clients poll costs little. Access is checked for each caller.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub(crate) struct View {
 /// The job as it is, within the caller's reach.
 pub(crate) async fn look(call: &Call, id: JobId) -> Result<View, Problem> {
     call.answers.check_room(call.holder(), Weight::Single)?;
-    // What comes of it is for all who ask, so it must not depend on the share of the one who reads.
+    // All waiting callers share the result, so it must not depend on the share of the caller that reads.
     let reading = || async {
         let _turn = call.answers.shared_turn(call.holder(), Weight::Single).await?;
         read(&call.engine, id).await
@@ -97,9 +97,8 @@ impl View {
         self.found.job.status()
     }
 
-    /// A running job is alive: how it does and how far it is changes without a new version. So do the telling of its end,
-    /// which is another job, and how often a result was collected. An expired one is no success, which alone can be "not
-    /// modified".
+    /// Liveness and progress of a running job change without a new version. So do its callback, which is another job,
+    /// and how often a result was collected. An expired one is no success, which alone can be "not modified".
     fn changes_only_with_version(&self) -> bool {
         let tells = self.found.job.spec.callback_url.is_some();
         match &self.found.job.state {
@@ -109,7 +108,7 @@ impl View {
         }
     }
 
-    /// Stands the present version in this `If-None-Match`? A weak ETag is as good as a strong one.
+    /// Does this `If-None-Match` list the current version? A weak ETag is as good as a strong one.
     fn is_named_by(&self, seen: &HeaderValue) -> bool {
         let version = self.found.job.version.to_string();
         seen.to_str().unwrap_or_default().split(',').map(str::trim).any(|etag| {

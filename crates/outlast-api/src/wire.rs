@@ -73,7 +73,7 @@ pub(crate) fn published(job: &Job, queue: &str, duplicate: bool, payload_mismatc
     out
 }
 
-/// What a hand-out brings of earlier attempts.
+/// Saved work of earlier attempts in a hand-out.
 #[derive(Default)]
 pub(crate) struct Resume {
     /// As JSON.
@@ -83,7 +83,7 @@ pub(crate) struct Resume {
     pub(crate) sections: Vec<Box<str>>,
 }
 
-/// What is shown with a job and kept elsewhere.
+/// Data that a job shows and that is stored elsewhere.
 #[derive(Default)]
 pub(crate) struct Beside {
     pub(crate) progress: Option<Arc<Progress>>,
@@ -207,7 +207,7 @@ fn error(job: &Job) -> Value {
     }
 }
 
-/// What the job itself knows of its result.
+/// The result's metadata in the job's own row.
 fn result_meta(state: &State) -> Option<Value> {
     let State::Succeeded { result: Some(result), .. } = state else {
         return None;
@@ -355,7 +355,7 @@ pub(crate) fn rotated(rotated: &Rotated) -> Value {
     })
 }
 
-/// How the telling of a job's end goes.
+/// The status of a job's callback.
 pub(crate) fn callback(url: &str, told: Option<&Found>) -> Value {
     let Some(found) = told else {
         return json!({"url": url, "status": "waiting"});

@@ -83,7 +83,7 @@ pub(crate) async fn output(call: Call) -> Result<Response, Problem> {
     Ok(wire::ok(StatusCode::OK, body))
 }
 
-/// An operator's wishes, told with the heartbeats to come.
+/// An operator's directives, sent with the next heartbeats.
 pub(crate) async fn direct(call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
     let asked = call.read(&fields::DIRECTIVES)?.list("directives").unwrap_or_default();
@@ -95,7 +95,7 @@ pub(crate) async fn direct(call: Call) -> Result<Response, Problem> {
     Ok(wire::ok(StatusCode::OK, outcome::accepted(&applied)))
 }
 
-/// Who speaks, and of which job.
+/// The caller, and the job it reports on.
 pub(crate) fn worker(call: &Call, values: &mut Values<'_>) -> Result<Worker, Problem> {
     Ok(Worker { reach: call.reach.clone(), id: call.job()?, lease: outcome::lease(values, call)? })
 }
@@ -122,7 +122,7 @@ pub(crate) fn report(mut values: Values<'_>) -> Report {
     }
 }
 
-/// What the worker should know; nothing if the job has ended since.
+/// Directives and limits for the worker; none if the job has ended since.
 fn told(applied: &Applied, now: Timestamp) -> Json {
     let queue = &applied.queue;
     let running = applied.running.as_ref().and_then(|job| match &job.state {

@@ -1,5 +1,6 @@
 //! Turns of reads that may be large: how much of their answers is built at the same time, in all and per caller. A turn
-//! never depends on a client, so those who wait for one always come to it; each caller waits behind its own reads first.
+//! never depends on a client, so those who wait for one always come to it; each caller waits behind its own reads
+//! first.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +26,7 @@ const TOKEN: u32 = 24;
 pub(crate) enum Weight {
     /// One job, one section, one result.
     Single,
-    /// What was read, what is written of it, and the growth of the text.
+    /// The rows that were read, the answer written from them, and the growth of the text.
     Page,
 }
 

@@ -1,4 +1,4 @@
-//! What a budget gives to whom, and what it keeps back.
+//! Tests of the shares and the reserve of a budget.
 
 use super::*;
 
@@ -50,7 +50,7 @@ fn one_key_alone_gets_half_and_a_dozen_leave_room_for_the_next() {
     assert_eq!(first.amount(), 650);
     let others: Vec<Charge> = (2..=12).map(|number| hog(&budget, key(number))).collect();
 
-    // What the first has is not taken from it; it only gets no more.
+    // The first sender keeps its charge; it only gets no more.
     assert!(others.iter().all(|charge| charge.amount() > 0));
     let victim = hog(&budget, key(99));
     assert!(victim.amount() >= 5, "{} of 1300 in use", budget.used());

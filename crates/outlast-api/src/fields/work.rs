@@ -1,4 +1,4 @@
-//! What a worker sends while it is at work: heartbeats, progress, checkpoints, output, uploads.
+//! The bodies that a worker sends: heartbeats, progress, checkpoints, output, uploads.
 
 use outlast_core::queue::range;
 
@@ -92,7 +92,7 @@ pub const OUTPUT: Object = Object {
 const OUTPUT_TEXT_MAX: usize = 16 << 10;
 pub const DIRECTIVES: Object = Object {
     name: "Directives",
-    about: "What the worker is told with its next heartbeats, in the place of what it was told before.",
+    about: "Directives for the worker's next heartbeats; they replace earlier ones.",
     fields: &[field(
         "directives",
         Kind::List { of: &Kind::Word(&["checkpoint_now", "hand_over", "slow_down"]), max: 3 },
@@ -100,7 +100,7 @@ pub const DIRECTIVES: Object = Object {
     )
     .required()],
 };
-const FILENAME: Field = field("filename", text(1024), "suggested to whoever downloads it; made harmless first");
+const FILENAME: Field = field("filename", text(1024), "suggested file name of the download; sanitised first");
 pub const UPLOAD: Object = Object {
     name: "NewUpload",
     about: "A result that its worker uploads by links.",
@@ -134,5 +134,5 @@ pub const RESULT_NAME: &[Field] = &[FILENAME];
 pub const CHECKPOINT_BLOB: &[Field] = &[SCHEMA_VERSION.required()];
 /// Sealed, so there is nothing to see in it.
 pub const LINK_PATTERN: &str = "^[A-Za-z0-9_-]{1,512}$";
-/// The name of a section stands in the URL.
+/// The name of a section is part of the URL.
 pub const SECTION_PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$";

@@ -1,6 +1,6 @@
-//! Looks at the bytes of a request's head for what the HTTP parser lets pass or hides: a line that ends with a bare line
-//! feed, and two ways to tell the length of the body. Both let a proxy in front see another request than we do. Heads
-//! that come behind another request's body in the same read are not looked at: no proxy sends those.
+//! Looks at the bytes of a request's head for what the HTTP parser lets pass or hides: a line that ends with a bare
+//! line feed, and two ways to tell the length of the body. Both let a proxy in front see another request than we do.
+//! Heads that come behind another request's body in the same read are not looked at: no proxy sends those.
 
 use axum::response::Response;
 use http::header::{CONNECTION, HOST, TRANSFER_ENCODING};
@@ -26,7 +26,7 @@ pub(super) struct HeadScan {
     faults: Faults,
 }
 
-/// What is wrong with a head.
+/// The faults of a request head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Faults {
     pub(super) bare_line_feed: bool,
@@ -126,7 +126,7 @@ fn problem(version: Version, headers: &HeaderMap, faults: Faults) -> Option<Prob
         (Some(encoding), None) => encoding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"),
         (Some(_), Some(_)) => false,
     };
-    let detail = "the only Transfer-Encoding that is understood is chunked";
+    let detail = "the only supported Transfer-Encoding is chunked";
     (!is_plain).then(|| Problem::new(Code::UnsupportedTransferEncoding, detail))
 }
 

@@ -1,5 +1,6 @@
-//! What a connection is doing, since when, and whether that is too long. Two atomics per request instead of a timer per
-//! request, and no timer that ticks: the watchdog is polled with its connection and sleeps until the next deadline.
+//! Watchdog of a connection: its current activity, since when, and whether that is too long. Two atomics per request
+//! instead of a timer per request, and no timer that ticks: the watchdog is polled with its connection and sleeps until
+//! the next deadline.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -33,7 +34,7 @@ pub(super) struct Pulse {
     since_millis: AtomicU64,
     /// Since when there is something to write that the other side does not take; `NEVER` if there is not.
     blocked_millis: AtomicU64,
-    /// What is wrong with the head of the present request, as `Faults::bits`.
+    /// The faults of the current request's head, as `Faults::bits`.
     faults: AtomicU8,
     /// Bytes written since the present state began.
     written_bytes: AtomicU64,
@@ -127,8 +128,8 @@ impl Pulse {
     }
 }
 
-/// Ready when the connection has overstayed, with the moment by which it should have moved on; then it can be asked again.
-/// Must be polled in the task of the connection and after it.
+/// Ready when the connection has overstayed, with the moment by which it should have moved on; then it can be asked
+/// again. Must be polled in the task of the connection and after it.
 pub(super) struct Watchdog<'a> {
     pulse: &'a Pulse,
     settings: &'a Settings,

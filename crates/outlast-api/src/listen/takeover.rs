@@ -1,4 +1,4 @@
-//! What becomes of a connection after a "101 Switching Protocols": the answer carries it, and it runs in the connection's
+//! Handling of a connection after a "101 Switching Protocols": the answer carries it, and it runs in the connection's
 //! own task, so that the bounds on connections and the wait at the end hold for it as for any other.
 
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 /// A connection that speaks HTTP no more.
 pub(crate) struct Upgraded {
     pub(crate) stream: TcpStream,
-    /// What the other side has sent behind its request.
+    /// Bytes that the client sent after its request.
     pub(crate) read: Bytes,
     /// How long the other side may take nothing of what is to be written.
     pub(crate) write_idle: Duration,
@@ -19,7 +19,7 @@ pub(crate) struct Upgraded {
 
 type Run = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
-/// Stands among the extensions of an answer, which must be possible to clone; whoever takes it first has it.
+/// An extension of an answer. Extensions must be cloneable; the first caller of `take` gets the value.
 #[derive(Clone)]
 pub(crate) struct Takeover(Arc<Mutex<Option<Run>>>);
 

@@ -1,5 +1,6 @@
-//! What the answers look like, for the OpenAPI document. Written by hand beside `wire`, and held to it by the tests: the
-//! fuzzer checks every answer it gets against these. Members may be added in later versions, so others are not forbidden.
+//! Schemas of the answers, for the OpenAPI document. Written by hand beside `wire`, and held to it by the tests: the
+//! fuzzer checks every answer it gets against these. Members may be added in later versions, so others are not
+//! forbidden.
 
 use serde_json::{Map, Value, json};
 
@@ -278,7 +279,7 @@ fn queue() -> Value {
 fn setting(field: &Field) -> Value {
     let schema = match &field.kind {
         Kind::Duration { .. } => seconds(),
-        // What was left out has a default, and durations are numbers: only the names of the members are told.
+        // Omitted members have defaults, and durations are numbers: only the names of the members are listed.
         Kind::Object(object) => {
             let properties = object.fields.iter().map(|field| (field.name.to_owned(), json!({}))).collect();
             json!({"type": "object", "properties": Value::Object(properties)})

@@ -1,5 +1,5 @@
-//! What we send, as OpenAPI's `webhooks`: deliveries to a queue's endpoint and completion callbacks, with what an answer
-//! leads to.
+//! Requests that the server sends, as OpenAPI's `webhooks`: deliveries to a queue's endpoint and completion callbacks,
+//! with the effect of each answer.
 
 use serde_json::{Value, json};
 
@@ -24,12 +24,12 @@ pub(super) fn webhooks() -> Value {
         }},
         "callback": {"post": {
             "operationId": "callBack",
-            "summary": "the end of a job, told to its callbackUrl",
+            "summary": "completion notification, sent to a job's callbackUrl",
             "parameters": headers(&[("x-signature-256", "sha256= and the hexadecimal HMAC-SHA256 of the body")]),
             "requestBody": body("Callback"),
             "responses": {
-                "200": {"description": "told; the same for any other 2xx"},
-                "default": {"description": "told again later, by the schedule of the queue _callbacks"},
+                "200": {"description": "accepted; the same for any other 2xx"},
+                "default": {"description": "retried by the schedule of the queue _callbacks"},
             },
         }},
     })

@@ -1,11 +1,11 @@
-//! What the sender of a bad request is told, in words: what would have been right, and what was probably meant.
+//! Messages for the sender of a bad request: the allowed values, and a suggestion.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::{Field, Kind};
 
-/// What is allowed, in words for the sender.
+/// The allowed values, as text for the sender.
 pub fn wants(kind: &Kind) -> String {
     match kind {
         Kind::Any => "JSON".to_owned(),

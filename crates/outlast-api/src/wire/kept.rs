@@ -1,4 +1,4 @@
-//! How long-running work looks on the wire: progress, checkpoints, sections. What workers saved goes out as it came in,
+//! How long-running work looks on the wire: progress, checkpoints, sections. Saved work is sent byte for byte,
 //! so that big numbers are not rounded.
 
 use std::fmt::Write;
@@ -75,7 +75,7 @@ pub(crate) fn checkpoint(id: JobId, checkpoint: &Checkpoint) -> String {
     )
 }
 
-/// What is known of it, without the data.
+/// Its metadata, without the data.
 pub(crate) fn checkpoint_meta(kept: &Kept) -> serde_json::Value {
     let checkpoint = kept.checkpoint.as_ref();
     json!({

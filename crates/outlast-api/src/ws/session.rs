@@ -1,5 +1,5 @@
-//! One open WebSocket: sends the log as it comes, pings, hears what the other side wants, and says why it closes. It ends
-//! with the job, with its key, after its life, when the server stops, and when the other side is gone, silent or too slow.
+//! One open WebSocket: sends the log, pings, handles the client's messages, and closes with a reason. It ends with the
+//! job, with its key, after its life, when the server stops, and when the other side is gone, silent or too slow.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::error::{Code, Problem};
 use crate::listen::takeover::Upgraded;
 use crate::wire;
 
-/// The longest message that is heard; what there is to say takes far less.
+/// The longest accepted message; the only valid one is far shorter.
 const HEARD_BYTES_MAX: usize = 4 << 10;
 /// So often the other side is pinged. When nothing has come from it until the next time, it is gone.
 const PING: Duration = Duration::from_secs(15);
@@ -43,7 +43,7 @@ type KeyEnded = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(super) struct Session {
     pub(super) engine: Engine,
     pub(super) caller: Principal,
-    /// What was sent in place of the caller's key.
+    /// The token that was sent in place of a key.
     pub(super) token: Option<Token>,
     pub(super) id: JobId,
     pub(super) ends_at: Instant,
@@ -53,10 +53,10 @@ pub(super) struct Session {
     pub(super) _place: Charge,
 }
 
-/// Why the conversation is over.
+/// Why the session ended.
 enum End {
     Close(CloseCode, &'static str),
-    /// Nobody is there to be told.
+    /// The client is gone, so no close frame is sent.
     Gone,
 }
 
@@ -141,7 +141,7 @@ impl Session {
         let text = match message {
             Some(Ok(Message::Text(text))) => text,
             Some(Ok(Message::Binary(_))) => Default::default(),
-            // After a close the socket answers it by itself and then ends.
+            // The socket answers a close automatically and then ends.
             Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Close(_) | Message::Frame(_))) => return Ok(()),
             Some(Err(Error::Capacity(_))) => return Err(TOO_LONG),
             Some(Err(Error::Protocol(_))) => return Err(NO_PROTOCOL),
@@ -151,7 +151,7 @@ impl Session {
         let wanted: Option<Value> = serde_json::from_str(&text).ok();
         let answer = match wanted.as_ref().and_then(|wanted| wanted.get("type")).and_then(Value::as_str) {
             Some("cancel") => self.cancel().await,
-            _ => Err(Problem::field("type", "must be cancel; nothing else is heard here")),
+            _ => Err(Problem::field("type", "must be \"cancel\"; no other message is accepted")),
         };
         line.send_all([answer.unwrap_or_else(|problem| error_frame(&problem))].into_iter()).await
     }
@@ -242,7 +242,7 @@ impl Line {
         }
     }
 
-    /// Says why, and waits a little for the other side to have heard it.
+    /// Sends the reason, and waits briefly for the client to read it.
     async fn close(mut self, code: CloseCode, reason: &'static str) {
         let closing = async {
             let frame = CloseFrame { code, reason: reason.into() };
@@ -250,7 +250,7 @@ impl Line {
                 while let Some(Ok(_)) = self.socket.next().await {}
             }
         };
-        // Whoever takes longer is cut off.
+        // A slower client is disconnected.
         let _ = timeout(CLOSE_MAX, closing).await;
     }
 }
