@@ -15,7 +15,7 @@ use outlast_tests::postgres::Database;
 use outlast_tests::violation;
 use tempfile::TempDir;
 
-/// What the test keeps in its hand: time, chance, and the one setting of a store that shows.
+/// Controlled by the test: time, randomness, and the one visible setting of a store.
 #[derive(Clone)]
 pub struct Ground {
     pub clock: VirtualClock,
@@ -29,7 +29,7 @@ impl Ground {
     }
 }
 
-/// The tag of a job whose end is told under an idempotency key, which is the tag's value.
+/// The tag of a job whose callback has an idempotency key, which is the tag's value.
 pub const TOLD_AS: &str = "told-as";
 
 /// Composes notices as the service does, some of them with a key.
@@ -73,7 +73,8 @@ pub trait Backend: Send + Sync {
         0
     }
 
-    /// Gives the oldest job attempt number 0, which no job has, in a row that is sound otherwise. The store must be closed.
+    /// Gives the oldest job attempt number 0, which no job has, in a row that is sound otherwise. The store must be
+    /// closed.
     fn plant_violation(&self) {
         panic!("nothing can be planted here");
     }
@@ -141,7 +142,7 @@ impl Sqlite {
         let mut options = Options::new(self.directory.path(), clock, entropy, compose);
         options.namespace_waiting_max = self.ground.waiting_max;
         options.reserve_bytes = 4096;
-        // What the disk survives is proven by the crash rigs; here each sync would only cost time.
+        // The crash rigs prove durability; here each sync would only cost time.
         options.durability = Durability::Normal;
         options
     }
@@ -195,7 +196,7 @@ impl Backend for Postgres {
 
     fn on(ground: &Ground) -> Postgres {
         let database = outlast_tests::postgres::Postgres::shared().database();
-        // What the disk survives is proven by the fault tests; here each sync would only cost time.
+        // The fault tests prove durability; here each sync would only cost time.
         database.psql(&format!("ALTER DATABASE {} SET synchronous_commit = off", database.name));
         Postgres { ground: ground.clone(), database, opened: tokio::sync::Mutex::new(None) }
     }

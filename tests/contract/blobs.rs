@@ -1,6 +1,6 @@
-//! The object store on a real S3 endpoint that checks signatures: what is written is there, links open exactly what they were
-//! made for, and neither faults nor broken streams leave anything behind. Google Cloud and Azure have no endpoint here; of
-//! them only the links are looked at. The local folder has its tests beside its code.
+//! The object store on a real S3 endpoint that checks signatures: what is written is there, links open exactly what
+//! they were made for, and neither faults nor broken streams leave anything behind. Google Cloud and Azure have no
+//! endpoint here; of them only the links are looked at. The local folder has its tests beside its code.
 
 mod faults;
 mod links;
@@ -58,7 +58,7 @@ async fn read(blobs: &Blobs, key: &ObjectKey) -> Result<Vec<u8>, Error> {
 }
 
 #[tokio::test]
-async fn what_was_written_to_a_bucket_is_read_back_whole_and_in_ranges() {
+async fn an_object_in_a_bucket_is_read_back_whole_and_in_ranges() {
     let s3 = S3::start().await;
     let blobs = blobs(&s3.url());
     for (random, length) in [0, 1, 8 * MIB - 1, 8 * MIB, 8 * MIB + 1, LARGE].into_iter().enumerate() {
@@ -83,7 +83,7 @@ async fn what_was_written_to_a_bucket_is_read_back_whole_and_in_ranges() {
 }
 
 #[tokio::test]
-async fn what_was_deleted_is_missing_and_may_be_deleted_again() {
+async fn a_deleted_object_is_missing_and_may_be_deleted_again() {
     let s3 = S3::start().await;
     let blobs = blobs(&s3.url());
     blobs.write(&key(1), pieces(&body(10))).await.unwrap();

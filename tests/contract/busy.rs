@@ -1,5 +1,5 @@
-//! Somebody else holds the write lock of an embedded store: a shell on its file, say. Calls are refused meanwhile, and that
-//! is all.
+//! Somebody else holds the write lock of an embedded store: a shell on its file, say. Calls are refused meanwhile, and
+//! that is all.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ async fn a_busy_file_refuses_writes_and_the_rows_are_not_read_again() {
     let spec = Arc::new(Spec { payload: "1".into(), ..Spec::default() });
     let job = || vec![NewJob { namespace, queue: "mail".into(), spec: Arc::clone(&spec) }];
     store.publish(job()).await.unwrap();
-    // Whoever reads all rows again notices this one.
+    // A call that reads all rows again meets this one.
     let stranger = backend.connect();
     stranger.execute_batch("UPDATE job SET detail = 77").unwrap();
     stranger.execute_batch("BEGIN IMMEDIATE").unwrap();

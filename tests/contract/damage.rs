@@ -1,4 +1,4 @@
-//! What a store does when a row no longer makes sense: that job is out, all others go on. Damage is done while the store
+//! A store with an unreadable row: that job fails, all others continue. Damage is done while the store
 //! is closed, as a bad disk or a careless hand would.
 
 use std::sync::Arc;
@@ -178,7 +178,7 @@ async fn an_event_that_meets_a_damaged_row_leaves_no_job_without_its_origin() {
         assert_eq!(jobs, [], "a job of an event that was not stored");
         store.close().await;
     }
-    // What a call did before it met the damage is undone.
+    // The changes of a call before it met the damage are rolled back.
     check::<Sqlite>().await;
     check::<Postgres>().await;
 }

@@ -1,5 +1,5 @@
-//! I-06: a stored byte that changes is noticed, whatever kind of row it is in: the read fails and says so, all other jobs go
-//! on, and nothing of it is handed out. Damage is done while the store is closed.
+//! I-06: a stored byte that changes is noticed, whatever kind of row it is in: the read fails and says so, all other
+//! jobs go on, and nothing of it is handed out. Damage is done while the store is closed.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::fixture::lease;
 
 const QUEUE: &str = "mail";
 
-/// What is read, and must fail.
+/// The reads that must fail.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Read {
     Job,

@@ -1,4 +1,4 @@
-//! What a case of the contract gets: an open store, a clock, a queue named `mail`, and short words for long calls.
+//! The fixture of a contract case: an open store, a clock, a queue named `mail`, and short words for long calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,8 +70,8 @@ impl Fixture {
         self.store.close().await;
     }
 
-    /// Were so many jobs written by the newest transaction? Without this a case of calls that share one might pass because
-    /// they did not.
+    /// Were so many jobs written by the newest transaction? Without this a case of calls that share one might pass
+    /// because they did not.
     pub fn check_that_one_transaction_wrote(&self, jobs: usize) {
         if let Some(written) = self.backend.written_by_the_newest_transaction() {
             assert_eq!(written, jobs, "jobs that the newest transaction wrote");

@@ -1,4 +1,4 @@
-//! The link between nodes over a real Redis: what is told is heard, in few messages; a Redis that dies, stands still or is
+//! The link between nodes over a real Redis: signals arrive, in few messages; a Redis that dies, is paused or is
 //! full of other people's messages costs nothing but time.
 
 mod progress;
@@ -20,7 +20,7 @@ const STORE: u64 = 0xfeed;
 const NAMESPACE: NamespaceId = NamespaceId(3);
 /// A message over loopback, on a busy machine.
 const SOON: Duration = Duration::from_secs(2);
-/// Less than a beat, which comes once a second: what was told has gone out by itself.
+/// Less than a beat, which comes once a second: the signal was sent without it.
 const AT_ONCE: Duration = Duration::from_millis(900);
 /// Detection of a dead link and all the waits between tries.
 const PATIENT: Duration = Duration::from_secs(20);
@@ -45,7 +45,7 @@ async fn pair(redis: &Redis) -> (Arc<RedisLive>, Arc<RedisLive>) {
     let (a, b) = (link(redis, STORE, 1), link(redis, STORE, 2));
     for live in [&a, &b] {
         until_connected(live, true).await;
-        assert_eq!(live.heard().await, News::everything(), "whoever connects may have missed something");
+        assert_eq!(live.heard().await, News::everything(), "a node that connects may have missed a signal");
     }
     (a, b)
 }
@@ -54,13 +54,13 @@ async fn pair(redis: &Redis) -> (Arc<RedisLive>, Arc<RedisLive>) {
 async fn hear_until(live: &RedisLive, last: impl Fn(&News) -> bool) -> News {
     let mut all = News::default();
     while !last(&all) {
-        all.merge(within(SOON, live.heard()).await.expect("what was told is heard"));
+        all.merge(within(SOON, live.heard()).await.expect("the signal arrives"));
     }
     all
 }
 
 #[tokio::test]
-async fn what_one_node_tells_the_others_hear_and_not_itself() {
+async fn a_signal_of_one_node_reaches_the_others_and_not_itself() {
     let redis = Redis::start();
     let (a, b) = pair(&redis).await;
 
@@ -155,7 +155,7 @@ async fn a_redis_that_dies_is_missed_at_once_and_found_again() {
 
 /// F20.
 #[tokio::test]
-async fn a_redis_that_stands_still_is_taken_for_dead_and_delays_nobody() {
+async fn a_paused_redis_is_taken_for_dead_and_delays_no_call() {
     let redis = Redis::start();
     let (a, b) = pair(&redis).await;
 
@@ -201,7 +201,7 @@ async fn a_redis_that_is_emptied_or_cuts_its_clients_off_does_no_harm() {
     hear_until(&b, |news| news.operations).await;
 }
 
-/// T37: whoever may write to the channel can make nodes look, and nothing else.
+/// T37: a client with write access to the channel can make nodes poll, and nothing else.
 #[tokio::test]
 async fn garbage_on_the_channel_is_counted_and_dropped() {
     let redis = Redis::start();
@@ -236,7 +236,7 @@ async fn a_user_who_may_only_use_our_channels_is_enough() {
     until_connected(&live, true).await;
     let sent = live.link().unwrap().sent;
     until_now("three beats", PATIENT, || (live.link().unwrap().sent >= sent + 3).then_some(())).await;
-    progress::check_that_it_is_told_and_found(&live, &live).await;
+    progress::check_that_it_arrives_and_is_found(&live, &live).await;
 
     assert_eq!(found.version, None, "this user may not ask");
     assert!(live.link().unwrap().is_connected);

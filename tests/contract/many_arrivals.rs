@@ -1,4 +1,5 @@
-//! SQLite writes the ids of providers to its index thousands at a time: they are known before, after, and over restarts.
+//! SQLite writes the ids of providers to its index thousands at a time: they are known before, after, and over
+//! restarts.
 
 use std::sync::Arc;
 
@@ -19,9 +20,9 @@ fn ids_are_known_whether_they_are_in_memory_or_on_disk() {
                 assert!(matches!(answer, Ingested::Created { .. }), "{answer:?}");
             }
         }
-        all_came_before(fixture, 0..ARRIVALS).await;
+        all_are_duplicates(fixture, 0..ARRIVALS).await;
         fixture.reopen().await;
-        all_came_before(fixture, 0..ARRIVALS).await;
+        all_are_duplicates(fixture, 0..ARRIVALS).await;
 
         fixture.pass(SECOND);
         let younger = ingest(fixture, ARRIVALS..ARRIVALS + 1).await;
@@ -29,7 +30,7 @@ fn ids_are_known_whether_they_are_in_memory_or_on_disk() {
         while fixture.store.prune_arrivals(fixture.now(), AT_ONCE).await.unwrap() > 0 {}
         fixture.reopen().await;
 
-        all_came_before(fixture, ARRIVALS..ARRIVALS + 1).await;
+        all_are_duplicates(fixture, ARRIVALS..ARRIVALS + 1).await;
         for place in [0, ARRIVALS - 1] {
             let forgotten = ingest(fixture, place..place + 1).await;
             assert!(matches!(forgotten[..], [Ingested::Created { .. }]), "{forgotten:?}");
@@ -37,7 +38,7 @@ fn ids_are_known_whether_they_are_in_memory_or_on_disk() {
     });
 }
 
-async fn all_came_before(fixture: &Fixture, places: std::ops::Range<usize>) {
+async fn all_are_duplicates(fixture: &Fixture, places: std::ops::Range<usize>) {
     for first in places.clone().step_by(AT_ONCE) {
         for answer in ingest(fixture, first..(first + AT_ONCE).min(places.end)).await {
             assert!(matches!(answer, Ingested::Existing { .. }), "{answer:?}");

@@ -1,5 +1,5 @@
-//! The way PostgreSQL takes for the hot statements: by an index, whatever the tables hold and however old the statistics
-//! are. The plans are kept in `plans.txt`; `make gen` writes them anew.
+//! The way PostgreSQL takes for the hot statements: by an index, whatever the tables hold and however old the
+//! statistics are. The plans are kept in `plans.txt`; `make gen` rewrites them.
 
 use std::fs;
 use std::path::Path;

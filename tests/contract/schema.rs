@@ -1,5 +1,5 @@
-//! `schema.sql` of PostgreSQL is what the migrations make together. It is compared by what the database has then; SQLite
-//! keeps the text of its tables, so there the store compares by itself.
+//! `schema.sql` of PostgreSQL is what the migrations make together. It is compared by what the database has then;
+//! SQLite keeps the text of its tables, so there the store itself compares.
 
 use outlast_store::postgres::{MIGRATIONS, SCHEMA};
 use outlast_tests::postgres::{Database, Postgres};

@@ -1,6 +1,6 @@
-//! Stores that older programs have left behind: opened by this one they are brought up to date, and everything in them goes
-//! on. The rows in `upgrade/0001…` were written by the program that knew the first migration only, those in `upgrade/0005…` by
-//! one that knew objects and events, and neither checksums nor skipped jobs.
+//! Stores that older programs have left behind: opened by this one they are brought up to date, and everything in them
+//! goes on. The rows in `upgrade/0001…` were written by the program that knew the first migration only, those in
+//! `upgrade/0005…` by one that knew objects and events, and neither checksums nor skipped jobs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -153,7 +153,7 @@ async fn check_what_was_there(upgraded: &Upgraded) {
     assert_eq!(upgraded.store.interrupted().await.unwrap(), expected);
 }
 
-/// What the older program knew, and what it did not.
+/// The fields of the older version, and the new ones.
 async fn check_that_it_goes_on(upgraded: &Upgraded) {
     let operation = upgraded.store.open_operations().await.unwrap().pop().expect("a replay was under way");
     let done = upgraded.store.advance_operation(operation.id, 9).await.unwrap().unwrap();
@@ -165,7 +165,7 @@ async fn check_that_it_goes_on(upgraded: &Upgraded) {
     upgraded.ground.clock.advance(10 * SECOND);
     assert_eq!(upgraded.claim("held").await.len(), 1, "the probe");
 
-    // This one asked for a callback when there was nobody yet who made them.
+    // This one has a callback URL from a version without callbacks.
     let claimed = upgraded.claim("mail").await;
     let waiting = claimed.iter().find(|job| *job.spec.payload == *"[\"waiting\"]").expect("it is handed out");
     assert_eq!(upgraded.ack(waiting).await, Status::Succeeded);

@@ -1,4 +1,4 @@
-//! What a store does when a command breaks a rule on a job: that job becomes a dead letter that says which rule, all others
+//! A command breaks an invariant on a job: that job becomes a dead letter that says which rule, all others
 //! go on. The violation is planted while the store is closed, in a row that is sound otherwise.
 
 use std::sync::Arc;
@@ -193,7 +193,7 @@ async fn a_purge_that_breaks_a_rule_goes_on_with_the_other_jobs() {
     check::<Postgres>().await;
 }
 
-/// What is known of a finished job stays as it is.
+/// A finished job does not change.
 #[tokio::test]
 async fn a_finished_job_that_breaks_a_rule_stays_and_its_alarm_is_silenced() {
     async fn check<B: Backend + 'static>() {

@@ -14,19 +14,19 @@ const PAGE: u64 = 4096;
 /// A frame of the log is a page behind a header of its own, and the log has one, too.
 const FRAME: u64 = PAGE + 24;
 const LOG_HEADER: u64 = 32;
-/// What is used of a slot of the state file, which is a page.
+/// The used bytes of a slot of the state file; a slot is a page.
 const STATE_BYTES: u64 = 104;
 
-/// What is injured.
+/// The place of an injury.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Anywhere in the database file of a store that was stopped.
     Database,
     /// The bytes of a row that a user gave: a payload, a result, a checkpoint.
     Row,
-    /// Anywhere in the database file of a store that was killed, so that a part of it stands in the log.
+    /// Anywhere in the database file of a store that was killed, so that the log has a part of it.
     DatabaseUnderLog,
-    /// The log of a store that was killed: nothing else has what stands in it.
+    /// The log of a store that was killed: no other file has its content.
     Log,
     StateFile,
     /// The file of a result or a checkpoint.
@@ -206,7 +206,7 @@ fn flip_in_row(path: &Path, chance: &mut Chance) -> Injury {
     let beginning = &text.as_bytes()[..text.len().min(40)];
     let (within, bit) = (chance.below(beginning.len() as u64), chance.below(8));
     let file = OpenOptions::new().read(true).write(true).open(path).expect("the file opens");
-    // Pages keep copies of what stood there before; which one is read cannot be told from here.
+    // Pages keep old copies of their content; the test cannot know which one is read.
     let mut last = None;
     for (at, window) in bytes.windows(beginning.len()).enumerate() {
         if window == beginning {

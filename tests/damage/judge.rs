@@ -1,5 +1,6 @@
-//! Starts an injured store, reads everything back, receives and acks what waits, starts it once more, and says whether all of
-//! that was right. A start that is refused is repeated with `--accept-loss`: then data may be missing, and none may be wrong.
+//! Starts an injured store, reads everything back, receives and acks what waits, starts it once more, and says whether
+//! all of that was right. A start that is refused is repeated with `--accept-loss`: then data may be missing, and none
+//! may be wrong.
 
 use std::collections::BTreeSet;
 
@@ -85,7 +86,7 @@ async fn judge_running(launch: &Launch, mut server: Server, scene: &Scene) -> Re
     }
 }
 
-/// A server that was told to go on with what is left.
+/// A server that was started with `--accept-loss`.
 async fn judge_rest(launch: &Launch, mut server: Server, scene: &Scene) -> Result<(), String> {
     if !server.log().contains("ERROR") {
         return Err(format!("a loss is an error in the log: {}", server.log()));
@@ -95,7 +96,7 @@ async fn judge_rest(launch: &Launch, mut server: Server, scene: &Scene) -> Resul
     start_again(launch).await
 }
 
-/// What was read, handed out and acked in an injured store must not keep it from starting.
+/// Reads, hand-outs and acks in an injured store must not keep it from starting.
 async fn start_again(launch: &Launch) -> Result<(), String> {
     match start(launch).await {
         Ok(mut server) => {
@@ -116,7 +117,7 @@ async fn damage_counted(client: &Client) -> u64 {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expect {
     Everything,
-    /// What there is may be older, and is right.
+    /// The stored value may be older, but must be right.
     Rest,
 }
 
@@ -124,7 +125,7 @@ struct Look<'s> {
     client: Client,
     scene: &'s Scene,
     expect: Expect,
-    /// What is not there, which is right only if the server says that something is damaged.
+    /// Missing data, which is right only if the server reports damage.
     missing: Vec<String>,
     has_said: bool,
 }
@@ -215,7 +216,7 @@ impl<'s> Look<'s> {
             for job in page["items"].as_array().into_iter().flatten() {
                 let id = job["id"].as_str().unwrap_or_default();
                 match self.scene.payloads.get(id) {
-                    None => return Err(format!("the list has a job that nobody published: {job}")),
+                    None => return Err(format!("the list has a job that was never published: {job}")),
                     Some(_) => listed.insert(id.to_owned()),
                 };
             }
@@ -287,7 +288,7 @@ impl<'s> Look<'s> {
             (true, Expect::Everything) => &JOB_FIELDS[..],
             (true, Expect::Rest) => &JOB_FIELDS[..JOB_FIXED],
             (false, Expect::Everything) if path.starts_with("/v1/queues/") => &QUEUE_FIELDS,
-            // A queue of the file is made anew where it was lost.
+            // A lost queue of the file is created again.
             (false, Expect::Rest) if path.starts_with("/v1/queues/") => &QUEUE_FIELDS[..QUEUE_FIXED],
             _ if body == expected => return Ok(()),
             _ => return differs("the answer", body, expected),
@@ -301,7 +302,7 @@ impl<'s> Look<'s> {
     }
 }
 
-/// What never changes, and then what does.
+/// First the fields that never change, then the others.
 const JOB_FIELDS: [&str; 9] =
     ["id", "queue", "payload", "tags", "idempotencyKey", "createdAt", "priority", "status", "attempt"];
 const JOB_FIXED: usize = 7;

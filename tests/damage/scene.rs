@@ -1,5 +1,6 @@
-//! A store with jobs of all kinds and states, made through the real server, and everything that it showed of them before it
-//! was killed. One half of it is in the database, the other half only in the log; a second copy was stopped cleanly.
+//! A store with jobs of all kinds and states, made through the real server, and everything that it showed of them
+//! before it was killed. One half of it is in the database, the other half only in the log; a second copy was stopped
+//! cleanly.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +18,7 @@ const OBJECT_BYTES: [usize; 4] = [40, 5_000, 70_000, 1_200_000];
 const SOURCE: &str = "sources: {shop: {verify: stripe, secret: a-secret-between-the-provider-and-us}}\n\
                       queues: {orders: {source: shop, events: ['order.*']}}";
 pub(crate) const QUEUES: [&str; 4] = ["begun", "work", "later", "orders"];
-/// What is shown of a job.
+/// The URLs that show a job.
 const PARTS: [&str; 6] = ["", "/events?limit=200", "/result", "/checkpoint", "/checkpoint/blob", "/sections?limit=200"];
 
 /// How the server ended before the injury.
@@ -31,7 +32,7 @@ pub(crate) struct Scene {
     pub(crate) launch: Launch,
     /// Made once: that takes longer than many requests.
     pub(crate) client: Client,
-    /// What each URL showed. A log may grow, all else stays.
+    /// The response of each URL. A log may grow; everything else stays.
     pub(crate) shown: BTreeMap<String, Value>,
     /// The payload of each job.
     pub(crate) payloads: BTreeMap<String, Value>,

@@ -1,5 +1,5 @@
-//! Hostile responders: slow, dripping, endless, compressed, flooding, lying, broken. The deadline is kept, what is kept of
-//! an answer is bounded, and others are not harmed. (F23, F24, T04, T23)
+//! Hostile responders: slow, dripping, endless, compressed, flooding, lying, broken. The deadline is kept, what is kept
+//! of an answer is bounded, and others are not harmed. (F23, F24, T04, T23)
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,8 +13,8 @@ use tokio::io::AsyncWriteExt;
 use crate::hostile::{Hostile, KINDS};
 use crate::scene::{BODY_MAX, OK, allowing, egress, request, send};
 
-/// What a delivery to a hostile responder may take, and how much later a busy machine may notice. Without a deadline most of
-/// them would never end.
+/// The time a delivery to a hostile responder may take, and how much later a busy machine may notice. Without a
+/// deadline most of them would never end.
 const TIMEOUT: Duration = Duration::from_millis(700);
 const SLACK: Duration = Duration::from_millis(2500);
 
@@ -79,13 +79,14 @@ async fn deliveries_to_others_are_not_harmed_meanwhile() {
     while let Some(took) = sending.join_next().await {
         assert!(took.unwrap() < TIMEOUT + SLACK * 2);
     }
-    // Whoever waits for a hostile one waits for its timeout. The machine itself is busy, too, so the one in the middle counts.
+    // A delivery to a hostile responder lasts until its timeout. The machine itself is busy, too, so the one in the
+    // middle counts.
     took.sort_unstable();
     assert!(took[100] < TIMEOUT / 2, "healthy deliveries took {:?} and at most {:?}", took[100], took[199]);
     assert!(hostile.iter().all(|responder| responder.seen.connections() >= 5), "the hostile ones were called");
 }
 
-// A compressed answer arrives as it was sent; nobody asks for one, and nobody unpacks it.
+// A compressed answer arrives as it was sent: the connector neither asks for one nor unpacks it.
 #[tokio::test]
 async fn a_compressed_answer_is_not_unpacked() {
     // The beginning of a gzip stream of zeros.
@@ -166,7 +167,7 @@ async fn at_once(cap: usize) -> usize {
         async move {
             while read_request(&mut stream).await.is_some() {
                 most.fetch_max(present.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                // A slow host; nobody waits for this but the request.
+                // A slow host; only its own request waits.
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 present.fetch_sub(1, Ordering::SeqCst);
                 let _ = stream.write_all(OK.as_bytes()).await;

@@ -1,4 +1,4 @@
-//! TLS: who is called must be who stands in the URL, by a certificate that holds, over a version that holds. (T34, F23)
+//! TLS: the peer must be the host of the URL, with a valid certificate, over a supported version. (T34, F23)
 
 use std::sync::Arc;
 

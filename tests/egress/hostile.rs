@@ -115,7 +115,7 @@ impl Hostile {
             }
             if let Some(request) = read_request(&mut stream).await {
                 seen.add(request);
-                // Whoever listens goes away at some time; then writing fails and the connection ends.
+                // The peer disconnects at some time; then writing fails and the connection ends.
                 let _ = self.answer(&mut stream).await;
             }
         })
@@ -154,7 +154,7 @@ impl Hostile {
         }
     }
 
-    /// What is sent once, and what is sent for ever after.
+    /// The bytes that are sent once, and the bytes that are repeated forever.
     fn bytes(self) -> (Vec<u8>, Vec<u8>) {
         let plain = |text: &str| (text.as_bytes().to_vec(), Vec::new());
         let endless = |first: &str, repeated: Vec<u8>| (first.as_bytes().to_vec(), repeated);

@@ -1,5 +1,6 @@
-//! The connector against hostile URLs, name servers, certificates and responders. What counts is what the listeners saw.
-//! Nothing here leaves the machine: "public" is played by an allowed loopback address, "private" by one that is not.
+//! The connector against hostile URLs, name servers, certificates and responders. The assertions are about the requests
+//! that the listeners saw. Nothing here leaves the machine: "public" is played by an allowed loopback address,
+//! "private" by one that is not.
 
 mod scene;
 mod traps;

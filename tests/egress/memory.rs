@@ -1,4 +1,4 @@
-//! What a hostile answer costs in memory, measured on a process of its own with many such deliveries at once. (F24, T23)
+//! The memory cost of a hostile answer, measured on a process of its own with many such deliveries at once. (F24, T23)
 
 use std::process::Command;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Hostile name servers: whatever they answer, in whatever order, only the allowed address is ever connected to. (T02, F34)
+//! Hostile name servers: whatever they answer, in whatever order, only the allowed address is ever connected to. (T02,
+//! F34)
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -174,7 +175,7 @@ async fn answers_that_were_cut_short_are_asked_for_again_in_full() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_resolver_that_is_down_is_told_from_a_name_that_does_not_exist() {
+async fn a_resolver_that_is_down_is_distinguished_from_a_name_that_does_not_exist() {
     let scene = Scene::start().await;
     let missing = NameServer::start(0, |_| Reply::NoSuchName).await;
     let failing = NameServer::start(0, |_| Reply::Fails).await;

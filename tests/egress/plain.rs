@@ -194,7 +194,7 @@ async fn idle_connections_are_closed_and_old_ones_not_used() {
     assert_eq!(responder.seen.connections(), 3, "open for more than a minute, though never idle for long");
 }
 
-// What is sent at the moment at which a server closes the connection would cost an attempt.
+// A request that is sent while the server closes the connection would cost an attempt.
 #[tokio::test]
 async fn a_connection_is_let_go_before_the_time_that_the_server_gives_it() {
     let answer = "HTTP/1.1 200 OK\r\nkeep-alive: timeout=3\r\ncontent-length: 0\r\n\r\n";

@@ -1,4 +1,4 @@
-//! Whatever an answer points to, nobody goes there; and nobody goes through a proxy of the environment. (T03, T04, F25)
+//! The connector follows no reference in an answer, and uses no proxy of the environment. (T03, T04, F25)
 
 use std::process::Command;
 

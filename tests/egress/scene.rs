@@ -1,4 +1,4 @@
-//! What the tests share: a connector with few settings, and one request.
+//! Shared by the tests: a connector with few settings, and one request.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Listeners that nobody may reach: they count connections, and answer so that whoever gets through is noticed as well.
+//! Listeners that must not be reached: they count connections, and answer so that a successful request is noticed as
+//! well.
 
 use outlast_tests::responder::{Responder, on_one_port};
 

@@ -1,5 +1,5 @@
-//! Hostile URLs: each is refused when it is stored or when it is called, and no listener sees a connection. The name server
-//! answers every name with this machine, so a name that gets through would arrive. (T01, T04, T05)
+//! Hostile URLs: each is refused when it is stored or when it is called, and no listener sees a connection. The name
+//! server answers every name with this machine, so a name that gets through would arrive. (T01, T04, T05)
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -176,9 +176,9 @@ async fn our_own_listeners_are_not_called_also_where_loopback_is_allowed() {
     assert_eq!(send(&egress, &format!("http://127.0.0.1:{}/", other.port())).await.unwrap().status, 200, "the control");
 }
 
-// What is refused when it is stored says what is allowed, and nothing about what is there.
+// The refusal of a stored URL says what is allowed, and nothing about the target.
 #[tokio::test]
-async fn a_refused_url_is_told_what_is_allowed() {
+async fn the_refusal_of_a_url_says_what_is_allowed() {
     let strict = egress(EgressSettings { https_only: true, ..EgressSettings::default() });
     let usual = egress(EgressSettings::default());
     let dev = egress(allowing(&["127.0.0.1"]));

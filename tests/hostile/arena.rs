@@ -13,11 +13,12 @@ use tokio::sync::Mutex;
 use crate::attack::Attack;
 use crate::victim::{Report, Victim};
 
-/// What the server may have in memory under any attack.
+/// The memory limit of the server under any attack.
 const MEMORY_KIB_MAX: u64 = 300 << 10;
 /// The victim's calls may become slower by this factor.
 const SLOWDOWN_MAX: u32 = 5;
-/// Below this a difference says more about the machine than about the server: debug builds share two cores with attackers.
+/// Below this a difference says more about the machine than about the server: debug builds share two cores with
+/// attackers.
 const SLOW: Duration = Duration::from_millis(400);
 /// How long the victim is measured, at rest and under attack.
 const REST: Duration = Duration::from_millis(1500);

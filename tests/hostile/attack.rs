@@ -1,5 +1,5 @@
-//! Attackers: many connections from some addresses that each send a beginning, then go on slowly or wait, and come again when
-//! they are refused or cut. What counts as held is a connection that has sent its request and has no answer yet.
+//! Attackers: many connections from some addresses that each send a beginning, then go on slowly or wait, and come
+//! again when they are refused or cut. A connection counts as held when it has sent its request and has no answer yet.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use tokio::time::{sleep, timeout};
 
 /// Opening thousands of connections to a debug build takes a while.
 const RAMP_MAX: Duration = Duration::from_secs(120);
-/// After a refusal, times the thousands of attackers: the flood is about what is held, not about burning the processors that
-/// the victim shares with a debug build and the attackers themselves.
+/// After a refusal, times the thousands of attackers: the flood is about what is held, not about burning the processors
+/// that the victim shares with a debug build and the attackers themselves.
 const PAUSE: Duration = Duration::from_secs(2);
 /// Connections are opened so many at a time and that far apart: a debug build accepts some hundred a second.
 const STEP: usize = 50;
 const STEP_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a silent reader's kernel takes of an answer.
+/// The receive buffer of a silent reader's kernel.
 const SILENT_BUFFER: u32 = 4096;
 
-/// What one attacking connection sends.
+/// The bytes that one attacking connection sends.
 #[derive(Clone)]
 pub(crate) struct Behaviour {
     /// At once.

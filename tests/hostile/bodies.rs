@@ -16,7 +16,7 @@ fn webhook() -> Behaviour {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_webhooks_of_one_address_harm_nobody() {
+async fn slow_webhooks_of_one_address_harm_no_other_sender() {
     let arena = Arena::open().await;
     let attack = Attack::plan("slow webhooks from one address", &addresses(1), volume(400, 2700), webhook());
 
@@ -26,7 +26,7 @@ async fn slow_webhooks_of_one_address_harm_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_webhooks_of_a_dozen_addresses_harm_nobody() {
+async fn slow_webhooks_of_a_dozen_addresses_harm_no_other_sender() {
     let arena = Arena::open().await;
     let attack = Attack::plan("slow webhooks from twelve addresses", &addresses(12), volume(600, 2700), webhook());
 
@@ -55,7 +55,7 @@ async fn without_shares_the_victim_suffers_and_with_them_it_does_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_batches_of_another_tenant_harm_nobody() {
+async fn slow_batches_of_a_tenant_harm_no_other_tenant() {
     for count in [1, 12] {
         let arena = Arena::open().await;
         let head = format!(

@@ -1,5 +1,5 @@
-//! Publishers that hang up before their answer. Another tenant's waiting polls must neither be woken nor delayed by them:
-//! the server finishes each publish and announces it by name.
+//! Publishers that hang up before their answer. Another tenant's waiting polls must neither be woken nor delayed by
+//! them: the server finishes each publish and announces it by name.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -63,7 +63,7 @@ async fn stored(arena: &Arena) -> u64 {
     queue["counts"]["queued"].as_u64().unwrap()
 }
 
-/// On the embedded store nobody looks by the clock, so every read has a cause.
+/// The embedded store is not polled, so every read has a cause.
 #[tokio::test(flavor = "multi_thread")]
 async fn publishers_that_hang_up_cause_no_read_of_another_tenants_watched_jobs() {
     let arena = Arena::open().await;

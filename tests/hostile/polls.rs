@@ -19,7 +19,7 @@ fn wait(request: String) -> Behaviour {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flood_of_polls_with_one_token_harms_nobody() {
+async fn a_flood_of_polls_with_one_token_harms_no_other_tenant() {
     let arena = Arena::open().await;
     let job = arena.attacker.post("/v1/queues/work/jobs", json!({"delay": 3600})).await.unwrap().expect(202);
     let id = text(&job["id"]);
@@ -38,7 +38,7 @@ async fn a_flood_of_polls_with_one_token_harms_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn idle_workers_of_another_tenant_harm_nobody() {
+async fn idle_workers_of_a_tenant_harm_no_other_tenant() {
     let arena = Arena::open().await;
     let body = json!({"wait": 30}).to_string();
     let request = format!(

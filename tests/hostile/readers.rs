@@ -45,7 +45,7 @@ async fn besiege(arena: &Arena, name: &'static str, behaviour: Behaviour) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn silent_readers_of_a_log_with_one_token_harm_nobody() {
+async fn silent_readers_of_a_log_with_one_token_harm_no_other_tenant() {
     let arena = Arena::open().await;
     let (id, lease) = running(&arena.attacker).await;
     // As much output as a job may have, of what takes most room as JSON.
@@ -61,7 +61,7 @@ async fn silent_readers_of_a_log_with_one_token_harm_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn silent_readers_of_sections_harm_nobody() {
+async fn silent_readers_of_sections_harm_no_other_tenant() {
     let arena = Arena::open().await;
     let (id, lease) = running(&arena.attacker).await;
     for number in 0..volume(10, 200) {
@@ -75,7 +75,7 @@ async fn silent_readers_of_sections_harm_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn silent_readers_of_a_large_job_and_its_result_harm_nobody() {
+async fn silent_readers_of_a_large_job_and_its_result_harm_no_other_tenant() {
     let arena = Arena::open().await;
     let job = arena.attacker.post("/v1/queues/work/jobs", json!({"payload": longest()})).await.unwrap().expect(202);
     let id = text(&job["id"]);
@@ -89,7 +89,7 @@ async fn silent_readers_of_a_large_job_and_its_result_harm_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn silent_receivers_of_large_jobs_harm_nobody() {
+async fn silent_receivers_of_large_jobs_harm_no_other_tenant() {
     let arena = Arena::open().await;
     for _ in 0..volume(100, 400) {
         arena.attacker.post("/v1/queues/work/jobs", json!({"payload": longest()})).await.unwrap().expect(202);

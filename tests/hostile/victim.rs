@@ -1,5 +1,5 @@
-//! The tenant that must not notice: it publishes, receives, heartbeats and acks all the time, and notes every refusal and how
-//! long each call took.
+//! The tenant that must not notice: it publishes, receives, heartbeats and acks all the time, and notes every refusal
+//! and how long each call took.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(crate) struct Victim {
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     took: Vec<Duration>,
-    /// What came instead of an answer, and to which call.
+    /// The failure in place of an answer, and its call.
     pub(crate) refusals: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ impl Victim {
         Victim { noted, lines }
     }
 
-    /// What it notes in this time, and at least one call.
+    /// The measurements of this time, of at least one call.
     pub(crate) async fn watch(&self, time: Duration) -> Report {
         drop(self.take());
         let stopwatch = Stopwatch::start();

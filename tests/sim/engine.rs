@@ -1,5 +1,5 @@
-//! The engine in virtual time, case by case: who is woken when, what happens to calls whose caller has gone, how the loops
-//! keep time. Every call on the store takes eight milliseconds, four before its effect and four after.
+//! The engine in virtual time, case by case: who is woken when, what happens to calls whose caller has gone, how the
+//! loops keep time. Every call on the store takes eight milliseconds, four before its effect and four after.
 
 mod arrivals;
 mod followers;
@@ -34,11 +34,11 @@ use crate::server::Server;
 const MILLISECOND: Duration = Duration::from_millis(1);
 /// Half a call.
 const HALF: Duration = Duration::from_millis(4);
-/// A caller with so much patience hangs up when his call has taken effect and he has not heard of it.
+/// A caller with this timeout hangs up after its call has taken effect and before the answer.
 const IMPATIENT: Duration = Duration::from_millis(6);
 const SECOND: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(3600);
-/// What a wake-up and a call may take.
+/// The time a wake-up and a call may take.
 const AT_ONCE: Duration = Duration::from_millis(80);
 const QUEUE: &str = "mail";
 
@@ -106,7 +106,7 @@ impl Rig {
         let (engine, want) = (self.engine.clone(), self.want());
         tokio::spawn(async move {
             let mut claimed = engine.claim(want, LONG).await.unwrap().unwrap();
-            (claimed.jobs.pop().expect("the wait was not in vain"), Instant::now())
+            (claimed.jobs.pop().expect("the wait found a job"), Instant::now())
         })
     }
 
@@ -151,7 +151,7 @@ fn nack(delay: Duration) -> Outcome {
     Outcome::Nack { retryable: true, delay: Some(delay) }
 }
 
-/// What makes work, and how long after it a waiter must have it.
+/// The source of work, and how soon a waiter must have it.
 fn check_that_a_waiter_gets_work(
     settings: QueueSettings,
     after: Duration,
@@ -339,7 +339,7 @@ fn an_operation_is_carried_out_although_its_caller_hung_up() {
 }
 
 #[test]
-fn what_the_last_step_of_an_operation_did_is_announced_although_its_answer_is_lost() {
+fn the_last_step_of_an_operation_is_announced_although_its_answer_is_lost() {
     case(QueueSettings::default(), async |rig| {
         rig.dead_letters(1).await;
         let waiter = rig.waiter();
@@ -369,7 +369,7 @@ fn a_waiting_receive_gets_work_although_the_one_who_resumed_the_queue_hung_up() 
 }
 
 #[test]
-fn what_an_operation_cancels_is_purged_in_time() {
+fn jobs_that_an_operation_cancels_are_purged_in_time() {
     let settings = QueueSettings { retention: 10 * SECOND, ..QueueSettings::default() };
     case(settings, async |rig| {
         let id = rig.publish(Duration::ZERO).await;
@@ -439,7 +439,7 @@ fn draining_answers_those_who_wait_and_hands_out_nothing() {
 }
 
 #[test]
-fn whoever_watches_a_job_learns_of_its_change_at_once() {
+fn a_watcher_of_a_job_learns_of_its_change_at_once() {
     case(QueueSettings::default(), async |rig| {
         let id = rig.publish(Duration::ZERO).await;
         let watch = |until| {
@@ -486,8 +486,8 @@ fn alarms_are_served_on_time_and_never_early() {
     });
 }
 
-// I-20: the process stands still for a minute, and time jumps under it. Who reports afterwards keeps the lease; who does not
-// loses it when the minute has been granted on top.
+// I-20: the process is paused for a minute, and time jumps. A worker that reports afterwards keeps the lease; one that
+// does not loses it when the minute has been granted on top.
 #[test]
 fn a_pause_of_the_process_is_granted_to_those_who_hold_leases() {
     case(QueueSettings::default(), async |rig| {
@@ -515,7 +515,7 @@ fn a_pause_of_the_process_is_granted_to_those_who_hold_leases() {
 
 // I-20, control: a server with nothing to do is not paused, and a busy one neither.
 #[test]
-fn idle_time_is_granted_to_nobody() {
+fn idle_time_extends_no_lease() {
     case(QueueSettings::default(), async |rig| {
         rig.publish(Duration::ZERO).await;
         sleep(600 * SECOND).await;

@@ -32,13 +32,13 @@ use tokio::time::sleep;
 use crate::judge::Witness;
 use crate::planted::Plant;
 
-/// What happens to calls, drawn from the seed. Once it is calm, nothing does.
+/// Faults of calls, drawn from the seed. Once it is calm, nothing does.
 pub struct Faults {
     chance: Mutex<Chance>,
     /// How long every call takes, before and after its effect; drawn by lot where it is not fixed.
     latency: Option<(Duration, Duration)>,
     calm: AtomicBool,
-    /// Steps of operations are done, and nobody hears of it.
+    /// Steps of operations are done, and their answers are lost.
     loses_steps: AtomicBool,
     /// How many looks at the alarms panic.
     panics: AtomicU64,
@@ -57,9 +57,9 @@ struct Fate {
 #[derive(Clone, Copy, PartialEq)]
 enum Ending {
     Answered,
-    /// Done, but nobody hears of it.
+    /// Done, but the answer is lost.
     ReplyLost,
-    /// Not done, and nobody hears of that either.
+    /// Not done, and the answer is lost.
     RequestLost,
     /// Refused for want of room; certainly not done.
     Refused,
@@ -280,7 +280,7 @@ impl JobStore for FaultyStore {
                 claimed
             })
             .await;
-        // Delivered, or lost for good: either way nobody takes the jobs back.
+        // Delivered, or lost for good: either way the jobs are not released.
         on_its_way.jobs.clear();
         claimed
     }

@@ -1,5 +1,5 @@
-//! The judge: after each step it compares what is remembered with what was remembered before, and with what clients have
-//! been told. It keeps its own account and trusts no counter of the job.
+//! The judge: after each step it compares the store with the store before the step, and with the answers that clients
+//! got. It keeps its own account and trusts no counter of the job.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use crate::ledger::Ledger;
 use crate::log::check_log;
 use crate::outside::Deliveries;
 
-/// What all parts of a run share: the judge, what clients were told, and the verdict.
+/// Shared by all parts of a run: the judge, the answers that clients got, and the verdict.
 #[derive(Default)]
 pub struct Witness {
     judge: Mutex<Judge>,
@@ -126,7 +126,7 @@ impl Judge {
         Ok(())
     }
 
-    /// I-24: what operations say they have replayed is what was replayed, and a replay that is done has left nobody out.
+    /// I-24: what operations say they have replayed is what was replayed, and a finished replay has left out no job.
     fn check_replays(&self, world: &World) -> Verdict {
         let replays = world.operations.values().filter(|operation| operation.kind == OperationKind::Replay);
         let by_operations: u64 = replays.clone().map(|operation| operation.processed).sum();
@@ -153,7 +153,7 @@ impl Judge {
         Ok(())
     }
 
-    /// A job goes only when it is finished and its retention is over.
+    /// A job is deleted only when it is finished and its retention has ended.
     fn check_vanished(&mut self, world: &World) -> Verdict {
         let gone: Vec<JobId> = self.seen.keys().filter(|id| world.row(**id).is_none()).copied().collect();
         for id in gone {
@@ -168,7 +168,7 @@ impl Judge {
         Ok(())
     }
 
-    /// I-09: nobody else holds the key of a new job.
+    /// I-09: no other job holds the key of a new job.
     fn check_new(&self, row: &Row, queue: &Queue, now: Timestamp) -> Verdict {
         if self.purged.contains(&row.job.id) {
             return Err(format!("an id was given twice: {}", row.job.id));
@@ -233,7 +233,7 @@ fn may_leave(before: &Job, after: &Job) -> bool {
     replayed || (before.status() == Status::Succeeded && after.status() == Status::Expired)
 }
 
-/// I-28: every end of a job that asked for it is told, by one job, which was made in the same step.
+/// I-28: every end of a job with a callback URL has one callback job, made in the same step.
 fn check_callbacks(row: &Row, queue: &Queue, world: &World) -> Verdict {
     if row.job.spec.callback_url.is_none() || queue.settings.mode == Mode::Callback {
         return Ok(());
@@ -244,10 +244,10 @@ fn check_callbacks(row: &Row, queue: &Queue, world: &World) -> Verdict {
     };
     let ends = row.events.iter().filter(|event| is_end(&event.kind)).count();
     let id = row.job.id.to_string();
-    let tells = |other: &&Row| other.job.spec.tags.iter().any(|(name, of)| **name == *JOB_TAG && **of == *id);
-    let told = world.rows.values().filter(tells).count();
-    if told != ends {
-        return Err(format!("I-28: {ends} ends, {told} callbacks: {:?}", row.events));
+    let is_callback = |other: &&Row| other.job.spec.tags.iter().any(|(name, of)| **name == *JOB_TAG && **of == *id);
+    let callbacks = world.rows.values().filter(is_callback).count();
+    if callbacks != ends {
+        return Err(format!("I-28: {ends} ends, {callbacks} callbacks: {:?}", row.events));
     }
     Ok(())
 }

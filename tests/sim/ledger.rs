@@ -1,4 +1,4 @@
-//! What clients were told. Whatever was acknowledged must be there, from then on.
+//! The answers that clients got. Acknowledged data must be there from then on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Ledger {
         }
     }
 
-    /// I-01, I-03: everything acknowledged is there, but for jobs whose time was over.
+    /// I-01, I-03: everything acknowledged is there, except expired jobs.
     pub fn check(&self, world: &World, purged: &BTreeSet<JobId>) -> Result<(), String> {
         for (id, payload) in &self.published {
             match world.row(*id) {

@@ -1,4 +1,4 @@
-//! What a job's log must say. Counted from the events alone: moves, hand-outs, endings, charges.
+//! The rules of a job's log. Counted from the events alone: moves, hand-outs, endings, charges.
 
 use outlast_core::event::Reason;
 use outlast_core::state::Ending;

@@ -1,5 +1,5 @@
-//! Two nodes on one store, in virtual time: what one does reaches the other at once while they are linked, and within the
-//! floor while they are not. Every call on the store takes two milliseconds.
+//! Two nodes on one store, in virtual time: what one does reaches the other at once while they are linked, and within
+//! the floor while they are not. Every call on the store takes two milliseconds.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -36,7 +36,7 @@ use crate::judge::Witness;
 use crate::planted::Plant;
 
 const HALF: Duration = Duration::from_millis(1);
-/// What a signal and some calls may take.
+/// The time a signal and some calls may take.
 const AT_ONCE: Duration = Duration::from_millis(30);
 const SECOND: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(3600);
@@ -192,7 +192,7 @@ impl Rig {
         let want = Claim { namespace, queue, limit: 1, phase: Phase::Leased, visibility: Some(LONG), worker: None };
         tokio::spawn(async move {
             let claimed = engine.claim(want, LONG).await.unwrap().unwrap();
-            assert_eq!(claimed.jobs.len(), 1, "the wait was not in vain");
+            assert_eq!(claimed.jobs.len(), 1, "the wait found a job");
             Instant::now()
         })
     }

@@ -33,7 +33,7 @@ pub async fn operate(sim: Arc<Sim>, mut chance: Chance) {
     }
 }
 
-/// Whether a command is heard is of no interest: the judge sees what it does.
+/// The answer to a command is ignored: the judge sees its effect.
 async fn command(sim: &Sim, chance: &mut Chance, engine: &Engine) {
     let jobs = sim.server.witness.ledger().jobs();
     match chance.below(60) {

@@ -34,7 +34,7 @@ pub struct Outside {
     taken: UnboundedSender<(JobId, Lease)>,
 }
 
-/// What endpoints have seen and said. Kept by the witness, who holds it against the log of each job.
+/// Requests and answers of the endpoints. The witness compares them with the log of each job.
 #[derive(Default)]
 pub struct Deliveries {
     requests: BTreeMap<JobId, u64>,
@@ -45,7 +45,7 @@ pub struct Deliveries {
     failures_in_a_row: BTreeMap<Arc<str>, u32>,
     /// There was a moment at which an endpoint's circuit might open.
     may_open: bool,
-    /// What the run has had, so that a suite can tell that it has seen everything.
+    /// Coverage of the run, so that a suite can check that every case occurred.
     pub seen: BTreeSet<&'static str>,
 }
 
@@ -170,7 +170,7 @@ impl Outside {
                 Err(format!("F15: sent without a committed attempt: {id}"))
             }
             (Some(epoch), lease) => self.deliveries().arrive(id, lease, epoch),
-            // Its time was over while the request was on its way.
+            // It timed out while the request was on its way.
             (None, _) => Ok(()),
         };
         if let Err(violation) = verdict {
@@ -183,7 +183,7 @@ impl Outside {
         self.witness.deliveries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the process hears, and what the account says about it.
+    /// The answer that the process gets, and the recorded answer.
     fn close(&self, id: Option<JobId>, request: &Outgoing, say: &Say) -> Result<Incoming, SendError> {
         let (status, retry_after) = match say {
             Say::Status(status) => (*status, None),

@@ -104,7 +104,7 @@ impl Plant {
         }
     }
 
-    /// What to go back to.
+    /// The state to restore.
     pub fn copy(self, disk: &ModelDisk) -> BTreeMap<u64, Row> {
         if self == Plant::SentBeforeCommit { disk.world().rows.clone() } else { BTreeMap::new() }
     }

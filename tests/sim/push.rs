@@ -1,5 +1,5 @@
-//! The simulator with queues that deliver: the real dispatcher on the model store, endpoints that are drawn from the seed,
-//! kills and faults of the store as ever, and callbacks for half of the jobs.
+//! The simulator with queues that deliver: the real dispatcher on the model store, endpoints that are drawn from the
+//! seed, kills and faults of the store as ever, and callbacks for half of the jobs.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,7 +35,7 @@ fn the_promises_of_deliveries_hold_under_faults() {
     seeds::all_hold(volume(SEEDS, SEEDS_IN_SOAK), run);
 }
 
-/// What a suite has not met it cannot speak of.
+/// A suite proves nothing about a case that never occurred.
 #[test]
 fn runs_of_deliveries_meet_everything() {
     let mut seen = BTreeSet::new();
@@ -66,7 +66,7 @@ fn the_simulator_finds_every_planted_bug_of_deliveries() {
     }
 }
 
-/// What there is to be met: how hand-outs end, what queues rest for, and how far deliveries come.
+/// The cases that must occur: endings of hand-outs, causes of holds, and steps of deliveries.
 const EVERYTHING: [&str; 11] = [
     "acked",
     "nacked",
@@ -81,7 +81,7 @@ const EVERYTHING: [&str; 11] = [
     "awaiting_ack",
 ];
 
-/// What happened in a run.
+/// Events of a run.
 #[derive(Debug, PartialEq)]
 struct Run {
     /// Equal runs have equal numbers.

@@ -43,7 +43,7 @@ pub struct Sim {
 }
 
 impl Sim {
-    pub fn is_over(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         self.over.load(Ordering::SeqCst)
     }
 
@@ -66,7 +66,7 @@ pub fn check(plant: Plant, seed: u64) -> Result<u64, String> {
     Err(format!("{violation}\nrepeat with: OUTLAST_SEED={seed} cargo test -p outlast-tests --test sim promises_hold"))
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
@@ -171,7 +171,7 @@ async fn settle(sim: &Sim) -> Result<(), String> {
     }
     let world = sim.server.disk.world();
     let open: Vec<_> = world.rows.values().filter(|row| !row.job.status().is_terminal()).collect();
-    Err(format!("the service stands still: {open:?} {:?}", world.operations))
+    Err(format!("the service makes no progress: {open:?} {:?}", world.operations))
 }
 
 fn is_settled(sim: &Sim) -> bool {
@@ -180,7 +180,7 @@ fn is_settled(sim: &Sim) -> bool {
     finished && world.operations.values().all(|operation| operation.status != OperationStatus::Running)
 }
 
-/// Alarms that ring while nobody calls: results expire, jobs are purged.
+/// Alarms that fire without calls: results expire, jobs are purged.
 async fn check_alarms(sim: &Sim) -> Result<(), String> {
     sleep(Duration::from_secs(70)).await;
     let world = sim.server.disk.world();

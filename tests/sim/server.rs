@@ -78,11 +78,11 @@ impl Server {
         *self.life() = Some(Life { engine, alive });
     }
 
-    /// kill -9: nothing that is under way reaches the disk any more, and nobody gets an answer.
+    /// kill -9: no pending write reaches the disk any more, and no client gets an answer.
     pub fn kill(&self) {
         if let Some(life) = self.life().take() {
             life.alive.store(false, Ordering::SeqCst);
-            // The tasks of a dead process do not exist; here they have to be told to end.
+            // The tasks of a dead process do not exist; here they have to be stopped.
             life.engine.stop();
         }
     }

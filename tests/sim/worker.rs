@@ -18,7 +18,7 @@ const LONG_POLL: Duration = Duration::from_secs(3600);
 const REPORTS_MAX: u32 = 6;
 
 pub async fn work(sim: Arc<Sim>, mut chance: Chance) {
-    while !sim.is_over() {
+    while !sim.has_ended() {
         let Some(engine) = sim.server.engine() else {
             sleep(Duration::from_millis(50)).await;
             continue;
@@ -79,7 +79,7 @@ async fn handle(sim: &Sim, chance: &mut Chance, job: &Job) {
     report(sim, chance, job.id, lease, outcome).await;
 }
 
-/// Reports until there is an answer. The same report may be repeated: it is never told that it contradicts itself.
+/// Reports until there is an answer. The same report may be repeated: it never conflicts with itself.
 pub async fn report(sim: &Sim, chance: &mut Chance, id: JobId, lease: Lease, outcome: Outcome) {
     let kind = outcome.kind();
     for attempt in 0..REPORTS_MAX {

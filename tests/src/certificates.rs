@@ -15,13 +15,13 @@ pub struct Authority {
     folder: TempDir,
 }
 
-/// Who a server says it is.
+/// The names in a server's certificate.
 pub struct Identity {
     pub chain: Vec<CertificateDer<'static>>,
     pub key: PrivateKeyDer<'static>,
 }
 
-/// What stands in a certificate.
+/// The content of a certificate.
 #[derive(Debug, Clone, Copy)]
 pub struct Recipe {
     pub common_name: &'static str,

@@ -1,6 +1,6 @@
-//! A program that the tests need beside the server (a database, a cache, a pooler), in the background and in a folder of
-//! its own. It ends and its folder goes with the value that holds it; and when the test process ends without dropping
-//! that value (statics, kill -9), a small shell that waits for this does the same.
+//! A program that the tests need beside the server (a database, a cache, a pooler), in the background and in a folder
+//! of its own. It ends and its folder goes with the value that holds it; and when the test process ends without
+//! dropping that value (statics, kill -9), a small shell that waits for this does the same.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -74,7 +74,7 @@ impl Drop for Watch {
 }
 
 impl Folder {
-    /// For a program that runs as whoever runs the tests.
+    /// For a program that runs as the user of the tests.
     pub fn new(prefix: &str) -> Folder {
         let directory = TempDir::with_prefix(prefix).expect("a temporary directory");
         let _watch = Watch::over(directory.path(), &[]);
@@ -95,7 +95,7 @@ impl Folder {
         self.directory.path()
     }
 
-    /// Writes a file that the program can read and nobody else.
+    /// Writes a file that only the program can read.
     pub fn write(&self, name: &str, content: &str) -> PathBuf {
         let path = self.path().join(name);
         fs::write(&path, content).expect("the folder can be written to");
@@ -127,7 +127,7 @@ impl Folder {
 }
 
 impl Daemon {
-    /// Starts a command of [`Folder::command`]. What it prints goes to the file `log` of the folder, across starts.
+    /// Starts a command of [`Folder::command`]. Its output goes to the file `log` of the folder, across starts.
     pub fn start(folder: &Folder, mut command: Command, end_signal: &'static str) -> Daemon {
         let log = folder.path().join("log");
         let output: File = OpenOptions::new().create(true).append(true).open(&log).expect("the log can be opened");
@@ -182,7 +182,7 @@ impl Drop for Daemon {
     }
 }
 
-/// A port nobody listens on at this moment. Who starts something there must be ready for it to be taken meanwhile.
+/// A free port. Another process may take it before the caller does.
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("a bound listener has an address").port()
@@ -201,7 +201,7 @@ pub fn until<T>(what: &str, deadline: Duration, mut probe: impl FnMut() -> Optio
     }
 }
 
-/// What a command printed; panics with its complaint when it fails.
+/// The output of a command; panics with its error output when it fails.
 #[track_caller]
 pub fn run_to_the_end(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));

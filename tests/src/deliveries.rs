@@ -1,5 +1,5 @@
-//! The account of deliveries: holds what a sink saw against what the server tells about each job. It trusts no counter of
-//! the job; what it counts are the requests at the sink and the endings in the job's log.
+//! The account of deliveries: holds what a sink saw against what the server tells about each job. It trusts no counter
+//! of the job; what it counts are the requests at the sink and the endings in the job's log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -110,7 +110,7 @@ impl Account {
         }
         match told.status() {
             "succeeded" if was_answered || self.acks_sent.contains(&told.id) => Ok(()),
-            "succeeded" => Err("I-27: it has succeeded, and nobody has said so".to_owned()),
+            "succeeded" => Err("I-27: it has succeeded without a success of the endpoint".to_owned()),
             "failed" => {
                 let evidence = last.is_some_and(|last| !last["error"].is_null() || !last["statusCode"].is_null());
                 let reason = told.job["error"]["reason"].as_str().unwrap_or_default();
@@ -177,12 +177,12 @@ fn requests_fit(told: &Told, requests: &[&Arrival]) -> Result<(), String> {
     }
 }
 
-/// I-28: told at least once, the same each time, and as the job ended; never where nobody asked for it.
+/// I-28: a callback is sent at least once, always equal, and matches the end of the job; never without a callback URL.
 fn callback(told: &Told, copies: &[&Arrival]) -> Result<(), String> {
     if told.job["callback"].is_null() {
         return match copies {
             [] => Ok(()),
-            _ => Err("I-28: a callback that nobody asked for".to_owned()),
+            _ => Err("I-28: a callback of a job without a callback URL".to_owned()),
         };
     }
     let Some(first) = copies.first() else {

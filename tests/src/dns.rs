@@ -1,5 +1,5 @@
-//! A name server that lies as a test wants: what it answers is decided per question, so that two questions about one name
-//! can have two answers. UDP, and TCP on the same port for answers that were cut short. Ends with the value.
+//! A name server that lies as a test wants: what it answers is decided per question, so that two questions about one
+//! name can have two answers. UDP, and TCP on the same port for answers that were cut short. Ends with the value.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +31,7 @@ pub struct Question {
     /// Lower case, without a dot at the end.
     pub name: String,
     pub is_ipv6: bool,
-    /// How many questions of this type came before, about any name.
+    /// The number of earlier questions of this type, about any name.
     pub number: usize,
 }
 

@@ -1,6 +1,6 @@
-//! A proxy between a node and its database (or its Redis) that misbehaves on demand: it cuts, refuses, delays, swallows,
-//! resets after k bytes, and loses the answer to a COMMIT that has been carried out. It counts what it did, so that a test
-//! can show that its fault has struck.
+//! A proxy between a node and its database (or its Redis) that misbehaves on demand: it cuts, refuses, delays,
+//! swallows, resets after k bytes, and loses the answer to a COMMIT that has been carried out. It counts what it did,
+//! so that a test can show that its fault has struck.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use answers::Commits;
 
 mod answers;
 
-/// As it stands in the messages of the protocol, be it a query of its own or a statement to be prepared.
+/// The text in the messages of the protocol, of a query or of a statement to be prepared.
 const COMMIT: &[u8] = b"COMMIT\0";
 
 pub struct FaultProxy {
@@ -26,7 +26,7 @@ pub struct FaultProxy {
     accepting: JoinHandle<()>,
 }
 
-/// What happens to connections; a change strikes those that are open as well.
+/// The fault of connections; a change affects open ones as well.
 #[derive(Clone, Copy)]
 struct Plan {
     /// Connections made under another number are reset.

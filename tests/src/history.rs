@@ -1,4 +1,4 @@
-//! What clients did and were told, and the checker that holds it against what the server shows at the end.
+//! The calls of clients and their answers, and the checker that compares them with the final state of the server.
 //! Pure: no clock, no network. An acknowledged operation must be visible; one of unknown ending may be either way.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ mod planted;
 use view::JobView;
 
 /// One call of one client. `started` and `ended` are ticks of one counter shared by all clients, so that
-/// `a.ended < b.started` means that `a` was over before `b` began.
+/// `a.ended < b.started` means that `a` ended before `b` began.
 #[derive(Debug, Clone)]
 pub struct Operation {
     pub started: u64,
@@ -91,7 +91,7 @@ pub struct Claim {
     pub attempt: u64,
 }
 
-/// What the server shows when the clients have gone.
+/// The state of the server when the clients have gone.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     /// The version a job has right after its publish.
@@ -130,7 +130,7 @@ pub enum Rule {
     PayloadAltered,
     /// One key, two jobs; or one key, two ids.
     KeyDoubled,
-    /// A job that nobody published.
+    /// A job that was never published.
     FromNowhere,
     /// Every publish, ack or cancel of this kind was refused in so many words, and yet it took effect.
     RefusedYetDone,
@@ -243,8 +243,8 @@ impl Operation {
         !matches!(self.answer, Answer::Refused { .. })
     }
 
-    /// The last moment at which it may take effect. A call whose answer was lost may lie in front of a node that stands
-    /// still, and be carried out long after its client has given up.
+    /// The last moment at which it may take effect. A call whose answer was lost may wait at a paused node
+    /// and be carried out long after its client has given up.
     fn effective_until(&self) -> u64 {
         if matches!(self.answer, Answer::Unknown(_)) { u64::MAX } else { self.ended }
     }

@@ -70,7 +70,7 @@ impl Client {
         Client { http, base: base.to_owned(), key: key.to_owned() }
     }
 
-    /// The same client for another server. Making one anew costs tens of milliseconds.
+    /// The same client for another server. Making a new one costs tens of milliseconds.
     pub fn at(&self, base: &str) -> Client {
         Client { base: base.to_owned(), ..self.clone() }
     }

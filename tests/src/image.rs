@@ -14,7 +14,7 @@ pub struct Image {
     mounted: bool,
 }
 
-/// What happens to the journal when the power goes.
+/// The effect of the power cut on the journal.
 #[derive(Debug, Clone, Copy)]
 pub enum PowerCut {
     JournalFlushed = 1,
@@ -71,7 +71,7 @@ impl Image {
         self.mounted = false;
     }
 
-    /// What was not on the disk at this moment never gets there. The server still runs and sees errors.
+    /// Data that is not on the disk at this moment is lost. The server still runs and sees errors.
     pub fn cut_power(&self, cut: PowerCut) {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/power_cut.py");
         let flag = (cut as u8).to_string();
@@ -99,7 +99,7 @@ impl Image {
             }
         }
         if left == 0 {
-            // What df did not show: blocks kept back for metadata.
+            // Blocks reserved for metadata, which df does not show.
             while file.write_all(&[0; 4096]).is_ok() {}
         }
         file.sync_all().expect("the blocks were promised by the writes");

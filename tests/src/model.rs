@@ -35,7 +35,7 @@ use outlast_store::{Error, JobStore};
 pub use rules::Rules;
 pub use world::{Row, World};
 
-/// What survives when the store is closed or its process dies.
+/// The data that survives when the store is closed or its process dies.
 #[derive(Clone)]
 pub struct ModelDisk {
     world: Arc<Mutex<World>>,

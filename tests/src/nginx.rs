@@ -1,5 +1,5 @@
-//! A plain reverse proxy as Debian packages it: with its defaults (HTTP/1.0 to the server, answers buffered), or set up as
-//! our documentation says.
+//! A plain reverse proxy as Debian packages it: with its defaults (HTTP/1.0 to the server, answers buffered), or set up
+//! as our documentation says.
 
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ impl Nginx {
         })
     }
 
-    /// Passes everything on to `base` with the lines of the documentation; only where it listens and what it stands before
+    /// Passes everything on to `base` with the lines of the documentation; only the listening address and the upstream
     /// are others.
     pub fn as_documented(base: &str) -> Nginx {
         let lines = DOCUMENTATION.split("```nginx\n").nth(1).and_then(|rest| rest.split("```").next());

@@ -1,5 +1,6 @@
-//! The nodes of a server: each is one process of the real binary on its own port, with its standard error in a file of its
-//! own, which is printed when the test fails. A node can be killed, stopped in its tracks, ended in order and started again.
+//! The nodes of a server: each is one process of the real binary on its own port, with its standard error in a file of
+//! its own, which is printed when the test fails. A node can be killed, stopped in its tracks, ended in order and
+//! started again.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -100,7 +101,8 @@ impl Node {
         self.process.signal("HUP");
     }
 
-    /// Stops the process where it is: nothing it has not yet sent is sent before `resume`. Waits until every thread stands still.
+    /// Stops the process where it is: nothing it has not yet sent is sent before `resume`. Waits until every thread has
+    /// stopped.
     pub async fn freeze(&self) {
         self.process.signal("STOP");
         let tasks = format!("/proc/{}/task", self.process_id());
@@ -130,9 +132,9 @@ impl Node {
         fs::read_to_string(&self.process.log).expect("the log can be read")
     }
 
-    /// Waits for the process to end by itself.
+    /// Waits for the process to end.
     pub async fn exit_within(&mut self, deadline: Duration) -> ExitStatus {
-        self.process.exit_within("the server to end by itself", deadline).await
+        self.process.exit_within("the server to end", deadline).await
     }
 
     pub fn is_running(&mut self) -> bool {
@@ -216,7 +218,7 @@ impl Drop for Process {
     }
 }
 
-/// The state stands behind the name, which is in parentheses.
+/// The state follows the name, which is in parentheses.
 fn all_stopped(tasks: &str) -> bool {
     let Ok(threads) = fs::read_dir(tasks) else { return true };
     threads.flatten().all(|thread| {

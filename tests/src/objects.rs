@@ -1,4 +1,4 @@
-//! Objects as a store is told of them, with no bytes behind them; and an object store for those who store nothing.
+//! Objects as rows of a store, without bytes; and an object store for those who store nothing.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! A transaction pooler in front of a PostgreSQL, as many hosts put one there: a connection belongs to a client only for
-//! the length of a transaction, and prepared statements are nobody's.
+//! A transaction pooler in front of a PostgreSQL, as many hosts put one there: a connection belongs to a client only
+//! for the length of a transaction, and prepared statements belong to no client.
 
 use std::net::TcpStream;
 use std::path::PathBuf;

@@ -16,7 +16,7 @@ pub fn beginning() -> Timestamp {
     Timestamp::from_millis(BEGINNING_MILLIS)
 }
 
-/// A clock that moves only when it is told to. Clones are the same clock.
+/// A clock that moves only on request. Clones are the same clock.
 #[derive(Clone, Debug)]
 pub struct VirtualClock(Arc<AtomicI64>);
 
@@ -70,7 +70,7 @@ impl SeededEntropy {
         SeededEntropy(Arc::new(Mutex::new(ChaCha8Rng::seed_from_u64(seed))))
     }
 
-    /// Starts the stream anew.
+    /// Restarts the stream.
     pub fn reseed(&self, seed: u64) {
         *self.generator() = ChaCha8Rng::seed_from_u64(seed);
     }

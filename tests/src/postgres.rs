@@ -1,5 +1,5 @@
-//! A private PostgreSQL on a free port, with syncs on, as anybody runs it who wants to keep his data. Most tests share one
-//! per process and have a database each; who stops or kills it starts one of his own.
+//! A private PostgreSQL on a free port, with syncs on, as anybody runs it who wants to keep his data. Most tests share
+//! one per process and have a database each; who stops or kills it starts one of his own.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -95,7 +95,7 @@ impl Postgres {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Who signed the certificate of an encrypted one.
+    /// The authority that signed the certificate of an encrypted one.
     pub fn root_certificate(&self) -> PathBuf {
         self.folder.path().join(ROOT)
     }
@@ -116,7 +116,7 @@ impl Postgres {
         self.daemon.end_by("QUIT");
     }
 
-    /// A new start on the same data and port. Returns when recovery is over and connections are taken.
+    /// A new start on the same data and port. Returns when recovery has ended and the server accepts connections.
     pub fn start_again(&mut self) {
         assert!(!self.is_running(), "it has to be stopped first");
         self.daemon = start_on(&self.folder, self.port).expect("the port is still free");
@@ -159,7 +159,7 @@ impl Database {
     pub fn dump(&self) -> String {
         let mut command = client("pg_dump", self.port, self.password);
         let dump = run_to_the_end(command.args(["--inserts", "-d", &self.name]));
-        // These two lines hold a word that is made up anew each time.
+        // These two lines hold a random word.
         dump.lines()
             .filter(|line| !line.starts_with(r"\restrict") && !line.starts_with(r"\unrestrict"))
             .fold(String::new(), |text, line| text + line + "\n")
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn an_encrypted_one_takes_nobody_in_plain_text() {
+    fn an_encrypted_one_refuses_plain_text() {
         let postgres = Postgres::start_encrypted();
         let database = postgres.database();
 

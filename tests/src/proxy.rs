@@ -22,9 +22,9 @@ pub struct Proxy {
 struct Plan {
     request_bytes_max: AtomicU64,
     reply_bytes_max: AtomicU64,
-    /// What the latest connection let through towards the client.
+    /// Bytes that the latest connection passed to the client.
     reply_bytes_seen: AtomicU64,
-    /// What the latest connection let through towards the server.
+    /// Bytes that the latest connection passed to the server.
     request_bytes_seen: AtomicU64,
 }
 

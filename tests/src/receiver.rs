@@ -1,6 +1,6 @@
-//! An endpoint for deliveries: answers by a script per path, keeps every request as it came over the wire with the time of
-//! its arrival, and counts how many are under way at once. When it goes, every request must have been signed with a secret
-//! it was told of; a request that was not fails the test.
+//! An endpoint for deliveries: answers by a script per path, keeps every request as it came over the wire with the time
+//! of its arrival, and counts how many are under way at once. When it goes, every request must have been signed with a
+//! secret that was announced to it; any other request fails the test.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,7 +35,7 @@ pub struct Delivery {
     pub arrived_at: Instant,
 }
 
-/// What is said to a request.
+/// The answer to a request.
 #[derive(Debug, Clone)]
 pub struct Answer {
     bytes: Vec<u8>,
@@ -99,7 +99,7 @@ impl Receiver {
         self.lock().secrets.entry(path.to_owned()).or_default().push(secret.to_owned());
     }
 
-    /// What has arrived for a path so far, in order.
+    /// The requests for a path so far, in order.
     pub fn deliveries(&self, path: &str) -> Vec<Delivery> {
         self.lock().deliveries.iter().filter(|delivery| delivery.path == path).cloned().collect()
     }

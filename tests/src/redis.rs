@@ -1,5 +1,5 @@
-//! A private Redis on a free port: nothing on disk, and it can be killed, emptied, stopped in its tracks and restarted on
-//! the same port.
+//! A private Redis on a free port: nothing on disk, and it can be killed, emptied, stopped in its tracks and restarted
+//! on the same port.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::daemon::{Daemon, Folder, find_program, free_port, until};
 
 const START_DEADLINE: Duration = Duration::from_secs(20);
-/// A paused Redis does not answer; nobody should ask it.
+/// A paused Redis does not answer; do not query it.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Each try takes another port; more in a row are not taken by accident.
 const PORTS_TRIED_MAX: usize = 5;
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_starts_forgets_dies_comes_back_and_stands_still() {
+    fn it_starts_forgets_dies_comes_back_and_pauses() {
         let mut redis = Redis::start();
         assert_eq!(redis.command("SET a 1"), "+OK");
 
@@ -145,7 +145,7 @@ mod tests {
         let mut stream = TcpStream::connect(redis.address()).unwrap();
         stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
         stream.write_all(b"PING\r\n").unwrap();
-        assert!(std::io::Read::read(&mut stream, &mut [0; 8]).is_err(), "nothing comes while it stands still");
+        assert!(std::io::Read::read(&mut stream, &mut [0; 8]).is_err(), "nothing comes while it is paused");
         redis.resume();
         stream.set_read_timeout(Some(ANSWER_TIMEOUT)).unwrap();
         assert_eq!(std::io::Read::read(&mut stream, &mut [0; 8]).unwrap(), 7);

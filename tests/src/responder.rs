@@ -1,5 +1,5 @@
-//! A server that says exactly what a test wants: reads requests, keeps what it saw, and answers with given bytes or hands
-//! the connection over to the test. Ends with the value that holds it.
+//! A server that says exactly what a test wants: reads requests, keeps what it saw, and answers with given bytes or
+//! hands the connection over to the test. Ends with the value that holds it.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ pub struct Responder {
     accepting: JoinHandle<()>,
 }
 
-/// What has come in so far.
+/// The requests so far.
 #[derive(Default)]
 pub struct Seen {
     connections: Mutex<usize>,

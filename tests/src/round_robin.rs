@@ -40,12 +40,12 @@ impl RoundRobin {
 
     /// The node gets new connections, at this address.
     pub fn take_in(&self, node: usize, base: &str) {
-        self.rota.lock().expect("nobody panics with the lock").nodes[node] = Some(address(base));
+        self.rota.lock().expect("no thread panics with the lock").nodes[node] = Some(address(base));
     }
 
     /// The node gets no new connections; those it has stay.
     pub fn leave_out(&self, node: usize) {
-        self.rota.lock().expect("nobody panics with the lock").nodes[node] = None;
+        self.rota.lock().expect("no thread panics with the lock").nodes[node] = None;
     }
 }
 
@@ -74,7 +74,7 @@ async fn accept(listener: TcpListener, rota: Arc<Mutex<Rota>>) {
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
         while connections.try_join_next().is_some() {}
-        let turn = rota.lock().expect("nobody panics with the lock").turn();
+        let turn = rota.lock().expect("no thread panics with the lock").turn();
         connections.spawn(async move {
             if let Some(node) = connect(&turn).await {
                 let _ = client.set_nodelay(true);
@@ -109,7 +109,7 @@ async fn pass(client: TcpStream, node: TcpStream) {
     }
 }
 
-/// Until the end of `from`, which is passed on. What `to` does not take any more is read all the same.
+/// Until the end of `from`, which is passed on. Bytes that `to` no longer accepts are read all the same.
 async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> io::Result<()> {
     let mut buffer = vec![0; 16 * 1024];
     let mut is_taken = true;

@@ -1,5 +1,6 @@
-//! An S3 server in the process of the test: objects in a folder, signatures really checked. It counts what it is asked, and
-//! can be told to refuse, to dawdle, or to lose what it has. On loopback only, and gone with the value that holds it.
+//! An S3 server in the process of the test: objects in a folder, signatures really checked. It counts what it is asked,
+//! and can be made to refuse, to delay, or to lose its objects. On loopback only, and gone with the value that holds
+//! it.
 
 use std::convert::Infallible;
 use std::fs;
@@ -30,7 +31,7 @@ pub const BUCKET: &str = "results";
 const ACCESS_KEY: &str = "AKOUTLASTTESTS";
 const SECRET_KEY: &str = "a-secret-of-the-tests-that-opens-nothing";
 
-/// What the environment of a client has to have.
+/// The environment variables of a client.
 pub const CREDENTIALS: [(&str, &str); 2] = [("AWS_ACCESS_KEY_ID", ACCESS_KEY), ("AWS_SECRET_ACCESS_KEY", SECRET_KEY)];
 
 /// How requests are met.
@@ -78,7 +79,7 @@ impl S3 {
         S3 { address, folder, shared, accepting }
     }
 
-    /// What a server is given as the place of its objects.
+    /// The `blobs_url` of a server.
     pub fn url(&self) -> String {
         format!("s3://{BUCKET}/of/tests?region=eu-central-1&endpoint=http://{}", self.address)
     }
@@ -211,7 +212,7 @@ fn refusal(status: StatusCode, code: &str) -> Response<Body> {
     answer
 }
 
-/// What S3 does about these parameters, and the server in the box does not. The signature that covers them was checked.
+/// The effect of these parameters in S3, which the test server lacks. The signature that covers them was checked.
 fn override_headers(answer: &mut Response<Body>, query: &str) {
     let url = Url::parse(&format!("http://localhost/?{query}")).expect("a query that was served is one");
     for (name, value) in url.query_pairs() {

@@ -1,7 +1,7 @@
 //! The real server, whatever it runs on: one process on a directory, one process on PostgreSQL, or three nodes with
-//! PostgreSQL and Redis behind a balancer. `OUTLAST_ENGINE` (embedded, postgres, cluster) says which one a fresh start gets;
-//! the tests are the same. `OUTLAST_FRONT=nginx` puts a reverse proxy in front of it, as the documentation says. Killed,
-//! stopped and started again on the same data as a whole.
+//! PostgreSQL and Redis behind a balancer. `OUTLAST_ENGINE` (embedded, postgres, cluster) says which one a fresh start
+//! gets; the tests are the same. `OUTLAST_FRONT=nginx` puts a reverse proxy in front of it, as the documentation says.
+//! Killed, stopped and started again on the same data as a whole.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -22,15 +22,16 @@ use crate::round_robin::RoundRobin;
 
 /// As many as the promises speak of.
 pub const CLUSTER_NODES: usize = 3;
-/// The receivers of the tests listen on this machine, which no server delivers to unless it is told.
+/// The receivers of the tests listen on this machine, which no server delivers to by default.
 const OWN_MACHINE: (&str, &str) = ("OUTLAST_ALLOW_PRIVATE_TARGETS", "127.0.0.0/8");
-/// What nodes of one database seal secrets with; a node on a directory of its own makes its key itself.
+/// The key that nodes of one database seal secrets with; a node on a directory of its own makes its key itself.
 const COMMON_KEY: (&str, &str) =
     ("OUTLAST_SECRET_KEY", "6f75746c6173742074657374732073656164207365637265747320746869732e");
 
 const CONFIG_FILE: &str = "outlast.yaml";
 
-/// What to start and on what. Clones share the directory and the database, so a clone is a second start on the same data.
+/// A server's binary, data and settings. Clones share the directory and the database, so a clone is a second start on
+/// the same data.
 #[derive(Clone)]
 pub struct Launch {
     pub program: PathBuf,
@@ -47,7 +48,7 @@ pub struct Launch {
     starts: Arc<AtomicU64>,
 }
 
-/// What a server keeps its jobs in, and how many processes it is.
+/// The engine of a server, and its number of processes.
 #[derive(Clone)]
 enum Ground {
     Embedded,
@@ -130,7 +131,7 @@ impl Launch {
         self.with_env("OUTLAST_CONFIG", path.to_str().expect("the scratch directory has a plain name"))
     }
 
-    /// Other lines in the file of a server that runs; it reads them when it is told.
+    /// Other lines in the file of a server that runs; it reads them at a reload.
     pub fn rewrite_config(&self, yaml: &str) {
         std::fs::write(self.scratch().join(CONFIG_FILE), yaml).expect("a file can be written to the scratch directory");
     }
@@ -147,7 +148,7 @@ impl Launch {
         self
     }
 
-    /// Delivers to public addresses only, as a server does that nobody has told otherwise.
+    /// Delivers to public addresses only, which is the default of a server.
     pub fn without_private_targets(self) -> Launch {
         self.with_env(OWN_MACHINE.0, "")
     }
@@ -313,7 +314,7 @@ impl Server {
         *self = self.launch.clone().start().await;
     }
 
-    /// Waits for all processes to end by themselves. Gives the worst status.
+    /// Waits for all processes to end. Gives the worst status.
     pub async fn exit_within(&mut self, deadline: Duration) -> ExitStatus {
         self.worst(async |node| node.exit_within(deadline).await).await
     }
@@ -322,12 +323,12 @@ impl Server {
         self.nodes.iter_mut().any(Node::is_running)
     }
 
-    /// Kill -9 of one node; the balancer finds out by itself.
+    /// Kill -9 of one node; the balancer detects it.
     pub async fn kill_node(&mut self, number: usize) {
         self.nodes[number].kill9().await;
     }
 
-    /// A new start of a node that is gone; the balancer is told its new port.
+    /// A new start of a node that is gone; the balancer gets its new port.
     pub async fn start_node_again(&mut self, number: usize) {
         let node = &mut self.nodes[number];
         node.start_again().await;

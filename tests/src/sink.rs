@@ -1,4 +1,4 @@
-//! A webhook that counts: it keeps every request with the time it came and what it was told, and answers as a script
+//! A webhook that counts: it keeps every request with its time and its answer, and answers as a script
 //! says: a status, late, never, or with a reset. It belongs to the test, so it outlives every server that calls it.
 
 use std::net::SocketAddr;
@@ -31,7 +31,7 @@ pub struct Arrival {
     pub ended: Option<Instant>,
 }
 
-/// What the sink does about a request.
+/// The reaction of the sink to a request.
 #[derive(Debug, Clone)]
 pub enum Say {
     Status(u16),
@@ -72,7 +72,7 @@ impl Sink {
         Sink::open_on("127.0.0.1", script).await
     }
 
-    /// The same on another address of this machine, which is another host to whoever counts requests per host.
+    /// The same on another address of this machine, which counts as another host in limits per host.
     pub async fn open_on(host: &str, script: impl Fn(&Arrival) -> Say + Send + Sync + 'static) -> Sink {
         let listener = TcpListener::bind((host, 0)).await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
@@ -118,11 +118,11 @@ impl Drop for Sink {
 
 impl Seen {
     fn arrivals(&self) -> MutexGuard<'_, Vec<Arrival>> {
-        self.arrivals.lock().expect("nobody panics with the lock")
+        self.arrivals.lock().expect("no thread panics with the lock")
     }
 
     fn traffic(&self) -> MutexGuard<'_, Traffic> {
-        self.under_way.lock().expect("nobody panics with the lock")
+        self.under_way.lock().expect("no thread panics with the lock")
     }
 
     fn arrive(&self, request: &Request) -> Arrival {
@@ -221,7 +221,7 @@ mod tests {
     use serde_json::json;
 
     #[tokio::test]
-    async fn it_keeps_what_came_and_says_what_it_was_told() {
+    async fn it_keeps_requests_and_answers_by_its_script() {
         let sink = Sink::open(|arrival| match arrival.attempt {
             1 => Say::Later(429, 7),
             2 => Say::Reset,

@@ -1,5 +1,5 @@
-//! A reader of server-sent events: opens a job's stream, gives its frames one by one, and tells a clean end from a broken
-//! one. Dropping it breaks the connection.
+//! A reader of server-sent events: opens a job's stream, gives its frames one by one, and tells a clean end from a
+//! broken one. Dropping it breaks the connection.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub enum Next {
     Broken,
 }
 
-/// What comes of asking for a stream.
+/// The response to a request for a stream.
 pub enum Asked {
     Open(Box<Sse>),
     /// Any other answer; its body may be empty.
@@ -125,7 +125,7 @@ impl Sse {
             match chunk.unwrap_or_else(|| panic!("the stream is silent for {SILENCE_MAX:?}")) {
                 Ok(Some(bytes)) => self.unread.extend_from_slice(&bytes),
                 Ok(None) => {
-                    assert!(self.unread.is_empty(), "a stream that ends by itself ends between two frames");
+                    assert!(self.unread.is_empty(), "a stream that ends in order ends between two frames");
                     return Next::End;
                 }
                 Err(_) => return Next::Broken,

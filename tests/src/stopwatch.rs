@@ -1,6 +1,7 @@
-//! Time that a test measures, without the time that the machine withheld. A bound of the product ("within 2 s") is about
-//! the server; on a machine whose disk or processors stall, time passes in which nobody could have done anything. A thread
-//! does again and again what the server lives on, a short sleep and a small write to disk, and books what it took too long.
+//! Time that a test measures, without the time that the machine withheld. A bound of the product ("within 2 s") is
+//! about the server; on a machine whose disk or processors stall, time passes in which no process can run. A thread
+//! does again and again what the server lives on, a short sleep and a small write to disk, and books what it took too
+//! long.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// The sleep of a round. Small against every bound that a test measures.
 const PAUSE: Duration = Duration::from_millis(20);
-/// What a round takes at rest: the sleep, a late wake-up, and what an ordinary disk needs for a write.
+/// The duration of a round on an idle machine: the sleep, a late wake-up, and what an ordinary disk needs for a write.
 const ROUND: Duration = Duration::from_millis(25);
 /// However much was withheld, a deadline has passed after so many times its length: a test must end.
 const REAL_TIME_FACTOR: u32 = 4;
@@ -34,7 +35,7 @@ impl Stopwatch {
         self.started.elapsed()
     }
 
-    /// What the machine has withheld of it.
+    /// The part of it that the machine has withheld.
     pub fn withheld(&self) -> Duration {
         withheld_until(Instant::now()).saturating_sub(self.withheld_before)
     }
@@ -46,7 +47,7 @@ impl Stopwatch {
         now.duration_since(self.started).saturating_sub(withheld)
     }
 
-    /// Whether a deadline counted from the start is over.
+    /// Whether a deadline counted from the start has passed.
     pub fn has_passed(&self, deadline: Duration) -> bool {
         self.charged() >= deadline || self.elapsed() >= deadline.saturating_mul(REAL_TIME_FACTOR)
     }
@@ -57,7 +58,7 @@ impl Stopwatch {
     }
 }
 
-/// What the rounds that ended took too long, and when the present one began.
+/// The excess time of the rounds that ended, and the start of the current one.
 #[derive(Debug, Clone, Copy)]
 struct Account {
     withheld: Duration,
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rounds_took_too_long_is_withheld() {
+    fn the_excess_time_of_rounds_is_withheld() {
         let mut now = Instant::now();
         let mut account = Account { withheld: Duration::ZERO, round_began: now };
 
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_is_over_in_the_end_however_much_was_withheld() {
+    fn a_deadline_passes_in_the_end_however_much_was_withheld() {
         let stopwatch = Stopwatch { started: Instant::now() - 4 * SECOND, withheld_before: Duration::ZERO };
 
         assert!(stopwatch.has_passed(SECOND));

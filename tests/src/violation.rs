@@ -1,5 +1,5 @@
-//! Plants a violated invariant: jobs with attempt number 0, which no job has, in rows that are sound otherwise. For stores
-//! that nobody has open.
+//! Plants a violated invariant: jobs with attempt number 0, which no job has, in rows that are sound otherwise. For
+//! stores that no process has open.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Waiting for a condition: poll with a deadline, never a fixed sleep. Deadlines count the time that the machine gave, not
-//! what it withheld (see [`Stopwatch`]).
+//! Waiting for a condition: poll with a deadline, never a fixed sleep. Deadlines count the time that the machine gave,
+//! not what it withheld (see [`Stopwatch`]).
 
 use std::pin::pin;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub async fn until_now<T>(what: &str, deadline: Duration, mut probe: impl FnMut(
     }
 }
 
-/// What `work` gives before the deadline.
+/// The output of `work` before the deadline.
 pub async fn within<T>(deadline: Duration, work: impl Future<Output = T>) -> Option<T> {
     let stopwatch = Stopwatch::start();
     let mut work = pin!(work);
@@ -52,7 +52,7 @@ pub async fn within<T>(deadline: Duration, work: impl Future<Output = T>) -> Opt
 }
 
 pub(crate) fn still_waiting(what: &str, deadline: Duration, stopwatch: &Stopwatch) -> String {
-    format!("the deadline of {deadline:?} is over after {}, still waiting: {what}", stopwatch.reading())
+    format!("the deadline of {deadline:?} has passed after {}, still waiting: {what}", stopwatch.reading())
 }
 
 #[cfg(test)]
@@ -61,12 +61,12 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test]
-    async fn what_comes_before_the_deadline_is_given() {
+    async fn an_output_before_the_deadline_is_returned() {
         assert_eq!(within(Duration::from_secs(600), async { 7 }).await, Some(7));
     }
 
     #[tokio::test]
-    async fn what_never_comes_is_given_up() {
+    async fn waiting_for_a_missing_output_ends() {
         assert_eq!(within(Duration::from_millis(30), std::future::pending::<()>()).await, None);
     }
 }

@@ -43,7 +43,7 @@ enum Actor {
 struct Shared {
     tick: AtomicU64,
     stop: AtomicBool,
-    /// Whether an actor that lost an answer goes on by itself: other nodes are there to serve it.
+    /// Whether an actor that lost an answer continues: other nodes can serve it.
     goes_on: AtomicBool,
     /// Jobs that are cancelled or failed for all we know: food for replays.
     dead: Mutex<Vec<String>>,
@@ -116,7 +116,7 @@ impl Workload {
         self.first_version = job["version"].as_u64().expect("a version");
     }
 
-    /// Runs all actors while `fault` takes its course. When it is over, the actors stop after their present call.
+    /// Runs all actors while `fault` takes its course. When it ends, the actors stop after their current call.
     pub async fn run_until<Fault: Future<Output = ()>>(&mut self, client: &Client, fault: Fault) {
         self.shared.stop.store(false, Ordering::SeqCst);
         let mut running = JoinSet::new();

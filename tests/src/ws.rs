@@ -1,5 +1,5 @@
-//! A WebSocket client: opens a job's socket, gives its frames one by one, and tells how it was closed. Dropping it breaks
-//! the connection.
+//! A WebSocket client: opens a job's socket, gives its frames one by one, and tells how it was closed. Dropping it
+//! breaks the connection.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ impl Ws {
     }
 
     pub async fn send(&mut self, message: Message) {
-        // Errors are left to what is heard: a server may close while something is being sent.
+        // Errors show up when reading: a server may close while the test sends.
         let _ = self.socket.send(message).await;
     }
 

@@ -22,7 +22,7 @@ pub(crate) async fn heartbeat(call: Call) -> Result<Response, Problem> {
     let worker = worker(&call, &mut values)?;
     let beat = beat(&call, values)?;
     let applied = call.engine.heartbeat(&worker, beat).await??;
-    Ok(wire::json_ok(StatusCode::OK, &told(&applied, call.engine.now())))
+    Ok(wire::json_ok(StatusCode::OK, &heartbeat_answer(&applied, call.engine.now())))
 }
 
 /// Of a worker with many jobs.
@@ -35,7 +35,7 @@ pub(crate) async fn heartbeats(call: Call) -> Result<Response, Problem> {
     let answers = call.engine.heartbeats(beats).await?;
     let now = call.engine.now();
     Ok(refused.answer(ids.into_iter().zip(answers).map(|(id, answer)| match answer {
-        Ok(applied) => told(&applied, now).to_string(),
+        Ok(applied) => heartbeat_answer(&applied, now).to_string(),
         Err(declined) => refusal(Some(id), &declined.into()),
     })))
 }
@@ -123,7 +123,7 @@ pub(crate) fn report(mut values: Values<'_>) -> Report {
 }
 
 /// Directives and limits for the worker; none if the job has ended since.
-fn told(applied: &Applied, now: Timestamp) -> Json {
+fn heartbeat_answer(applied: &Applied, now: Timestamp) -> Json {
     let queue = &applied.queue;
     let running = applied.running.as_ref().and_then(|job| match &job.state {
         State::Running(running) => Some((job, running)),

@@ -24,7 +24,7 @@ async fn a_short_refusal_is_outlasted() {
 }
 
 #[tokio::test]
-async fn a_long_refusal_is_told_and_leaves_nothing() {
+async fn a_long_refusal_is_reported_and_leaves_nothing() {
     let s3 = S3::start().await;
     let blobs = blobs(&s3.url());
     blobs.write(&key(1), pieces(&body(100))).await.unwrap();
@@ -34,7 +34,7 @@ async fn a_long_refusal_is_told_and_leaves_nothing() {
         let written = blobs.write(&key(2), pieces(&body(length))).await;
         assert!(matches!(written, Err(Error::Unavailable(_))), "{written:?}");
     }
-    assert!(matches!(blobs.digest(&key(1)).await, Err(Error::Unavailable(_))), "not missing: nobody knows");
+    assert!(matches!(blobs.digest(&key(1)).await, Err(Error::Unavailable(_))), "not missing: unknown");
     assert!(matches!(blobs.head(&key(1)).await, Err(Error::Unavailable(_))));
     assert!(matches!(blobs.delete(&key(1)).await, Err(Error::Unavailable(_))));
     assert!(matches!(blobs.probe(1).await, Err(Error::Unavailable(_))));

@@ -1,4 +1,4 @@
-//! What time does: due jobs, lost leases, expired results, purged jobs.
+//! Timers: due jobs, lost leases, expired results, purged jobs.
 
 use std::time::Duration;
 
@@ -133,7 +133,7 @@ pub async fn an_alarm_that_a_changed_setting_has_moved_is_set_again(fixture: &mu
 }
 
 // I-20: where nodes share a store, it knows when none of them looked.
-pub async fn a_store_that_nobody_attended_to_tells_of_it(fixture: &mut Fixture) {
+pub async fn a_store_whose_alarms_were_not_read_reports_an_outage(fixture: &mut Fixture) {
     if !fixture.is_shared() {
         return;
     }

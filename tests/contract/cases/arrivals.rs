@@ -116,7 +116,7 @@ pub async fn an_event_keeps_its_body_whatever_becomes_of_its_jobs(fixture: &mut 
     }
 }
 
-pub async fn an_event_that_came_before_changes_nothing(fixture: &mut Fixture) {
+pub async fn a_duplicate_event_changes_nothing(fixture: &mut Fixture) {
     let (id, _) = ingest(fixture, arrival(fixture, Some("evt_1"), &[QUEUE])).await;
     fixture.reopen().await;
 

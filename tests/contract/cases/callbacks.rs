@@ -1,5 +1,5 @@
-//! I-28: a job that asked for it has its end told, by a job in the namespace's queue `_callbacks` that is made in the same
-//! transaction.
+//! I-28: a job with a callback URL has a callback at its end, a job in the namespace's queue `_callbacks` that is made
+//! in the same transaction.
 
 use std::sync::Arc;
 
@@ -21,21 +21,21 @@ use crate::fixture::{Fixture, SECOND, ack, created, lease, payload, report};
 
 const URL: &str = "https://example.com/done";
 
-/// A job that asks to be told.
+/// A job with a callback URL.
 fn asking() -> Spec {
     Spec { callback_url: Some(URL.into()), ..payload("1") }
 }
 
 /// The callbacks of a namespace, oldest first.
-async fn told_in(fixture: &Fixture, namespace: NamespaceId) -> Vec<Job> {
+async fn callbacks_in(fixture: &Fixture, namespace: NamespaceId) -> Vec<Job> {
     let list = ListJobs { reach: Reach::Namespace(namespace), queue: Some(CALLBACKS.to_owned()), ..every_job() };
     let mut jobs: Vec<_> = all_jobs(&*fixture.store, list).await.into_iter().map(|found| found.job).collect();
     jobs.reverse();
     jobs
 }
 
-async fn told(fixture: &Fixture) -> Vec<Job> {
-    told_in(fixture, fixture.ours).await
+async fn callbacks(fixture: &Fixture) -> Vec<Job> {
+    callbacks_in(fixture, fixture.ours).await
 }
 
 /// Did it put a callback into the queue for them?
@@ -47,13 +47,13 @@ fn body(job: &Job) -> Value {
     serde_json::from_str(&job.spec.payload).expect("a callback is JSON")
 }
 
-/// The job has just ended, and so far nobody but `before` has been told: now it is there, once, and says so.
-async fn check_told(fixture: &Fixture, id: JobId, status: Status, before: usize) {
+/// The job has just ended with `before` callbacks so far: now there is exactly one more, with its status.
+async fn check_callback(fixture: &Fixture, id: JobId, status: Status, before: usize) {
     let job = fixture.job(id).await;
     assert_eq!(job.status(), status);
-    let told = told(fixture).await;
-    assert_eq!(told.len(), before + 1, "{status} is told once");
-    let callback = told.last().unwrap();
+    let callbacks = callbacks(fixture).await;
+    assert_eq!(callbacks.len(), before + 1, "{status} has one callback");
+    let callback = callbacks.last().unwrap();
     assert_eq!(callback.status(), Status::Queued);
     assert_eq!(callback.spec.callback_url.as_deref(), Some(URL));
     assert_eq!(callback.spec.tags, [(JOB_TAG.into(), id.to_string().into())]);
@@ -63,14 +63,14 @@ async fn check_told(fixture: &Fixture, id: JobId, status: Status, before: usize)
     assert_eq!(events.iter().filter(|event| event.kind == EventKind::Callback).count(), 1);
 }
 
-pub async fn each_way_to_end_is_told_once(fixture: &mut Fixture) {
+pub async fn each_way_to_end_has_one_callback(fixture: &mut Fixture) {
     let nack = |retryable| Outcome::Nack { retryable, delay: None };
     let one_attempt = Spec { overrides: Overrides { max_attempts: Some(1), ..Overrides::default() }, ..asking() };
     let mut before = 0;
     for (outcome, status) in [(ack(), Status::Succeeded), (nack(false), Status::Failed), (nack(true), Status::Failed)] {
         let job = fixture.running(one_attempt.clone()).await;
         assert!(tells(&fixture.report(&job, outcome.clone()).await.unwrap()));
-        check_told(fixture, job.id, status, before).await;
+        check_callback(fixture, job.id, status, before).await;
         let again = fixture.report(&job, outcome).await.unwrap();
         assert!(!again.changed && !tells(&again), "a repeated report ends nothing");
         before += 1;
@@ -80,11 +80,11 @@ pub async fn each_way_to_end_is_told_once(fixture: &mut Fixture) {
     let cancel = Command::Cancel { reason: CancelReason::User };
     let waiting = fixture.publish(asking()).await.id;
     assert!(tells(&fixture.apply(waiting, cancel.clone()).await.unwrap()));
-    check_told(fixture, waiting, Status::Cancelled, before).await;
+    check_callback(fixture, waiting, Status::Cancelled, before).await;
     let running = fixture.running(asking()).await;
     assert!(!tells(&fixture.apply(running.id, cancel).await.unwrap()), "it is only asked to stop");
     assert!(tells(&fixture.report(&running, Outcome::Cancelled).await.unwrap()));
-    check_told(fixture, running.id, Status::Cancelled, before + 1).await;
+    check_callback(fixture, running.id, Status::Cancelled, before + 1).await;
     before += 2;
 
     // By the clock: the last attempt's lease, the job's own time, the start that came too late.
@@ -97,7 +97,7 @@ pub async fn each_way_to_end_is_told_once(fixture: &mut Fixture) {
         assert_eq!(if runs { fixture.claim(1).await.len() } else { 1 }, 1);
         fixture.pass(61 * SECOND);
         fixture.sweep().await;
-        check_told(fixture, id, status, before).await;
+        check_callback(fixture, id, status, before).await;
         before += 1;
     }
 
@@ -107,11 +107,11 @@ pub async fn each_way_to_end_is_told_once(fixture: &mut Fixture) {
     let claimed = fixture.claim_with(fixture.want(1)).await;
     assert!(claimed.jobs.is_empty() && claimed.published.contains(CALLBACKS));
     assert_eq!(claimed.ended, [late]);
-    check_told(fixture, late, Status::Cancelled, before).await;
+    check_callback(fixture, late, Status::Cancelled, before).await;
     let purged = fixture.publish(asking()).await.id;
     let operation = start(fixture, OperationKind::Purge, whole()).await;
     finish(fixture, operation.id, 9).await;
-    check_told(fixture, purged, Status::Cancelled, before + 1).await;
+    check_callback(fixture, purged, Status::Cancelled, before + 1).await;
 }
 
 pub async fn a_callback_says_how_its_job_ended(fixture: &mut Fixture) {
@@ -126,44 +126,44 @@ pub async fn a_callback_says_how_its_job_ended(fixture: &mut Fixture) {
     let failed = fixture.running(asking()).await;
     fixture.fail(&failed).await;
 
-    let told = told(fixture).await;
+    let callbacks = callbacks(fixture).await;
     let finished = async |id| fixture.job(id).await.finished_at().expect("it has ended").to_string();
     let expected = json!({
         "id": acked.id.to_string(), "queue": "mail", "status": "succeeded", "replays": 0, "result": {"b": 1, "a": [2]},
         "error": null, "finishedAt": finished(acked.id).await,
     });
-    assert_eq!(body(&told[0]), expected);
-    assert!(told[0].spec.payload.contains(r#"{"b": 1,  "a":[2]}"#), "the result is byte for byte what was acked");
-    assert_eq!(told[0].spec.traceparent.as_deref(), Some("00-1-2-3"));
+    assert_eq!(body(&callbacks[0]), expected);
+    assert!(callbacks[0].spec.payload.contains(r#"{"b": 1,  "a":[2]}"#), "the result is byte for byte what was acked");
+    assert_eq!(callbacks[0].spec.traceparent.as_deref(), Some("00-1-2-3"));
     let expected = json!({
         "id": uploaded.id.to_string(), "queue": "mail", "status": "succeeded", "replays": 0,
         "resultUrl": format!("/v1/jobs/{}/result", uploaded.id), "error": null,
         "finishedAt": finished(uploaded.id).await,
     });
-    assert_eq!(body(&told[1]), expected);
+    assert_eq!(body(&callbacks[1]), expected);
     let expected = json!({
         "id": failed.id.to_string(), "queue": "mail", "status": "failed", "replays": 0,
         "error": {"reason": "not_retryable", "message": "nacked"}, "finishedAt": finished(failed.id).await,
     });
-    assert_eq!(body(&told[2]), expected);
+    assert_eq!(body(&callbacks[2]), expected);
 }
 
-pub async fn each_run_of_a_job_is_told_for_itself(fixture: &mut Fixture) {
+pub async fn each_end_after_a_replay_has_its_own_callback(fixture: &mut Fixture) {
     let job = fixture.running(asking()).await;
     fixture.fail(&job).await;
     let replayed = fixture.apply(job.id, Command::Replay { fresh: true, payload: None }).await.unwrap();
     assert!(!tells(&replayed));
-    assert_eq!(told(fixture).await.len(), 1);
+    assert_eq!(callbacks(fixture).await.len(), 1);
 
     let again = fixture.claim(1).await.pop().unwrap();
     fixture.report(&again, ack()).await.unwrap();
 
-    let told: Vec<_> = told(fixture).await.iter().map(body).collect();
-    let replays: Vec<_> = told.iter().map(|body| (&body["replays"], &body["status"])).collect();
+    let callbacks: Vec<_> = callbacks(fixture).await.iter().map(body).collect();
+    let replays: Vec<_> = callbacks.iter().map(|body| (&body["replays"], &body["status"])).collect();
     assert_eq!(replays, [(&json!(0), &json!("failed")), (&json!(1), &json!("succeeded"))]);
 }
 
-pub async fn only_an_end_is_told_and_only_to_whom_asked(fixture: &mut Fixture) {
+pub async fn only_an_end_has_a_callback_and_only_with_a_url(fixture: &mut Fixture) {
     let (retention, result_ttl) = (120 * SECOND, SECOND);
     fixture.save_queue(QueueSettings { retention, result_ttl, ..QueueSettings::default() }).await;
     let silent = fixture.running(payload("1")).await;
@@ -178,20 +178,20 @@ pub async fn only_an_end_is_told_and_only_to_whom_asked(fixture: &mut Fixture) {
         fixture.sweep().await;
         assert_eq!(fixture.claim(1).await.len(), 1);
     }
-    assert!(told(fixture).await.is_empty(), "it has not ended");
+    assert!(callbacks(fixture).await.is_empty(), "it has not ended");
     let running = fixture.job(job.id).await;
     fixture.report(&running, Outcome::Ack { result: Some("1".into()) }).await.unwrap();
-    assert_eq!(told(fixture).await.len(), 1);
+    assert_eq!(callbacks(fixture).await.len(), 1);
 
     for wait in [2, 200] {
         fixture.pass(wait * SECOND);
         fixture.sweep().await;
     }
     assert!(fixture.find(job.id).await.is_none(), "expired and purged");
-    assert_eq!(told(fixture).await.len(), 1, "neither of which is an end");
+    assert_eq!(callbacks(fixture).await.len(), 1, "neither of which is an end");
 }
 
-pub async fn a_callback_itself_is_not_told(fixture: &mut Fixture) {
+pub async fn a_callback_itself_has_no_callback(fixture: &mut Fixture) {
     for _ in 0..3 {
         let job = fixture.running(asking()).await;
         fixture.report(&job, ack()).await.unwrap();
@@ -210,8 +210,8 @@ pub async fn a_callback_itself_is_not_told(fixture: &mut Fixture) {
     fixture.apply(claimed[2].id, cancel).await.unwrap();
     fixture.report(&claimed[2], Outcome::Cancelled).await.unwrap();
 
-    let told = told(fixture).await;
-    assert!(told.len() == 3 && told.iter().all(|job| job.status().is_terminal()), "{told:?}");
+    let callbacks = callbacks(fixture).await;
+    assert!(callbacks.len() == 3 && callbacks.iter().all(|job| job.status().is_terminal()), "{callbacks:?}");
 }
 
 pub async fn callbacks_stay_in_the_namespace_of_their_job(fixture: &mut Fixture) {
@@ -221,13 +221,13 @@ pub async fn callbacks_stay_in_the_namespace_of_their_job(fixture: &mut Fixture)
     let cancel = Command::Cancel { reason: CancelReason::User };
     fixture.apply_as(Reach::Everything, job.id, cancel).await.unwrap();
 
-    assert_eq!(told_in(fixture, fixture.theirs).await.len(), 1);
-    assert!(told(fixture).await.is_empty());
+    assert_eq!(callbacks_in(fixture, fixture.theirs).await.len(), 1);
+    assert!(callbacks(fixture).await.is_empty());
     assert!(fixture.store.queue(fixture.ours, CALLBACKS).await.unwrap().is_none());
 }
 
-/// Nobody has made the queue yet, and everybody needs it at once.
-pub async fn racing_ends_are_all_told_through_one_queue(fixture: &mut Fixture) {
+/// The queue does not exist yet, and all calls need it at once.
+pub async fn racing_ends_all_have_callbacks_in_one_queue(fixture: &mut Fixture) {
     for _ in 0..20 {
         fixture.publish(asking()).await;
     }
@@ -240,24 +240,24 @@ pub async fn racing_ends_are_all_told_through_one_queue(fixture: &mut Fixture) {
     }
 
     assert!(racers.join_all().await.iter().all(tells));
-    let told = told(fixture).await;
+    let callbacks = callbacks(fixture).await;
     let mut expected: Vec<_> = claimed.iter().map(|job| job.id.to_string()).collect();
-    let mut found: Vec<_> = told.iter().map(|job| job.spec.tags[0].1.to_string()).collect();
+    let mut found: Vec<_> = callbacks.iter().map(|job| job.spec.tags[0].1.to_string()).collect();
     expected.sort();
     found.sort();
     assert_eq!(found, expected);
     let (queue, counts) = fixture.store.queue(fixture.ours, CALLBACKS).await.unwrap().unwrap();
-    assert!(counts.get(Status::Queued) == 20 && told.iter().all(|job| job.queue == queue.id));
+    assert!(counts.get(Status::Queued) == 20 && callbacks.iter().all(|job| job.queue == queue.id));
 }
 
 /// The limit is for publishers; what is due to a job that was taken is not held back by it.
-pub async fn a_full_namespace_is_told_all_the_same(fixture: &mut Fixture) {
+pub async fn a_full_namespace_still_gets_callbacks(fixture: &mut Fixture) {
     let running = fixture.running(asking()).await;
     while let Published::Created { .. } = fixture.try_publish(payload("1")).await {}
 
     fixture.report(&running, ack()).await.unwrap();
 
-    assert_eq!(told(fixture).await.len(), 1);
+    assert_eq!(callbacks(fixture).await.len(), 1);
     assert!(matches!(fixture.try_publish(payload("1")).await, Published::QuotaReached { .. }));
 }
 
@@ -275,6 +275,6 @@ pub async fn a_notice_with_a_key_is_made_once(fixture: &mut Fixture) {
     });
     fixture.store.apply(orders.to_vec()).await.unwrap();
 
-    let keys: Vec<_> = told(fixture).await.into_iter().map(|job| job.spec.idempotency_key.clone()).collect();
+    let keys: Vec<_> = callbacks(fixture).await.into_iter().map(|job| job.spec.idempotency_key.clone()).collect();
     assert_eq!(keys, ["a", "b", "c"].map(|key| Some(key.into())));
 }

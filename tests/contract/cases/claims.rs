@@ -111,7 +111,7 @@ pub async fn a_delivery_is_leased_for_the_time_of_the_webhook(fixture: &mut Fixt
     assert_eq!(running(&claimed.jobs[0]).phase, Phase::Delivering);
 }
 
-pub async fn a_job_whose_time_is_over_is_not_handed_out(fixture: &mut Fixture) {
+pub async fn a_job_past_its_start_by_is_not_handed_out(fixture: &mut Fixture) {
     let late = fixture.publish(Spec { start_by: Some(fixture.now().plus(SECOND)), priority: 9, ..payload("1") }).await;
     let good = fixture.publish(payload("2")).await;
     fixture.pass(SECOND);
@@ -120,7 +120,7 @@ pub async fn a_job_whose_time_is_over_is_not_handed_out(fixture: &mut Fixture) {
     assert_eq!(fixture.job(late.id).await.state, State::Cancelled { at: fixture.now(), reason: CancelReason::Timeout });
 }
 
-pub async fn a_claim_of_an_unknown_queue_is_told_so(fixture: &mut Fixture) {
+pub async fn a_claim_of_an_unknown_queue_is_refused(fixture: &mut Fixture) {
     fixture.publish(payload("1")).await;
     let elsewhere = Claim { queue: "nowhere".into(), ..fixture.want(1) };
     let abroad = Claim { namespace: fixture.theirs, ..fixture.want(1) };

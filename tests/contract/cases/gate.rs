@@ -1,4 +1,4 @@
-//! When a queue hands out nothing: pause, concurrency, hold and probe. What a rate holds back is in `rate.rs`.
+//! When a queue hands out nothing: pause, concurrency, hold and probe. Rates are in `rate.rs`.
 
 use outlast_core::breaker::cool_down;
 use outlast_core::gate::{Cause, Hold};
@@ -146,7 +146,8 @@ pub async fn a_probe_whose_lease_runs_out_is_not_waited_for(fixture: &mut Fixtur
     assert!(!fixture.claim(9).await.is_empty());
 }
 
-/// The cause and the round are kept with the hold, so that a restart does not make an endpoint look healthier than it is.
+/// The cause and the round are kept with the hold, so that a restart does not make an endpoint look healthier than it
+/// is.
 pub async fn an_open_circuit_is_tried_again_after_ever_longer_waits(fixture: &mut Fixture) {
     let opens = Outcome::Defer { retry_after: None, scope: Some(Scope::Queue), cause: Cause::Circuit };
     fixture.publish_many(2).await;
@@ -205,7 +206,7 @@ pub async fn a_probe_counts_as_running(fixture: &mut Fixture) {
     assert_eq!(fixture.claim(9).await.len(), 1);
 }
 
-/// The receipt of a probe ends the hold while the job runs on. Whoever waits for the queue must be told to look.
+/// The receipt of a probe ends the hold while the job runs on. Waiters of the queue must be woken.
 pub async fn a_receipt_that_ends_a_hold_says_that_waiters_may_try_again(fixture: &mut Fixture) {
     let push = QueueSettings {
         mode: Mode::Ack,

@@ -1,5 +1,5 @@
-//! What is kept beside a job: checkpoints, sections, and the objects of the object store, from their first mention to the
-//! day nobody wants them.
+//! Saved work of a job: checkpoints, sections, and the objects of the object store, from their announcement to their
+//! deletion.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn section(job: &Job, name: &str, body: &str) -> Command {
     Command::Section { lease: Some(lease(job)), section: Arc::new(section) }
 }
 
-/// An object of this job that nobody has written yet.
+/// An object of this job that is not written yet.
 fn object(fixture: &Fixture, job: &Job, role: Role, random: u64) -> Arc<Object> {
     let key = ObjectKey { namespace: fixture.ours, job: job.id, epoch: 1, random };
     Arc::new(Object { key, role, ..Object::clone(&objects::result(random, 10 + random)) })
@@ -119,7 +119,7 @@ pub async fn sections_are_replaced_by_name_and_listed_in_order_of_bytes(fixture:
     assert_eq!(fixture.store.sections(&theirs, job.id, None, 5).await.unwrap(), None);
 }
 
-pub async fn what_is_saved_outlives_the_attempt_and_the_run_but_not_success(fixture: &mut Fixture) {
+pub async fn saved_work_outlives_the_attempt_and_a_replay_but_not_success(fixture: &mut Fixture) {
     let job = fixture.running(payload("1")).await;
     fixture.apply(job.id, checkpoint(&job, 1, inline("1"))).await.unwrap();
     fixture.apply(job.id, section(&job, "a", "1")).await.unwrap();
@@ -173,7 +173,7 @@ pub async fn a_checkpoint_in_an_object_takes_the_one_before_with_it(fixture: &mu
     assert_eq!(fixture.doomed().await, [1, 2], "an inline one takes its place as well");
 }
 
-/// What was only begun goes an hour after its lease, so that what arrives late goes as well.
+/// Unfinished uploads are deleted an hour after their lease, so that late bytes are deleted as well.
 pub async fn objects_of_a_lost_lease_are_doomed_with_it_and_not_before_their_grace(fixture: &mut Fixture) {
     let job = fixture.running(payload("1")).await;
     let (begun, done) = (object(fixture, &job, Role::Result, 1), object(fixture, &job, Role::Result, 2));

@@ -1,4 +1,5 @@
-//! Operations over many jobs: what they touch, in which steps, and that a restart in the middle loses and repeats nothing.
+//! Operations over many jobs: what they touch, in which steps, and that a restart in the middle loses and repeats
+//! nothing.
 
 use outlast_core::queue::Dedupe;
 use outlast_core::{JobId, Outcome, QueueSettings, Spec, Status};
@@ -42,7 +43,7 @@ async fn dead_letter(fixture: &Fixture, spec: Spec) -> JobId {
     job.id
 }
 
-/// I-24: each job once, however small the steps and however often the store is opened anew.
+/// I-24: each job once, however small the steps and however often the store is reopened.
 pub async fn a_bulk_replay_opens_each_run_once_across_restarts(fixture: &mut Fixture) {
     let mut dead = Vec::new();
     for _ in 0..7 {
@@ -60,7 +61,7 @@ pub async fn a_bulk_replay_opens_each_run_once_across_restarts(fixture: &mut Fix
         assert_eq!((step.processed, step.status), (processed, OperationStatus::Running));
         fixture.reopen().await;
         assert_eq!(fixture.store.open_operations().await.unwrap(), [step]);
-        // Whoever has been replayed may fail again: the operation must not come back for it.
+        // A replayed job may fail again: the operation must not replay it twice.
         fixture.pass(SECOND);
         for job in fixture.claim(9).await {
             fixture.fail(&job).await;
@@ -219,7 +220,7 @@ pub async fn a_deletion_takes_all_jobs_and_then_the_queue(fixture: &mut Fixture)
     fixture.reopen().await;
 }
 
-/// What is not deleted needs its queue.
+/// Jobs that are not deleted need their queue.
 pub async fn a_deletion_that_ends_at_its_limit_leaves_the_queue(fixture: &mut Fixture) {
     let published = fixture.publish_many(3).await;
     let limited = NewOperation { limit: Some(2), ..new(fixture, OperationKind::Delete, whole()) };
@@ -231,7 +232,7 @@ pub async fn a_deletion_that_ends_at_its_limit_leaves_the_queue(fixture: &mut Fi
     assert_eq!(fixture.list(fixture.ours()).await, [published[2]]);
 }
 
-/// What is published after a restart is in front of an operation that is under way, never behind it.
+/// A job that is published after a restart is in front of a running operation, never behind it.
 pub async fn a_deletion_also_takes_what_is_published_after_a_restart(fixture: &mut Fixture) {
     fixture.publish_many(2).await;
     let running = fixture.claim(9).await;

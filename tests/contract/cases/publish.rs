@@ -102,7 +102,7 @@ pub async fn a_key_belongs_to_one_queue_of_one_namespace(fixture: &mut Fixture) 
 }
 
 /// I-09: the window counts from the publish, and an unfinished job holds its key for as long as it lives.
-pub async fn a_key_is_free_when_its_window_is_over_and_its_job_finished(fixture: &mut Fixture) {
+pub async fn a_key_is_free_when_its_window_has_ended_and_its_job_finished(fixture: &mut Fixture) {
     fixture.save_queue(QueueSettings { dedupe_window: Some(10 * SECOND), ..QueueSettings::default() }).await;
     let first = fixture.running(keyed("k")).await;
 
@@ -267,7 +267,7 @@ pub async fn a_namespace_takes_as_many_waiting_jobs_as_it_may(fixture: &mut Fixt
     assert_eq!(fixture.try_publish(payload("1")).await, Published::QuotaReached { waiting_max: most });
 }
 
-pub async fn a_publish_to_an_unknown_queue_is_told_so(fixture: &mut Fixture) {
+pub async fn a_publish_to_an_unknown_queue_is_refused(fixture: &mut Fixture) {
     assert_eq!(fixture.publish_to(fixture.ours, "nowhere", payload("1")).await, Published::QueueNotFound);
     assert_eq!(fixture.publish_to(fixture.theirs, QUEUE, payload("1")).await, Published::QueueNotFound);
 }

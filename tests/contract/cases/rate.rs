@@ -1,5 +1,5 @@
-//! Rate limits: I-25. How many go out together and how far apart is decided in core; here, that every hand-out counts, once,
-//! whoever gets it and whatever happens in between.
+//! Rate limits: I-25. How many go out together and how far apart is decided in core; here, that every hand-out counts,
+//! once, independent of the receiver and of events in between.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn burst(rate: RateLimit, fixture: &Fixture) -> usize {
     }
 }
 
-pub async fn a_claim_gets_what_the_rate_lets_through_and_hears_when_there_is_more(fixture: &mut Fixture) {
+pub async fn a_claim_gets_the_jobs_within_the_rate_and_the_time_of_the_next(fixture: &mut Fixture) {
     let rate = limit(fixture, 100, HOUR).await;
     fixture.publish_many(12).await;
     let burst = burst(rate, fixture);
@@ -42,7 +42,7 @@ pub async fn a_claim_gets_what_the_rate_lets_through_and_hears_when_there_is_mor
     let none = fixture.claim_with(fixture.want(9)).await;
     assert_eq!((none.jobs.len(), none.held_until), (0, Some(more_at)));
 
-    // What it says is rounded up, so that whoever comes then is let through.
+    // The time is rounded up, so that a claim at that time succeeds.
     let rounded = Duration::from_millis(2);
     fixture.pass(more_at.since(fixture.now()) - rounded);
     fixture.reopen().await;
@@ -52,8 +52,8 @@ pub async fn a_claim_gets_what_the_rate_lets_through_and_hears_when_there_is_mor
     assert_eq!(fixture.claim(9).await.len(), 1);
 }
 
-/// Who has got all there was waits for the next job, not for the rate: an idle queue is not looked at again and again.
-pub async fn a_claim_that_emptied_the_line_is_not_told_to_come_back(fixture: &mut Fixture) {
+/// A claim that emptied the queue waits for the next job, not for the rate: an idle queue is not polled.
+pub async fn a_claim_that_emptied_the_queue_gets_no_time_to_return(fixture: &mut Fixture) {
     limit(fixture, 100, HOUR).await;
 
     let nothing = fixture.claim_with(fixture.want(9)).await;
@@ -132,7 +132,7 @@ pub async fn a_job_that_comes_back_has_used_the_rate(fixture: &mut Fixture) {
     assert!(claimed.jobs.is_empty() && claimed.held_until >= Some(fixture.now().plus(HOUR)));
 }
 
-pub async fn a_job_whose_time_is_over_does_not_use_the_rate(fixture: &mut Fixture) {
+pub async fn a_job_past_its_start_by_does_not_use_the_rate(fixture: &mut Fixture) {
     limit(fixture, 1, HOUR).await;
     let late = fixture.publish(Spec { start_by: Some(fixture.now().plus(SECOND)), ..payload("1") }).await;
     let next = fixture.publish(payload("2")).await;

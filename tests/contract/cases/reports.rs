@@ -60,7 +60,7 @@ pub async fn a_lease_that_is_not_the_present_one_changes_nothing(fixture: &mut F
     assert_eq!(fixture.job(new.id).await, new);
 }
 
-pub async fn a_repeated_report_is_told_so_and_a_different_one_refused(fixture: &mut Fixture) {
+pub async fn a_repeated_report_is_recognised_and_a_different_one_refused(fixture: &mut Fixture) {
     let job = fixture.running(payload("1")).await;
     let first = fixture.report(&job, ack()).await.unwrap();
     fixture.reopen().await;
@@ -71,7 +71,8 @@ pub async fn a_repeated_report_is_told_so_and_a_different_one_refused(fixture: &
     assert_eq!(fixture.report(&job, Outcome::Release).await, Err(Declined::Refused(conflict)));
 }
 
-/// I-16: the result that was acknowledged is the one that is stored. Compared as JSON, also after a restart and after the result has expired.
+/// I-16: the result that was acknowledged is the one that is stored. Compared as JSON, also after a restart and after
+/// the result has expired.
 pub async fn a_repeated_report_with_another_result_is_a_conflict(fixture: &mut Fixture) {
     let with = |result: &str| Outcome::Ack { result: Some(result.into()) };
     let conflict = |status| Err(Declined::Refused(Refusal::OutcomeConflict { status, recorded: OutcomeKind::Ack }));
@@ -285,7 +286,7 @@ pub async fn a_delivery_that_died_with_its_server_is_charged(fixture: &mut Fixtu
     assert_eq!(fixture.job(applied.id).await.attempt, 2);
 }
 
-/// I-19: who delivers alone knows after a start that nobody does; where others may be at it, the lease decides.
+/// I-19: after a start a single process knows that no delivery is in progress; with several nodes the lease decides.
 pub async fn deliveries_under_way_are_named_to_the_next_process_unless_others_may_make_them(fixture: &mut Fixture) {
     let webhook_url = Some("https://example.com".to_owned());
     fixture

@@ -64,7 +64,7 @@ pub async fn a_claim_beside_a_cancel_gets_the_job_behind_it(fixture: &mut Fixtur
     assert_eq!(fixture.job(published[0]).await.status(), Status::Cancelled);
 }
 
-/// A command needs no payload to be refused; whoever gets the job does.
+/// A refused command needs no payload; a claim does.
 pub async fn a_job_handed_out_beside_a_refused_command_has_its_payload(fixture: &mut Fixture) {
     let job = fixture.publish(payload("\"hello\"")).await;
     let elsewhere = other_queue(fixture).await;
@@ -82,7 +82,7 @@ pub async fn a_job_handed_out_beside_a_refused_command_has_its_payload(fixture: 
     assert_eq!(payloads, ["\"hello\""]);
 }
 
-/// What their neighbours got will not be free in a moment.
+/// Jobs that their neighbours got will not be free soon.
 pub async fn claims_that_come_too_late_need_not_look_again(fixture: &mut Fixture) {
     let published = fixture.publish_many(2).await;
 

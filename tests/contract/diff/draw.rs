@@ -1,5 +1,5 @@
-//! Drawing the next call by lot. The lots are weighed so that jobs go through whole lives: published, handed out, ended,
-//! retried, purged, while settings change and queues come and go.
+//! Drawing the next call by lot. The lots are weighed so that jobs go through whole lives: published, handed out,
+//! ended, retried, purged, while settings change and queues come and go.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +51,7 @@ impl Draw {
             80..=85 => self.manage_queue(),
             86..=87 => self.keys(),
             88..=95 => self.operate(),
-            96..=102 => Call::Ingest((0..self.chance.between(1, 3)).map(|_| self.told()).collect()),
+            96..=102 => Call::Ingest((0..self.chance.between(1, 3)).map(|_| self.incoming()).collect()),
             103..=107 => self.clean_up(),
             _ => Call::Reopen,
         }
@@ -67,7 +67,7 @@ impl Draw {
         Call::Publish((0..self.chance.between(1, 4)).map(|_| (self.place(), self.spec())).collect())
     }
 
-    fn told(&mut self) -> Told {
+    fn incoming(&mut self) -> Told {
         let place = self.place();
         let jobs = (0..self.chance.below(3)).map(|_| (self.place().queue, self.spec())).collect();
         Told {
@@ -174,7 +174,7 @@ impl Draw {
         (whom, self.range(), command)
     }
 
-    /// What a worker says while it is at work.
+    /// Reports of a worker during its work.
     fn work(&mut self, lease: Option<Lease>) -> Command {
         let number = self.chance.below(4);
         match self.chance.below(12) {
@@ -229,7 +229,8 @@ impl Draw {
                 Outcome::Nack { retryable: self.chance.percent(40), delay: self.maybe(40, |draw| draw.millis(2000)) }
             }
             10..=12 => {
-                // Often of the whole queue, soon over and of one cause: only then do probes find the same cause in a row.
+                // Often of the whole queue, soon over and of one cause: only then do probes find the same cause in a
+                // row.
                 let scope = self.maybe(70, |draw| if draw.chance.percent(30) { Scope::Job } else { Scope::Queue });
                 let cause = if self.chance.percent(75) { Cause::Circuit } else { Cause::Backpressure };
                 Outcome::Defer { retry_after: self.maybe(80, |draw| draw.millis(1000)), scope, cause }

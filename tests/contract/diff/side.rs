@@ -212,7 +212,8 @@ impl Side {
         }
     }
 
-    /// Near the limit an engine may count jobs that turn out to be repetitions, or not. What must hold there is a case of its own.
+    /// Near the limit an engine may count jobs that turn out to be repetitions, or not. A separate case covers that
+    /// limit.
     async fn has_room(&self, new: &[NewArrival]) -> bool {
         let census = self.store.census().await.unwrap();
         let waiting = |namespace: NamespaceId| -> u64 {

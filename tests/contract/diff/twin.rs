@@ -106,7 +106,7 @@ impl Twin {
         self.check("the index in memory equals the rows", &true, &sound)
     }
 
-    /// What later calls need to know.
+    /// State that later calls need.
     fn learn(&mut self, answer: &Answer) {
         self.draw.leases.resize(self.model.jobs_made(), Vec::new());
         match answer {

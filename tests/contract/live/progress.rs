@@ -1,4 +1,4 @@
-//! How far jobs have come, over a real Redis: told to those who listen, found by those who ask, and whatever Redis does or
+//! Progress over a real Redis: sent to subscribers, found by readers, and whatever Redis does or
 //! holds is at worst nothing. (I-33, T37, F20)
 
 use std::sync::Arc;
@@ -34,13 +34,13 @@ async fn until_found(live: &RedisLive, id: JobId) -> (HandOut, Progress) {
 }
 
 /// A report to one node is found by the other.
-pub(super) async fn check_that_it_is_told_and_found(one: &RedisLive, other: &RedisLive) {
+pub(super) async fn check_that_it_arrives_and_is_found(one: &RedisLive, other: &RedisLive) {
     one.report(job(1), lease(), &progress(12.5, 10));
     assert_eq!(until_found(other, job(1)).await, (HandOut::of(lease()), (*progress(12.5, 10)).clone()));
 }
 
 #[tokio::test]
-async fn what_is_reported_to_one_node_is_heard_and_found_on_another() {
+async fn a_report_to_one_node_arrives_and_is_found_on_another() {
     let redis = Redis::start();
     let (a, b) = pair(&redis).await;
 
@@ -51,7 +51,7 @@ async fn what_is_reported_to_one_node_is_heard_and_found_on_another() {
     assert_eq!(*heard.progress[&job(1)].progress, *progress(12.5, 10));
     assert_eq!((hand_out, found), (HandOut::of(lease()), (*progress(12.5, 10)).clone()));
     assert_eq!(heard.progress[&job(1)].hand_out, HandOut::of(lease()));
-    assert!(!heard.everything && heard.jobs.is_empty(), "nobody has to look for it");
+    assert!(!heard.everything && heard.jobs.is_empty(), "no read is needed");
     assert_eq!(b.progress(job(2)).await, None);
     let life: i64 = redis.command(&format!("TTL {}", key(job(1)))).trim_start_matches(':').parse().unwrap();
     assert!((290..=300).contains(&life), "{life} s");
@@ -102,7 +102,7 @@ async fn many_reports_of_a_job_are_a_message_a_second_and_the_last_one_arrives()
 }
 
 #[tokio::test]
-async fn thousands_of_jobs_are_told_within_seconds() {
+async fn progress_of_thousands_of_jobs_is_sent_within_seconds() {
     let redis = Redis::start();
     let (a, b) = pair(&redis).await;
     for number in 0..5000 {
@@ -115,7 +115,7 @@ async fn thousands_of_jobs_are_told_within_seconds() {
     until_found(&b, job(4999)).await;
 }
 
-// T37: whoever may write there can at worst make us know nothing, or show wrong progress.
+// T37: a client with write access can at worst hide progress or show wrong progress.
 #[tokio::test]
 async fn garbage_and_wrong_types_in_redis_are_nothing() {
     let redis = Redis::start();
@@ -141,7 +141,7 @@ async fn garbage_and_wrong_types_in_redis_are_nothing() {
 
 // F20, I-33
 #[tokio::test]
-async fn a_redis_that_is_emptied_or_dies_costs_nobody_anything() {
+async fn a_redis_that_is_emptied_or_dies_does_no_harm() {
     let mut redis = Redis::start();
     let (a, b) = pair(&redis).await;
     a.report(job(1), lease(), &progress(1.0, 10));
@@ -163,13 +163,13 @@ async fn a_redis_that_is_emptied_or_dies_costs_nobody_anything() {
     assert!(asked.charged() < SOON, "{}", asked.reading());
     redis.restart();
 
-    // What was reported meanwhile is not lost: it goes out when there is somebody to tell.
+    // Reports are not lost meanwhile: they are sent when Redis is back.
     assert_eq!(until_found(&b, job(1)).await.1.report.pct, Some(3.0));
 }
 
-// F20: a Redis that stands still is asked once a second at most, and nobody waits long.
+// F20: a paused Redis is asked once a second at most, and no call waits long.
 #[tokio::test]
-async fn a_redis_that_stands_still_is_not_waited_for() {
+async fn no_call_waits_for_a_paused_redis() {
     let redis = Redis::start();
     let (a, b) = pair(&redis).await;
     a.report(job(1), lease(), &progress(1.0, 10));

@@ -62,7 +62,7 @@ fn events_are_forgotten_a_week_after_they_came() {
         rig.tell("new").await.unwrap();
         sleep(LONG / 2).await;
         assert_eq!(rig.kept().await, ["new", "young"]);
-        assert!(!rig.tell("old").await.unwrap().duplicate, "nobody remembers it");
+        assert!(!rig.tell("old").await.unwrap().duplicate, "the event is forgotten");
     });
 }
 

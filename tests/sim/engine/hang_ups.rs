@@ -1,5 +1,5 @@
-//! Callers of one tenant that hang up cost another tenant nothing: no read of its watched jobs, no doubt about the progress
-//! that its workers report. What they asked for is done and announced all the same.
+//! Callers of one tenant that hang up cost another tenant nothing: no read of its watched jobs, no doubt about the
+//! progress that its workers report. Their calls are completed and announced all the same.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ async fn impatient<T>(call: impl Future<Output = T>) {
 }
 
 #[test]
-fn publishers_that_hang_up_make_nobody_read_the_jobs_of_another_tenant() {
+fn publishers_that_hang_up_cause_no_reads_of_another_tenants_jobs() {
     case(QueueSettings::default(), async |rig| {
         let pair = Pair::begin(rig).await;
         let other = pair.other;
@@ -94,7 +94,7 @@ fn publishers_that_hang_up_make_nobody_read_the_jobs_of_another_tenant() {
 }
 
 #[test]
-fn receivers_that_hang_up_make_nobody_read_the_jobs_of_another_tenant() {
+fn receivers_that_hang_up_cause_no_reads_of_another_tenants_jobs() {
     case(QueueSettings::default(), async |rig| {
         let pair = Pair::begin(rig).await;
         let want = pair.want();
@@ -102,7 +102,7 @@ fn receivers_that_hang_up_make_nobody_read_the_jobs_of_another_tenant() {
             rig.engine.publish(vec![pair.new_job()]).await.unwrap();
             for _ in 0..CALLERS {
                 impatient(rig.engine.claim(pair.want(), Duration::ZERO)).await;
-                // What it would have got goes back.
+                // Its jobs are released.
                 sleep(AT_ONCE).await;
             }
         })
@@ -114,7 +114,7 @@ fn receivers_that_hang_up_make_nobody_read_the_jobs_of_another_tenant() {
 }
 
 #[test]
-fn operations_of_a_tenant_make_nobody_read_the_jobs_of_another_one() {
+fn operations_of_a_tenant_cause_no_reads_of_another_tenants_jobs() {
     case(QueueSettings::default(), async |rig| {
         let pair = Pair::begin(rig).await;
         pair.check(async |pair| {
@@ -129,7 +129,7 @@ fn operations_of_a_tenant_make_nobody_read_the_jobs_of_another_one() {
     });
 }
 
-/// A watcher is told of what a caller did who hung up, by name and at once.
+/// A watcher learns at once of a change whose caller hung up.
 #[test]
 fn a_watcher_learns_at_once_what_a_caller_did_who_hung_up() {
     case(QueueSettings::default(), async |rig| {
@@ -140,7 +140,7 @@ fn a_watcher_learns_at_once_what_a_caller_did_who_hung_up() {
         let cancel = outlast_core::Command::Cancel { reason: outlast_core::state::CancelReason::User };
         impatient(rig.engine.apply_one(rig.order(id, cancel))).await;
 
-        let found = timeout(SECOND, watcher).await.expect("it is told at once").unwrap().unwrap();
+        let found = timeout(SECOND, watcher).await.expect("it is woken at once").unwrap().unwrap();
         assert!(found.job.status().is_terminal());
     });
 }

@@ -1,6 +1,6 @@
 //! The server with its promise broken on purpose, for the negative controls of the crash rigs: the same flags as
-//! `outlast serve`, and `OUTLAST_TEST_DURABILITY` = `answer-first`, `normal` or `full`. `OUTLAST_TEST_PANICS` = how often the loop
-//! that hears other nodes panics before it works. Never shipped.
+//! `outlast serve`, and `OUTLAST_TEST_DURABILITY` = `answer-first`, `normal` or `full`. `OUTLAST_TEST_PANICS` = how
+//! often the loop that receives signals of other nodes panics before it works. Never shipped.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -73,7 +73,7 @@ fn a_job_that_is_gone_or_never_ends_is_found() {
 }
 
 #[test]
-fn a_success_that_nobody_saw_is_found() {
+fn a_success_without_a_request_is_found() {
     check_found("I-27", |account| account.deliveries.iter_mut().for_each(|arrival| arrival.answered = Some(500)));
     check_found("I-27", |account| {
         account.by_ack.insert(ID.to_owned());
@@ -112,7 +112,7 @@ fn two_ends_and_too_many_hand_outs_are_found() {
 }
 
 #[test]
-fn a_request_that_no_hand_out_stands_for_is_found() {
+fn a_request_without_a_hand_out_is_found() {
     check_found("I-17", |account| account.deliveries.push(Arrival { lease: "x".to_owned(), ..arrival(2, None) }));
     check_found("I-17", |account| account.deliveries.push(arrival(3, None)));
     check_found("I-17", |account| account.deliveries[1].lease = "lease-1".to_owned());

@@ -1,4 +1,5 @@
-//! Reads the stream of messages that a PostgreSQL server sends, as far as is needed to see that a COMMIT was carried out.
+//! Reads the stream of messages that a PostgreSQL server sends, as far as is needed to see that a COMMIT was carried
+//! out.
 
 /// Of a message only this much is kept: the longest tag that is looked for.
 const KEPT_BYTES: usize = COMMITTED.len();
@@ -20,7 +21,7 @@ enum Place {
     Kind,
     Length(usize),
     Body(usize),
-    /// What follows cannot be read, being encrypted.
+    /// The rest is encrypted and cannot be read.
     Dark,
 }
 

@@ -51,7 +51,7 @@ async fn cut_connections_end_and_new_ones_are_refused_until_it_is_healed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_held_comes_later_and_what_is_delayed_comes_late() {
+async fn held_bytes_come_later_and_delayed_bytes_come_late() {
     let database = Postgres::shared().database();
     let proxy = FaultProxy::before(&database.address()).await;
     let client = connect(&database, &proxy).await.unwrap();

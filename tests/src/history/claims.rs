@@ -1,5 +1,5 @@
-//! Claims: at most one holder at a time (I-14), none after success (I-16), and an acknowledged claim stays in force until
-//! something ends it (I-03).
+//! Claims: at most one holder at a time (I-14), none after success (I-16), and an acknowledged claim stays in force
+//! until something ends it (I-03).
 
 use std::collections::BTreeMap;
 
@@ -79,7 +79,7 @@ fn refused_holder(view: &JobView<'_>) -> Option<Violation> {
     None
 }
 
-/// The last claim, if nothing may have ended it, still stands.
+/// The last claim is still valid if nothing can have ended it.
 fn forgotten_claim(view: &JobView<'_>) -> Option<Violation> {
     let (receive, claim) = view.claims.last()?;
     let replayed =

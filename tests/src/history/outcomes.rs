@@ -32,7 +32,7 @@ fn forgotten_ending(view: &JobView<'_>) -> Option<Violation> {
             _ => true,
         };
         if !kept || view.seen.version < *version {
-            let detail = format!("told {status} at version {version}, found {found} at {}", view.seen.version);
+            let detail = format!("answered {status} at version {version}, found {found} at {}", view.seen.version);
             return Some(violation(Rule::OutcomeLost, view.job, detail));
         }
     }
@@ -118,7 +118,7 @@ fn versions(view: &JobView<'_>) -> Option<Violation> {
         for (to, version) in later.filter(|(to, _)| from.is_before(to)) {
             let least = at + between(from, Some(to)) + 1;
             if version < least {
-                let detail = format!("version {version} told, at least {least} expected after {at}");
+                let detail = format!("version {version} answered, at least {least} expected after {at}");
                 return Some(violation(Rule::VersionBehind, view.job, detail));
             }
         }
@@ -140,21 +140,21 @@ fn sure_changes<'a>(view: &JobView<'a>) -> Vec<Change<'a>> {
     for settle in &view.settles {
         let repeated = view.may_have_ended(settle.lease, settle.operation.ended, Some(settle.operation));
         if !repeated {
-            changes.extend(told(settle.operation));
+            changes.extend(answered(settle.operation));
         }
     }
     for (index, cancel) in view.cancels.iter().enumerate() {
         if index == 0 {
-            changes.extend(told(cancel));
+            changes.extend(answered(cancel));
         }
     }
     for replay in &view.replays {
-        changes.extend(told(replay));
+        changes.extend(answered(replay));
     }
     changes
 }
 
-fn told(operation: &Operation) -> Option<Change<'_>> {
+fn answered(operation: &Operation) -> Option<Change<'_>> {
     let Answer::Changed { version, .. } = operation.answer else {
         return None;
     };

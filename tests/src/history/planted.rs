@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Action, Answer, Claim, Operation, Outcome, Rule, Seen, Snapshot, check};
 
-/// A history in the making; every call is over before the next begins, unless `overlapping` is used.
+/// A history in the making; every call ends before the next begins, unless `overlapping` is used.
 struct Story {
     tick: u64,
     operations: Vec<Operation>,
@@ -100,7 +100,7 @@ fn seen(status: &str, version: u64) -> Seen {
     }
 }
 
-fn told(status: &str, version: u64) -> Answer {
+fn answered(status: &str, version: u64) -> Answer {
     Answer::Changed { status: status.into(), version }
 }
 
@@ -132,11 +132,11 @@ fn whole_life() -> Story {
     Story::new()
         .publish("a")
         .claim("l1", 0, 1)
-        .settle("l1", Outcome::Nack, told("queued", 3))
+        .settle("l1", Outcome::Nack, answered("queued", 3))
         .claim("l2", 0, 2)
-        .settle("l2", Outcome::Defer, told("queued", 5))
+        .settle("l2", Outcome::Defer, answered("queued", 5))
         .claim("l3", 0, 2)
-        .settle("l3", Outcome::Ack, told("succeeded", 7))
+        .settle("l3", Outcome::Ack, answered("succeeded", 7))
 }
 
 fn end_of_whole_life() -> Seen {
@@ -155,7 +155,7 @@ fn operations_of_unknown_ending_may_be_either_way() {
     let acked = || Story::new().publish("a").claim("l1", 0, 1).settle("l1", Outcome::Ack, unknown());
     sound(&acked().finds(seen("running", 2)));
     sound(&acked().finds(seen("succeeded", 3)));
-    let replayed = || Story::new().publish("a").cancel(told("cancelled", 2)).replay(unknown());
+    let replayed = || Story::new().publish("a").cancel(answered("cancelled", 2)).replay(unknown());
     sound(&replayed().finds(seen("cancelled", 2)));
     sound(&replayed().finds(Seen { replays: 1, ..seen("queued", 3) }));
 }
@@ -163,7 +163,7 @@ fn operations_of_unknown_ending_may_be_either_way() {
 #[test]
 fn a_publish_that_is_answered_at_its_second_try_may_have_happened_at_its_first() {
     let story =
-        Story::new().publish_as("a", unknown()).claim("l1", 0, 1).settle("l1", Outcome::Ack, told("succeeded", 3));
+        Story::new().publish_as("a", unknown()).claim("l1", 0, 1).settle("l1", Outcome::Ack, answered("succeeded", 3));
     sound(&story.publish("a").finds(seen("succeeded", 3)));
 }
 
@@ -214,26 +214,26 @@ fn a_refused_ack_or_cancel_that_took_effect_is_found() {
 
 #[test]
 fn a_lost_ack_is_found() {
-    let story = Story::new().publish("a").claim("l1", 0, 1).settle("l1", Outcome::Ack, told("succeeded", 3));
+    let story = Story::new().publish("a").claim("l1", 0, 1).settle("l1", Outcome::Ack, answered("succeeded", 3));
     breaks(&story.finds(seen("running", 2)), Rule::OutcomeLost);
 }
 
 #[test]
 fn a_lost_failure_is_found_and_a_replayed_one_is_sound() {
-    let failed = || Story::new().publish("a").claim("l1", 0, 1).settle("l1", Outcome::Fail, told("failed", 3));
+    let failed = || Story::new().publish("a").claim("l1", 0, 1).settle("l1", Outcome::Fail, answered("failed", 3));
     breaks(&failed().finds(seen("running", 2)), Rule::OutcomeLost);
-    sound(&failed().replay(told("queued", 4)).finds(Seen { replays: 1, ..seen("queued", 4) }));
+    sound(&failed().replay(answered("queued", 4)).finds(Seen { replays: 1, ..seen("queued", 4) }));
 }
 
 #[test]
 fn a_lost_cancel_is_found() {
-    let story = Story::new().publish("a").cancel(told("cancelled", 2));
+    let story = Story::new().publish("a").cancel(answered("cancelled", 2));
     breaks(&story.finds(seen("pending", 1)), Rule::OutcomeLost);
 }
 
 #[test]
 fn a_lost_replay_and_a_doubled_replay_are_found() {
-    let replayed = || Story::new().publish("a").cancel(told("cancelled", 2)).replay(told("queued", 3));
+    let replayed = || Story::new().publish("a").cancel(answered("cancelled", 2)).replay(answered("queued", 3));
     breaks(&replayed().finds(seen("cancelled", 2)), Rule::ReplayMiscounted);
     breaks(&replayed().finds(Seen { replays: 2, ..seen("queued", 5) }), Rule::ReplayMiscounted);
 }
@@ -251,7 +251,7 @@ fn a_retry_with_the_same_lease_is_one_ending() {
     let story = Story::new().publish("a").claim("l1", 0, 1).settle("l1", Outcome::Defer, unknown()).settle(
         "l1",
         Outcome::Defer,
-        told("queued", 3),
+        answered("queued", 3),
     );
     let found = Seen { defer_count: 1, ..seen("queued", 3) };
     sound(&story.finds(found));
@@ -259,14 +259,17 @@ fn a_retry_with_the_same_lease_is_one_ending() {
 
 #[test]
 fn a_lost_nack_is_found_by_the_next_attempt_number() {
-    let story =
-        Story::new().publish("a").claim("l1", 0, 1).settle("l1", Outcome::Nack, told("queued", 3)).claim("l2", 0, 1);
+    let story = Story::new()
+        .publish("a")
+        .claim("l1", 0, 1)
+        .settle("l1", Outcome::Nack, answered("queued", 3))
+        .claim("l2", 0, 1);
     breaks(&story.finds(seen("running", 4)), Rule::AttemptMiscounted);
 }
 
 #[test]
 fn an_uncharged_nack_and_too_many_attempts_are_found() {
-    let nacked = Story::new().publish("a").claim("l1", 0, 1).settle("l1", Outcome::Nack, told("queued", 3));
+    let nacked = Story::new().publish("a").claim("l1", 0, 1).settle("l1", Outcome::Nack, answered("queued", 3));
     breaks(&nacked.finds(Seen { attempt: 0, ..seen("queued", 3) }), Rule::AttemptMiscounted);
     breaks(&Story::new().publish("a").finds(Seen { attempt: 21, ..seen("queued", 1) }), Rule::AttemptMiscounted);
 }
@@ -305,8 +308,11 @@ fn two_holders_are_found() {
 fn two_overlapping_holders_are_found_and_an_ending_between_them_is_sound() {
     let overlap = || Story::new().publish("a").claim("l1", 0, 1).claim("l2", 0, 1).overlapping();
     breaks(&overlap().finds(seen("running", 3)), Rule::DoubleLease);
-    let story =
-        Story::new().publish("a").claim("l2", 0, 1).settle("l2", Outcome::Defer, told("queued", 3)).claim("l1", 0, 1);
+    let story = Story::new()
+        .publish("a")
+        .claim("l2", 0, 1)
+        .settle("l2", Outcome::Defer, answered("queued", 3))
+        .claim("l1", 0, 1);
     let mut story = story.finds(Seen { defer_count: 1, ..seen("running", 4) });
     // The answer with l1 was under way from before the claim of l2: the order of the answers is not that of the leases.
     story.operations[3].started = story.operations[0].ended + 1;
@@ -315,8 +321,11 @@ fn two_overlapping_holders_are_found_and_an_ending_between_them_is_sound() {
 
 #[test]
 fn one_token_given_out_twice_is_found() {
-    let story =
-        Story::new().publish("a").claim("l1", 0, 1).settle("l1", Outcome::Defer, told("queued", 3)).claim("l1", 0, 1);
+    let story = Story::new()
+        .publish("a")
+        .claim("l1", 0, 1)
+        .settle("l1", Outcome::Defer, answered("queued", 3))
+        .claim("l1", 0, 1);
     breaks(&story.finds(seen("running", 4)), Rule::DoubleLease);
 }
 
@@ -331,9 +340,9 @@ fn a_lost_change_covered_by_later_ones_is_found_by_the_version() {
     let story = Story::new()
         .publish("a")
         .claim("l1", 0, 1)
-        .settle("l1", Outcome::Defer, told("queued", 3))
+        .settle("l1", Outcome::Defer, answered("queued", 3))
         .claim("l2", 0, 1)
-        .settle("l2", Outcome::Defer, told("queued", 4));
+        .settle("l2", Outcome::Defer, answered("queued", 4));
     let found = Seen { defer_count: 2, ..seen("queued", 4) };
     breaks(&story.finds(found), Rule::VersionBehind);
 }

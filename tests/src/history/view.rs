@@ -7,7 +7,7 @@ use super::{Action, Answer, Claim, Operation, Outcome, Seen, Snapshot};
 pub(super) struct JobView<'a> {
     pub job: &'a str,
     pub first_version: u64,
-    /// The publish that told its id, if any did.
+    /// The publish whose answer has its id, if any.
     pub published: Option<&'a Operation>,
     pub seen: &'a Seen,
     /// In the order in which their answers came.

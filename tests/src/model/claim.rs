@@ -50,7 +50,7 @@ impl World {
                 Ok(Done::Unchanged | Done::Deleted) => {}
                 Err(refusal) => panic!("a queued job was not handed out: {refusal}"),
             }
-            // One whose time was over while it waited has been cancelled instead.
+            // A job that timed out while it waited has been cancelled instead.
             let row = &self.rows[&position];
             if row.job.status() == Status::Running {
                 let (job, wake_at, saved) = (row.job.clone(), row.wake_at, saved_bytes(row));

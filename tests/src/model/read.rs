@@ -42,7 +42,7 @@ impl World {
         self.reached(reach, id).map(|row| self.found(row))
     }
 
-    /// What the parts say, put together.
+    /// The combined result of the parts.
     pub(super) fn job_detail(&self, reach: &Reach, id: JobId) -> Option<JobDetail> {
         let row = self.reached(reach, id)?;
         let found = self.found(row);

@@ -1,4 +1,4 @@
-//! What the model asks core. A rig that has to prove it notices a bug swaps one of them.
+//! The rules of core that the model uses. A rig that must prove that it notices a bug swaps one of them.
 
 use std::cmp::Reverse;
 

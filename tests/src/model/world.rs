@@ -53,7 +53,7 @@ pub struct World {
     pub(super) sealing_key: Option<i64>,
 }
 
-/// What a command did.
+/// The effect of a command.
 pub(super) enum Done {
     Unchanged,
     Changed { before: Status, stalled: bool, published: Vec<Arc<str>> },

@@ -1,4 +1,4 @@
-//! Reads back what the server shows when the load is over: the whole list of the queue, and each job by its id.
+//! Reads the state of the server after the load: the whole list of the queue, and each job by its id.
 
 use std::collections::{BTreeMap, BTreeSet};
 

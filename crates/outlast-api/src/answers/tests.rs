@@ -39,7 +39,7 @@ async fn a_large_answer_is_counted_until_its_last_piece_is_gone() {
 }
 
 #[test]
-fn a_read_beyond_the_share_is_refused_and_what_was_done_is_told() {
+fn a_read_beyond_the_share_is_refused_and_a_write_is_answered() {
     let answers = answers();
     let mut unsent = Vec::new();
     let refused = loop {

@@ -57,7 +57,7 @@ fn one_key_alone_gets_half_and_a_dozen_leave_room_for_the_next() {
 }
 
 #[test]
-fn a_refusal_names_the_share_and_the_whole_is_told_apart() {
+fn a_refusal_distinguishes_the_share_from_the_whole() {
     let budget = budget(1000, 0);
     let full = |holder, amount| budget.take(holder, Priority::Ordinary, amount).err().unwrap();
 
@@ -113,7 +113,7 @@ fn the_reserve_is_for_vital_charges_and_shared_as_well() {
 }
 
 #[test]
-fn what_must_not_fail_goes_beyond_the_whole() {
+fn a_charge_that_must_not_fail_may_exceed_the_whole() {
     let budget = budget(2, 0);
 
     let mut charge = budget.open(key(1), Priority::Ordinary);

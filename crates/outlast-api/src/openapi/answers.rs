@@ -232,7 +232,7 @@ fn operations_and_keys() -> Vec<(&'static str, Value)> {
         ("Key", object(key, &[])),
         ("Rotated", rotated()),
         ("Delivery", delivery()),
-        ("Callback", told()),
+        ("Callback", completion()),
         ("IssuedKey", json!({"allOf": [refer("Key"), object(json!({"key": once}), &[])]})),
         ("Token", token()),
         ("Health", object(json!({"status": text()}), &[])),
@@ -337,7 +337,7 @@ fn delivery() -> Value {
     object(members, &[])
 }
 
-fn told() -> Value {
+fn completion() -> Value {
     let members = json!({
         "id": id(), "queue": text(), "status": refer("Status"), "replays": count(), "result": {}, "resultUrl": text(),
         "error": maybe(object(json!({"reason": text(), "message": maybe(text())}), &[])), "finishedAt": time(),
