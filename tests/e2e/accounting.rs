@@ -1,5 +1,5 @@
-//! The frame of the crash rigs: a mixed load runs, the server is struck at a random moment and started again, and in the
-//! end every acknowledged operation is accounted for.
+//! The frame of the crash rigs: a mixed load runs, the server is struck at a random moment and started again, and in
+//! the end every acknowledged operation is accounted for.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl Accounting {
         Accounting::with(Workload::new(seed, PUBLISHERS, WORKERS), launch, seed).await
     }
 
-    /// For faults that leave somebody to serve: actors that lose an answer go on by themselves.
+    /// For faults that leave a node to serve: actors that lose an answer continue.
     pub(crate) async fn open_to_go_on(launch: Launch, seed: u64) -> Accounting {
         Accounting::with(Workload::new(seed, PUBLISHERS, WORKERS).going_on(), launch, seed).await
     }

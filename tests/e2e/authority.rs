@@ -1,6 +1,6 @@
-//! Who may do what: every route against every kind of key, generated from the route table. (T13, T14, T20)
-//! A route without a declared need cannot be written down at all: `Route::need` is not optional, so it does not compile.
-//! What the needs are is repeated here by hand, so that a slip of the pen over there does not pass as a rule.
+//! Authorisation: every route against every kind of key, generated from the route table. (T13, T14, T20) A route
+//! without a declared need cannot be written down at all: `Route::need` is not optional, so it does not compile. The
+//! required scopes are repeated here by hand, so that a mistake in the table does not pass as a rule.
 
 mod guessing;
 mod keys;
@@ -112,7 +112,7 @@ fn every_route_needs_the_scope_that_is_written_here() {
 }
 
 // T13, T20: no key, a wrong one, a revoked one, an expired one: the same 401 on every route that needs a key, and no
-// other route answers to nobody.
+// other route answers without a key.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_valid_key_every_route_gives_the_same_401() {
     let scene = Scene::set().await;
@@ -141,8 +141,8 @@ async fn without_a_valid_key_every_route_gives_the_same_401() {
     assert_eq!(fingerprint(&scene).await, before, "somebody without a key has changed something");
 }
 
-/// The same with HEAD, which must not be a way around the key. Where a GET hands out jobs, or is no GET in the end, there is
-/// no HEAD at all.
+/// The same with HEAD, which must not be a way around the key. Where a GET hands out jobs, or is no GET in the end,
+/// there is no HEAD at all.
 fn head(scene: &Scene, route: &'static Route, what: &str, headers: &[String]) -> Case {
     let status = match route.need {
         Need::Nothing if is_by_link(route) => 404,
@@ -157,7 +157,7 @@ fn head(scene: &Scene, route: &'static Route, what: &str, headers: &[String]) ->
 }
 
 // T13, T14: every route against every set of scopes, free, bound to this queue, bound to another queue, and of another
-// namespace. What is not allowed is 403 by scope and 404 by place, and nothing foreign is ever seen.
+// namespace. A missing scope is 403, an object out of reach 404, and no foreign object is ever visible.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_route_takes_exactly_the_keys_it_should() {
     let scene = Scene::set().await;
@@ -183,7 +183,7 @@ async fn every_route_takes_exactly_the_keys_it_should() {
     assert_eq!(fingerprint(&scene).await, before, "a key has changed what it may not");
 }
 
-/// The request for one cell and what must come of it. What is refused is a request that would do harm; what is allowed is
+/// The request for one cell and its expected answer. A refused request would do harm; an allowed one is
 /// one that is refused right behind the door, for a parameter that does not exist.
 fn expected(scene: &Scene, route: &'static Route, holder: &Holder, foreign: &Arc<[String]>) -> (Case, Expect) {
     let harmful = harmful(scene, route);

@@ -1,5 +1,5 @@
 //! Bad input over every route and every field, generated from the tables that serve the requests: each case must end in
-//! a 4xx with its code and the field at fault, never in a 5xx, never in a panic. And the other side: what stands exactly
+//! a 4xx with its code and the field at fault, never in a 5xx, never in a panic. And the other side: a value exactly
 //! at a limit is taken. (T22, T24)
 
 mod values;
@@ -73,8 +73,8 @@ async fn every_query_parameter_refuses_what_it_cannot_hold_and_names_itself() {
 async fn every_field_takes_the_values_at_its_limits() {
     let scene = Scene::set().await;
     let mut cases = Vec::new();
-    // A socket takes nothing before its handshake, only an upload that was begun can be finalised, and an event is replayed
-    // into a queue that is there.
+    // A socket takes nothing before its handshake, only an upload that was begun can be finalised, and an event is
+    // replayed into a queue that is there.
     let takes = |route: &&Route| {
         route.answer.0 != 101 && !route.path.ends_with("/finalize") && route.path != "/v1/events/{id}/replay"
     };
@@ -141,7 +141,7 @@ fn refused_in_query(field: &Field, at: &str) -> Vec<Bad> {
     found.map(|bad| Bad { json: unquoted(&bad.json), ..bad }).filter(|bad| bad.json.len() < 3000).collect()
 }
 
-/// The text a JSON string stands for; other JSON as it is.
+/// The text of a JSON string; other JSON unchanged.
 fn unquoted(json: &str) -> String {
     serde_json::from_str::<String>(json).unwrap_or_else(|_| json.to_owned())
 }

@@ -1,5 +1,5 @@
-//! Cancel over HTTP: from every state and through any node, with the time to stop that a running job has, against a worker
-//! that heeds it, one that does not, and one that is just taking the job. What push adds is in `push::changes`.
+//! Cancel over HTTP: from every state and through any node, with the time to stop that a running job has, against a
+//! worker that heeds it, one that does not, and one that is just taking the job. Push is covered by `push::changes`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -103,9 +103,10 @@ async fn expired(client: &Client) -> String {
     id
 }
 
-// A worker that ignores the request loses its lease when the drain time is over, not before; what it says later is refused.
+// A worker that ignores the request loses its lease when the drain time ends, not before; its later reports are
+// refused.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_job_that_ignores_a_cancel_ends_when_the_drain_time_is_over() {
+async fn a_running_job_that_ignores_a_cancel_ends_with_the_drain_time() {
     let server = Server::fresh().await;
     let client = server.client();
     let stopwatch = Stopwatch::start();
@@ -144,7 +145,7 @@ async fn a_running_job_that_ignores_a_cancel_ends_when_the_drain_time_is_over() 
 
 // Whatever a worker says while it is asked to stop: only a success saves the job, and it never comes back.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_worker_reports_while_it_drains_ends_the_job_at_once() {
+async fn a_report_during_the_drain_time_ends_the_job_at_once() {
     let server = Server::fresh().await;
     let client = server.client();
     make_queue(&client, "work", json!({"drainTimeout": 600, "visibilityTimeout": 600})).await;
@@ -160,7 +161,7 @@ async fn what_a_worker_reports_while_it_drains_ends_the_job_at_once() {
         let held = receive_one(&client, "work").await;
         let too_early = json!({"lease": held["lease"]});
         let confirmed = client.post(&format!("/v1/jobs/{id}/cancelled"), too_early).await.unwrap();
-        assert_eq!(confirmed.status, 409, "nobody has asked for a cancel: {}", confirmed.body);
+        assert_eq!(confirmed.status, 409, "no cancel was requested: {}", confirmed.body);
         cancel(&client, &id).await;
         let beat = settle(&client, &id, "heartbeat", json!({"lease": held["lease"]})).await;
         assert_eq!(beat["cancelRequested"], true);
@@ -205,7 +206,7 @@ async fn a_cancel_that_races_a_claim_comes_before_it_or_after_it() {
                     after += 1;
                 }
             }
-            assert_eq!(answer["status"], job["status"], "the caller was told otherwise");
+            assert_eq!(answer["status"], job["status"], "the caller got another answer");
         }
     }
     println!("cancel before claim: {before}, after it: {after}");

@@ -75,7 +75,7 @@ pub(crate) async fn check(scene: &Scene, cases: Vec<Case>) {
     scene.assert_unharmed().await;
 }
 
-/// What went wrong, if anything.
+/// The failure, if any.
 async fn run(client: &Client, case: &Case) -> Option<String> {
     let mut request = match &case.authorization {
         None => client.request(case.method.clone(), &case.path),

@@ -28,7 +28,7 @@ pub(crate) struct Cli {
     key: String,
 }
 
-/// What a command has left behind.
+/// The output and exit code of a command.
 pub(crate) struct Ran {
     pub code: i32,
     pub out: String,
@@ -60,7 +60,7 @@ impl Cli {
         ran(self.command(words))
     }
 
-    /// What a successful command prints.
+    /// The output of a successful command.
     #[track_caller]
     pub(crate) fn out(&self, words: &[&str]) -> String {
         let ran = self.run(words);
@@ -281,7 +281,7 @@ async fn progress_is_shown_while_a_job_is_watched() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_worker_has_saved_is_shown_and_written_to_files() {
+async fn saved_work_is_shown_and_written_to_files() {
     let server = Server::fresh().await;
     let cli = Cli::of(&server);
     let client = server.client();

@@ -1,4 +1,4 @@
-//! What an operator of a pull queue does on the command line: without the word `queues`, and by the configuration file.
+//! The command line of a pull queue's operator: without the word `queues`, and by the configuration file.
 
 use std::fs;
 
@@ -54,7 +54,7 @@ async fn a_configuration_file_leads_to_the_server_and_its_key() {
     make_queue(&server.client(), "mail", json!({})).await;
     fs::write(cli.directory.join("admin.key"), &server.launch().key).unwrap();
     let listen = server.base.trim_start_matches("http://");
-    // What is not about the address is not looked at: this shell need not know the secrets.
+    // The command reads only the address, so this shell need not know the secrets.
     let yaml =
         format!("listen: {listen}\ndata: .\nsources: {{stripe: {{verify: stripe, secret: '${{NOT_SET_HERE}}'}}}}\n");
     fs::write(cli.directory.join("operator.yaml"), yaml).unwrap();

@@ -99,7 +99,7 @@ async fn events_are_followed_as_they_come() {
     let (some_ended, some_lines) = some.interrupt().await;
     assert!(all_ended.success() && some_ended.success(), "Ctrl-C is the way to end it");
     let shown: Vec<&String> = all_lines.iter().filter(|line| line.contains("  stripe  ")).collect();
-    assert_eq!(shown.len(), 2, "what came before is not shown: {all_lines:?}");
+    assert_eq!(shown.len(), 2, "earlier events are not shown: {all_lines:?}");
     assert!(shown[0].contains("  charge.failed  ") && shown[0].ends_with("  1 job"), "{shown:?}");
     assert!(shown[1].contains("  invoice.paid  ") && shown[1].ends_with("  2 jobs"), "{shown:?}");
     assert_eq!(some_lines.len(), 2, "the remark and one event: {some_lines:?}");

@@ -1,5 +1,5 @@
-//! What only the embedded engine has: a data directory with its lock, its files and a disk below that fails, runs full or
-//! loses power. A run on another engine leaves this module out by name (`--skip embedded::`).
+//! Tests of the embedded engine only: a data directory with its lock, its files and a disk below that fails, runs full
+//! or loses power. A run on another engine leaves this module out by name (`--skip embedded::`).
 
 mod answer_first;
 mod power;

@@ -184,7 +184,7 @@ async fn check_report(meanwhile: impl AsyncFn(&mut Server)) {
     make_queue(&server.client(), "reports", json!({})).await;
     let id = publish(&server.client(), "reports", json!({"title": "Tides", "sections": 161})).await;
 
-    // A lease that a killed worker does not hold for long, and one that stands still for a moment does not lose.
+    // A lease that a killed worker does not hold for long, and a worker that pauses for a moment does not lose.
     let (killed, first) = reporter(&server, &["--lease", "10", "--once", "--crash-after", "140"]).end().await;
     meanwhile(&mut server).await;
     let (ended, second) = reporter(&server, &["--lease", "10", "--once"]).end().await;
@@ -212,7 +212,7 @@ fn reporter_at(server: &Server, base: &str, words: &[&str]) -> Running {
     Running::start(command.env("OUTLAST_URL", base).env("OUTLAST_KEY", &server.launch().key))
 }
 
-/// What a user would do and see, put together in the page: what it has shown, and every address it has asked for.
+/// The actions and view of a user of the page: the text it has shown, and every address it has requested.
 const USE_THE_PAGE: &str = r#"(async () => {
     const find = (id) => document.getElementById(id);
     const shown = [];
@@ -243,7 +243,7 @@ async fn the_page_shows_progress_in_a_browser_without_a_key() {
     command.arg(script("browser.mjs")).arg(&browser).args([&address, USE_THE_PAGE]);
 
     let mut page = Running::start(&mut command);
-    // Whoever watches from the beginning misses nothing, however slow the browser is.
+    // A viewer from the beginning misses nothing, however slow the browser is.
     wait::until("the page to watch, or to have given up", DEADLINE, async || {
         (page.has_ended() || is_watched(&server).await).then_some(())
     })

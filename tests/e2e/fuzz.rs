@@ -70,7 +70,7 @@ async fn schemathesis_finds_a_server_error_where_there_is_one() {
     assert!(printed.contains("Server error"), "{printed}");
 }
 
-/// What the variable parts of the paths can be, beside what the fuzzer makes up.
+/// Values of the variable parts of the paths, beside those that the fuzzer makes up.
 async fn configuration(scene: &Scene) -> String {
     let things = &scene.things;
     let mut jobs = vec![things.queued.clone(), things.running.clone(), things.dead.clone()];
@@ -144,7 +144,7 @@ impl Run {
         let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{printed}{complaint}");
         let count = printed.lines().find_map(|line| line.trim().split_once(" generated")?.0.parse().ok());
-        count.unwrap_or_else(|| panic!("the number of requests is not told: {printed}"))
+        count.unwrap_or_else(|| panic!("the number of requests is not printed: {printed}"))
     }
 
     async fn run(&self, key: &str, checks: &str, selection: &[String]) -> Output {

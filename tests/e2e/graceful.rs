@@ -1,4 +1,4 @@
-//! SIGTERM: nobody who was being served is dropped, nobody new is taken in, nothing is charged, and the exit code is 0.
+//! SIGTERM: requests in progress are completed, new ones refused, nothing is charged, and the exit code is 0.
 //! (I-31)
 
 use std::collections::BTreeSet;
@@ -135,7 +135,7 @@ async fn a_lease_survives_a_restart_and_no_attempt_is_charged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_never_ends_is_cut_when_the_drain_time_is_over() {
+async fn a_request_that_never_ends_is_cut_after_the_drain_time() {
     let mut server = configured("timeouts:\n  drain: 1s\n").await;
     make_queue(&server.client(), "mail", json!({})).await;
     let mut stuck = Raw::connect(&server.base).await.unwrap();
@@ -169,7 +169,7 @@ async fn idle_connections_do_not_delay_the_end() {
     assert!(asked.charged() < PROMPT / 2, "it took {}", asked.reading());
 }
 
-// Publishers under load: whoever got an answer got a true one, and the stop is still clean.
+// Publishers under load: every answer is true, and the stop is still clean.
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_acknowledged_while_stopping_is_there_after_the_restart() {
     let mut server = Server::fresh().await;

@@ -1,5 +1,5 @@
-//! HTTP as no client library speaks it: connections that are silent or slow, heads that are too large, bytes that are no
-//! HTTP, and requests that try to hide another one. (T21, T26)
+//! HTTP as no client library speaks it: connections that are silent or slow, heads that are too large, bytes that are
+//! no HTTP, and requests that try to hide another one. (T21, T26)
 
 mod smuggling;
 
@@ -15,8 +15,8 @@ use tokio::task::JoinSet;
 use crate::api::{make_queue, publish};
 use crate::raw::{Raw, exchange};
 
-/// Short, so that the tests are; far enough apart to tell which one struck; and long enough for a client that is not slow on
-/// a machine that stands still for a moment.
+/// Short, so that the tests are; far enough apart to tell which one struck; and long enough for a client that is not
+/// slow on a machine that pauses for a moment.
 const SHORT_TIMEOUTS: &str = "
 timeouts:
   first_byte: 1s
@@ -94,7 +94,7 @@ async fn a_body_that_stops_gets_408() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_drips_in_gets_408_when_its_time_is_over() {
+async fn a_body_that_drips_in_gets_408_after_its_total_time() {
     let server = configured(SHORT_TIMEOUTS).await;
     make_queue(&server.client(), "mail", json!({})).await;
     let mut raw = Raw::connect(&server.base).await.unwrap();
@@ -114,7 +114,7 @@ async fn a_body_that_drips_in_gets_408_when_its_time_is_over() {
 
 // However fast it drips: a look at each byte after the end of its time would be no end.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_drips_in_fast_gets_408_when_its_time_is_over_too() {
+async fn a_body_that_drips_in_fast_gets_408_after_its_total_time_too() {
     let server = configured(SHORT_TIMEOUTS).await;
     make_queue(&server.client(), "mail", json!({})).await;
     let mut raw = Raw::connect(&server.base).await.unwrap();
@@ -137,9 +137,9 @@ async fn a_body_that_drips_in_fast_gets_408_when_its_time_is_over_too() {
     assert_nothing_stored(&server).await;
 }
 
-// F14: a process that stood still hears of its timers before it hears of what came meanwhile.
+// F14: a process that was paused sees its timers before the bytes that arrived meanwhile.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_came_while_the_server_stood_still_is_not_too_late() {
+async fn requests_that_arrive_while_the_server_is_paused_are_not_too_late() {
     let server = configured(SHORT_TIMEOUTS).await;
     make_queue(&server.client(), "mail", json!({})).await;
     let (head, body) = (publish_head(&server, 13), "{\"payload\":1}");
@@ -250,7 +250,7 @@ async fn an_early_refusal_is_read_before_the_connection_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_asks_first_is_told_to_continue_or_refused_without_sending_the_body() {
+async fn expect_continue_is_answered_or_refused_before_the_body() {
     let server = Server::fresh().await;
     make_queue(&server.client(), "mail", json!({})).await;
     let ask = publish_head(&server, 13).replace("host: x", "host: x\r\nexpect: 100-continue");
@@ -269,7 +269,7 @@ async fn who_asks_first_is_told_to_continue_or_refused_without_sending_the_body(
 async fn connections_beyond_the_limit_are_closed_and_room_is_made_again() {
     for limit in ["connections", "connections_per_address"] {
         let server = configured(&format!("limits:\n  {limit}: 4\n")).await;
-        // A limit is that of one process, so no balancer stands between.
+        // A limit is that of one process, so there is no balancer in between.
         let base = &server.nodes[0].base;
         let mut held = Vec::new();
         for _ in 0..4 {
@@ -289,7 +289,7 @@ async fn connections_beyond_the_limit_are_closed_and_room_is_made_again() {
     }
 }
 
-// The kernel takes them while the server cannot: nobody has to try again a second later.
+// The kernel accepts them while the server cannot, so no client retries a second later.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_connections_at_once_do_not_stall() {
     let server = Server::fresh().await;
@@ -306,13 +306,13 @@ async fn many_connections_at_once_do_not_stall() {
     let connected = wait::within(LATE * 4, connecting.join_all()).await;
     node.resume();
 
-    let connected = connected.expect("the kernel takes all connections while the server stands still");
+    let connected = connected.expect("the kernel takes all connections while the server is paused");
     assert!(connected.iter().all(Result::is_ok), "{count} connections");
 }
 
-// T21 in small: hundreds of silent and slow connections harm nobody, and none of them stays.
+// T21 in small: hundreds of silent and slow connections affect no other client, and none of them stays.
 #[tokio::test(flavor = "multi_thread")]
-async fn hundreds_of_bad_connections_harm_nobody_and_leave_nothing_behind() {
+async fn hundreds_of_bad_connections_do_no_harm_and_leave_nothing_behind() {
     let server = configured(SHORT_TIMEOUTS).await;
     let client = server.client();
     make_queue(&client, "mail", json!({})).await;
@@ -353,7 +353,8 @@ fn connections(server: &Server) -> usize {
     let ports: Vec<String> = server.nodes.iter().map(|node| format!(":{:04X}", node.address().port())).collect();
     let held = listed.lines().skip(1).filter(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        // The local address, the state, which is 0A for the listener, and the inode, which is 0 when nobody holds it.
+        // The local address, the state, which is 0A for the listener, and the inode, which is 0 when no process holds
+        // it.
         ports.iter().any(|port| words[1].ends_with(port)) && words[3] != "0A" && words[9] != "0"
     });
     held.count()

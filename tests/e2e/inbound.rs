@@ -1,5 +1,5 @@
-//! Webhooks of providers, from the signature to the job: a server with sources and queues in its file, and a provider in front
-//! of it that signs, repeats, tries again, and is forged.
+//! Webhooks of providers, from the signature to the job: a server with sources and queues in its file, and a provider
+//! in front of it that signs, repeats, tries again, and is forged.
 
 pub(crate) mod provider;
 
@@ -24,7 +24,7 @@ use serde_json::Value;
 
 use crate::api::text;
 
-/// What the provider of most tests signs with.
+/// The signing secret of the provider in most tests.
 pub(crate) const SECRET: &str = "a-secret-between-the-provider-and-us";
 /// Where it sends.
 pub(crate) const PATH: &str = "/webhooks/shop";

@@ -1,4 +1,4 @@
-//! I-09, I-10: one job per idempotency key, whoever races and whatever dies.
+//! I-09, I-10: one job per idempotency key, under races and crashes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::api::{job, make_queue, text};
 const RACERS: usize = 64;
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What one racer was told in the end.
+/// The final answer to one racer.
 struct Told {
     id: String,
     duplicate: bool,
 }
 
 // I-09: 64 publishers race with one key while the server is killed and started again: one job, one id, and at most one
-// of them is told that the job is new (none, if that answer was lost in the crash).
+// of them gets the answer that the job is new (none, if that answer was lost in the crash).
 #[tokio::test(flavor = "multi_thread")]
 async fn racing_publishers_with_one_key_make_one_job_across_a_restart() {
     let mut chance = Chance::seeded(seed("keys"));
@@ -39,12 +39,12 @@ async fn racing_publishers_with_one_key_make_one_job_across_a_restart() {
         let ids: BTreeSet<&str> = told.iter().map(|told| told.id.as_str()).collect();
         assert_eq!(ids.len(), 1, "one key, these ids: {ids:?}");
         let fresh = told.iter().filter(|told| !told.duplicate).count();
-        assert!(fresh <= 1, "{fresh} publishers were told that the job is new");
+        assert!(fresh <= 1, "{fresh} publishers got the answer that the job is new");
         assert_eq!(listed(&server.client(), &queue).await, [told[0].id.clone()]);
     }
 }
 
-// I-09: without a crash exactly one of them is told that the job is new.
+// I-09: without a crash exactly one of them gets the answer that the job is new.
 #[tokio::test(flavor = "multi_thread")]
 async fn racing_publishers_with_one_key_hear_of_one_new_job() {
     let server = Server::fresh().await;

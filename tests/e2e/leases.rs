@@ -173,7 +173,7 @@ async fn a_defer_costs_no_attempt_and_is_bounded() {
 
     assert_eq!(answer["status"], "failed");
     let failed = job(&client, &id).await;
-    assert!(failed.to_string().contains("deferral_exhausted"), "the reason is told: {failed}");
+    assert!(failed.to_string().contains("deferral_exhausted"), "the reason is shown: {failed}");
     assert_eq!(dead(&client, "work").await, [id]);
 }
 
@@ -232,8 +232,8 @@ async fn an_outcome_sent_twice_counts_once_and_another_one_conflicts() {
     assert_eq!(job(&client, &id).await["version"], first["version"]);
 }
 
-// I-16: an ack with another result than the recorded one is a conflict, one by one, in a batch and in the simple form; the
-// same result, written differently, is not.
+// I-16: an ack with another result than the recorded one is a conflict, one by one, in a batch and in the simple form;
+// the same result, written differently, is not.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ack_with_another_result_conflicts_and_the_first_result_stays() {
     let server = Server::fresh().await;
@@ -300,9 +300,9 @@ async fn a_waiting_receive_is_woken_by_a_publish() {
     }
 }
 
-// A waiting receive ends with an empty list when its time is over, not before.
+// A waiting receive ends with an empty list when its wait ends, not before.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiting_receive_on_an_empty_queue_ends_empty_when_its_time_is_over() {
+async fn a_waiting_receive_on_an_empty_queue_ends_empty_after_its_wait() {
     let server = Server::fresh().await;
     let client = server.client();
     make_queue(&client, "work", json!({})).await;
@@ -329,7 +329,7 @@ async fn begin_to_wait(client: &Client, queue: &str) -> TcpStream {
     socket
 }
 
-/// A few whole exchanges: time enough for the server to notice what came before on other connections.
+/// A few whole exchanges: time enough for the server to process earlier requests on other connections.
 async fn round_trip(client: &Client) {
     for _ in 0..5 {
         client.get("/v1/queues/work").await.unwrap().expect(200);

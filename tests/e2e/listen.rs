@@ -41,7 +41,7 @@ async fn deliver(base: &str, sent: &str, signed: &str) -> (u16, reqwest::header:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deliveries_are_shown_and_judged_and_answered_as_told() {
+async fn deliveries_are_shown_verified_and_answered_as_configured() {
     let words = ["--secret", SECRET, "--sequence", "429,500,200", "--retry-after", "7", "--body", "{\"ok\": true}"];
     let receiver = Running::start(&mut listen(&Launch::embedded().program, &words));
     let base = receiver.address().await;

@@ -1,4 +1,4 @@
-//! Who sees what at `/metrics`: a key of a namespace its queues, an operator and the private listener the whole process.
+//! Visibility at `/metrics`: a key of a namespace its queues, an operator and the private listener the whole process.
 
 use outlast_tests::http::Client;
 use outlast_tests::server::Server;

@@ -1,5 +1,5 @@
-//! The OpenAPI document says what the server does: it is whole and well formed, it is the one in docs/, every route in it
-//! answers, and there are no others.
+//! The OpenAPI document says what the server does: it is whole and well formed, it is the one in docs/, every route in
+//! it answers, and there are no others.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,7 +25,7 @@ async fn the_server_serves_the_document_without_a_key() {
     assert_eq!(served, document());
 }
 
-/// Run with `OUTLAST_GEN=1` to write the file anew.
+/// Run with `OUTLAST_GEN=1` to rewrite the file.
 #[test]
 fn generated_openapi_json_in_docs_is_the_document() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/openapi.json");
@@ -131,7 +131,7 @@ fn the_document_has_exactly_the_routes_of_the_table() {
     }
 }
 
-// What is documented is there: the request gets as far as its parameters.
+// Documented routes exist: the request gets as far as its parameters.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_documented_route_answers_and_every_other_method_is_405() {
     let scene = Scene::set().await;

@@ -1,6 +1,7 @@
-//! I-20: nobody loses a lease because the server could not hear him. The whole server stands still, or is killed and comes
-//! back later, with a thousand leases out (300 on a database in `make test`), all of which run out meanwhile: workers that go on reporting keep theirs, those
-//! who are gone lose theirs when the outage has been granted on top. `cluster::outage` has what only several nodes can do.
+//! I-20: no worker loses a lease because it could not reach the server. The whole server is paused, or is killed and
+//! comes back later, with a thousand leases out (300 on a database in `make test`), all of which run out meanwhile:
+//! workers that go on reporting keep theirs, those who are gone lose theirs when the outage has been granted on top.
+//! `cluster::outage` has what only several nodes can do.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,15 +20,15 @@ use crate::time_limits::{LATE_MAX, time};
 
 /// One lease in so many has no worker any more.
 const GONE_EVERY: usize = 10;
-/// Heartbeats under way at once, so that on a busy machine all workers are heard well within a lease.
+/// Heartbeats under way at once, so that on a busy machine all workers report well within a lease.
 const LANES: usize = 64;
-/// Heartbeats that are sent while the server stands still.
+/// Heartbeats that are sent while the server is paused.
 const CALLS_HELD_UP: usize = 16;
 const DEADLINE: Duration = Duration::from_secs(120);
 /// By how much the server's idea of an outage may differ from ours: it counts from its last sign of life.
 const SLACK: Duration = Duration::from_secs(2);
 
-/// Few, so that all are heard within the shortest lease on a busy machine.
+/// Few, so that all report within the shortest lease on a busy machine.
 const SHORT_LEASES: usize = 10;
 
 /// How long the server is away, and how long leases are: all of them run out meanwhile.
@@ -36,7 +37,7 @@ pub(crate) fn lengths() -> (Duration, Duration) {
     (Duration::from_secs(lease as u64), Duration::from_secs(away as u64))
 }
 
-/// How many leases are out. A database on the same two cores as three nodes hears fewer workers in time.
+/// How many leases are out. A database on the same two cores as three nodes serves fewer workers in time.
 fn leases(server: &Server) -> usize {
     if server.launch().database().is_some() { volume(300, 1000) } else { 1000 }
 }
@@ -52,13 +53,13 @@ pub(crate) struct Crew {
 struct Held {
     id: String,
     lease: String,
-    /// When the lease ends, as last told.
+    /// The end of the lease in the last answer.
     told: Timestamp,
 }
 
-// I-20, F14: the process stands still for longer than its leases are.
+// I-20, F14: the process is paused for longer than its leases.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_stood_still_takes_no_lease_from_workers_that_go_on() {
+async fn a_paused_server_takes_no_lease_from_workers_that_go_on() {
     let server = Server::fresh().await;
     let (lease, away) = lengths();
     let mut crew = Crew::hire(&server, lease).await;
@@ -102,8 +103,8 @@ async fn a_server_that_was_killed_takes_no_lease_from_workers_that_go_on() {
     crew.finish(&server).await;
 }
 
-// I-20: an outage that is shorter than anybody would notice takes no lease either. All nodes are killed and started again, and
-// the leases end meanwhile.
+// I-20: an outage that is shorter than anybody would notice takes no lease either. All nodes are killed and started
+// again, and the leases end meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_short_outage_takes_no_lease_from_workers_that_go_on() {
     let mut server = Server::fresh().await;
@@ -256,7 +257,7 @@ impl Crew {
     }
 }
 
-/// One heartbeat that must be taken, tried again while there is nobody to hear it. Gives the new end of the lease.
+/// One heartbeat that must be accepted, retried while the server is unreachable. Gives the new end of the lease.
 async fn beat(client: &Client, held: &Held) -> Timestamp {
     let started = Stopwatch::start();
     loop {
@@ -267,7 +268,7 @@ async fn beat(client: &Client, held: &Held) -> Timestamp {
                 let log = events(client, &held.id).await;
                 panic!("at {} a living worker was refused: {} {held:?} {log:?}", Timestamp::now(), reply.body)
             }
-            Ok(_) | Err(_) => assert!(!started.has_passed(DEADLINE), "nobody hears {held:?}"),
+            Ok(_) | Err(_) => assert!(!started.has_passed(DEADLINE), "no answer for {held:?}"),
         }
         // Between two tries, as a worker does.
         tokio::time::sleep(Duration::from_millis(200)).await;

@@ -1,5 +1,5 @@
-//! Limits reached: the server says so, with a code and a time to come back, and is itself again afterwards. What a process
-//! limits for itself is asked of one node, without a balancer.
+//! Limits reached: the server says so, with a code and a time to come back, and recovers afterwards. Limits of a
+//! single process are tested on one node, without a balancer.
 
 use std::time::Duration;
 
@@ -49,8 +49,8 @@ async fn requests_beyond_the_limit_in_flight_get_503_and_health_does_not() {
     })
     .await;
 
-    assert_told_to_come_back(refused, 503, "overloaded");
-    assert_told_to_come_back(publish_refused, 503, "overloaded");
+    assert_retry_later(refused, 503, "overloaded");
+    assert_retry_later(publish_refused, 503, "overloaded");
     health.expect(200);
     let problem = not_ready.expect_problem(503, "overloaded");
     assert!(text(&problem["detail"]).contains("request slots"), "{problem}");
@@ -140,8 +140,8 @@ async fn waiting_receives_are_bounded_per_key() {
     let published = client.request(reqwest::Method::POST, "/v1/queues/mail/jobs").header("prefer", "wait=30");
     let published = client.send(published.json(&json!({"delay": 600}))).await.unwrap();
 
-    assert_told_to_come_back(refused, 429, "too_many_requests");
-    // What is stored is not refused for want of a place to wait.
+    assert_retry_later(refused, 429, "too_many_requests");
+    // A stored publish is not refused because no place to wait is free.
     published.expect(202);
     client.post("/v1/queues/mail/receive", json!({})).await.unwrap().expect(200);
     let request = json!({"name": "other", "scopes": ["consume"]});
@@ -169,7 +169,7 @@ async fn waiting_polls_are_bounded_per_token_and_leave_the_key_alone() {
 
     let refused = browser.get(&poll).await.unwrap();
 
-    assert_told_to_come_back(refused, 429, "too_many_requests");
+    assert_retry_later(refused, 429, "too_many_requests");
     client.get(&format!("/v1/jobs/{id}?wait=1&version=1000")).await.unwrap().expect(200);
     browser.get(&format!("/v1/jobs/{id}")).await.unwrap().expect(200);
 }
@@ -202,7 +202,7 @@ async fn bodies_beyond_the_limit_in_memory_get_503() {
     publish(&client, "mail", json!("a small one still fits")).await;
     drop(held);
 
-    assert_told_to_come_back(refused, 503, "overloaded");
+    assert_retry_later(refused, 503, "overloaded");
     wait::until("room for a large body", DEADLINE, async || {
         let reply = client.post("/v1/queues/mail/jobs/batch", large.clone()).await.unwrap();
         (reply.status == 202).then_some(())
@@ -210,7 +210,7 @@ async fn bodies_beyond_the_limit_in_memory_get_503() {
     .await;
 }
 
-// What a sender announces costs nothing, whether it names a length or not.
+// An announced length costs nothing, and neither does a missing one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_does_not_come_takes_no_room() {
     let server = configured(&format!("limits:\n  in_flight_bytes: 1MiB\n{PATIENT}")).await;
@@ -220,7 +220,7 @@ async fn a_body_that_does_not_come_takes_no_room() {
     for length in ["content-length: 1000000", "transfer-encoding: chunked"].repeat(20) {
         let mut raw = Raw::connect(&client.base).await.unwrap();
         raw.send(head(&client, "/v1/queues/mail/jobs/batch", &format!("{length}\r\nexpect: 100-continue"))).await;
-        // The server asks for a body when nothing else stands in its way.
+        // The server asks for a body when nothing else prevents it.
         assert_eq!(raw.answer().await.map(|answer| answer.status), Some(100));
         held.push(raw);
     }
@@ -255,7 +255,7 @@ async fn a_body_slower_than_the_least_rate_gets_408() {
 
 // A key that has used up its share is refused; others are not, and its own workers keep their leases.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_with_a_full_share_gets_429_and_nobody_else_does() {
+async fn only_a_key_with_a_full_share_gets_429() {
     let server = configured(&format!("limits:\n  in_flight_requests: 400\n{PATIENT}")).await;
     let client = server.nodes[0].client();
     make_queue(&client, "mail", json!({})).await;
@@ -277,7 +277,7 @@ async fn a_key_with_a_full_share_gets_429_and_nobody_else_does() {
     })
     .await;
 
-    assert_told_to_come_back(refused, 429, "too_many_requests");
+    assert_retry_later(refused, 429, "too_many_requests");
     publish(&other, "mail", json!("another key has room")).await;
     settle(&client, &text(&job["id"]), "heartbeat", json!({"lease": job["lease"]})).await;
     settle(&client, &text(&job["id"]), "ack", json!({"lease": job["lease"]})).await;
@@ -301,7 +301,7 @@ async fn a_full_namespace_gets_429_until_a_job_is_done() {
 
     let codes: Vec<&Value> = batch["jobs"].as_array().unwrap().iter().map(|job| &job["error"]["code"]).collect();
     assert_eq!(codes, [&Value::Null, &json!("too_many_requests"), &json!("too_many_requests")]);
-    assert_told_to_come_back(refused, 429, "too_many_requests");
+    assert_retry_later(refused, 429, "too_many_requests");
     assert_eq!(duplicate.expect(200)["duplicate"], json!(true));
     let held = receive_one(&client, "mail").await;
     settle(&client, &text(&held["id"]), "ack", json!({"lease": held["lease"]})).await;
@@ -318,7 +318,7 @@ async fn neighbours_are_not_affected(client: &Client) {
 }
 
 #[track_caller]
-fn assert_told_to_come_back(reply: Reply, status: u16, code: &str) {
+fn assert_retry_later(reply: Reply, status: u16, code: &str) {
     let seconds: Option<u64> = reply.headers.get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
     assert!(seconds.is_some_and(|seconds| (1..=60).contains(&seconds)), "Retry-After: {seconds:?}");
     let problem = reply.expect_problem(status, code);

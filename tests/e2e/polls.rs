@@ -1,5 +1,6 @@
-//! Polling the status of a job: many at once share reads, and nobody is shown less than anybody was told before, nor what
-//! is not his to see. Who says what he has seen gets 304 while nothing changed. (I-39)
+//! Polling the status of a job: concurrent polls share reads, and no client sees older data than an earlier answer had,
+//! nor a job that is out of its reach. A client that names the version it has seen gets 304 while nothing changed.
+//! (I-39)
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +17,7 @@ use crate::api::{make_queue, publish, receive_one, settle, text};
 const POLLERS: usize = 24;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_polls_of_one_job_never_show_less_than_anybody_was_told() {
+async fn many_polls_of_one_job_never_return_older_data_than_an_earlier_answer() {
     let server = Server::fresh().await;
     let client = server.client();
     make_queue(&client, "work", json!({"maxDeferrals": 1000, "visibilityTimeout": 600})).await;
@@ -41,7 +42,8 @@ async fn many_polls_of_one_job_never_show_less_than_anybody_was_told() {
     assert!(polls > 1000 && versions > 100, "{polls} polls of {versions} versions are too few to mean anything");
 }
 
-/// Polls until told to stop; panics at a version that is older than one that anybody had seen before the poll began.
+/// Polls until the test stops it; panics at a version that is older than one that anybody had seen before the poll
+/// began.
 async fn poll(client: Client, id: String, newest: Arc<AtomicU64>, over: Arc<AtomicBool>) -> usize {
     let mut polls = 0;
     while !over.load(Ordering::SeqCst) {

@@ -1,6 +1,6 @@
-//! The load of the push rigs: publishers that ask for callbacks now and then, a sink that answers in every way there is,
-//! and a worker that acks what the sink only took receipt of. All of them outlive the server; in the end every job and
-//! every request is accounted for.
+//! The load of the push rigs: publishers that ask for callbacks now and then, a sink that answers in every way there
+//! is, and a worker that acks what the sink only took receipt of. All of them outlive the server; in the end every job
+//! and every request is accounted for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -273,7 +273,7 @@ impl Shared {
         }
     }
 
-    /// Tells the outcome until somebody has heard it.
+    /// Reports the outcome until a node has answered.
     async fn ack(self: Arc<Shared>, taken: Taken) {
         tokio::time::sleep(taken.after).await;
         lock(&self.acks).sent.insert(taken.job.clone());
@@ -306,7 +306,7 @@ impl Shared {
         };
         match (arrival.path.as_str(), drawn) {
             ("/ack", 0..=79) => receipt(200),
-            // Taken, and never heard of again.
+            // Accepted, and never reported.
             ("/ack", 80..=84) => Say::Status(202),
             ("/held", 70..=71) => Say::Later(429, 0),
             ("/held", 72..=73) => Say::Status(503),
@@ -322,5 +322,5 @@ impl Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("nobody panics with the lock")
+    mutex.lock().expect("no thread panics with the lock")
 }

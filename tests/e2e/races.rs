@@ -1,5 +1,5 @@
 //! I-16: ack, nack, cancel and the clock go for the same job at the same moment, in all pairs and triples, on the real
-//! server. One of them wins, and everybody who was told anything was told the same: the callers, the job, its log, its
+//! server. One of them wins, and all observers agree: the callers, the job, its log, its
 //! stream, its callback. Each of the four must really have won its share, or the rig proves nothing.
 
 mod judge;
@@ -37,8 +37,8 @@ const LINE_UPS: [&[Kind]; 10] = [
     &[Ack, Nack, Timeout],
     &[Cancel, Nack, Timeout],
 ];
-/// Jobs that one lane has in its hands at once. All their calls together stay below the connections that the server takes
-/// from one address.
+/// Jobs that one lane has in its hands at once. All their calls together stay below the connections that the server
+/// takes from one address.
 const HEAT: usize = 5;
 /// Lanes side by side; those with the clock in them mostly wait for their deadline.
 const LANES: usize = 64;
@@ -52,7 +52,7 @@ const EXTENSION_MAX: usize = 4;
 /// By how much the moment of the calls moves, and by how many such steps at most.
 const STEP_MICROS: i64 = 200;
 const STREAK_MAX: i64 = 8;
-/// What chance adds to or takes from the moment of a call.
+/// The random shift of a call's time.
 const SPREAD_MICROS: u64 = 6000;
 
 /// A queue, and which clock ends its jobs if any.
@@ -85,7 +85,7 @@ const TIMED: [Course; 3] = [
     },
 ];
 
-/// What all lanes share.
+/// Shared by all lanes.
 struct Meeting {
     /// One per node: the calls of a race come in wherever they like.
     clients: Vec<Client>,
@@ -155,7 +155,7 @@ impl Meeting {
     }
 
     /// Enough races were run. On a busy machine a clock wins too rarely at first; then they go on, within a bound.
-    fn is_over(&self, heat: usize) -> bool {
+    fn has_ended(&self, heat: usize) -> bool {
         heat >= self.heats && (self.moments.iter().all(Moment::is_contested) || heat >= self.heats * EXTENSION_MAX)
     }
 
@@ -189,7 +189,7 @@ async fn run_lane(meeting: Arc<Meeting>, lane: usize) -> Vec<Finish> {
     let mut finishes = Vec::new();
     loop {
         let heat = meeting.next_heat.fetch_add(1, Ordering::Relaxed);
-        if meeting.is_over(heat) {
+        if meeting.has_ended(heat) {
             return finishes;
         }
         let kinds = LINE_UPS[heat % LINE_UPS.len()];
@@ -243,8 +243,9 @@ async fn run(meeting: Arc<Meeting>, race: Race, clock: Option<usize>, mut chance
     }
     let heard = call_all(&meeting, &race, &mut chance).await;
     let job = ended(meeting.client(&mut chance), &race.id).await;
-    let winner = judge(&race, &heard, &job)
-        .unwrap_or_else(|fault| panic!("{fault}\n{:?} for {}\nheard {heard:?}\nthe job is {job}", race.kinds, race.id));
+    let winner = judge(&race, &heard, &job).unwrap_or_else(|fault| {
+        panic!("{fault}\n{:?} for {}\nanswers {heard:?}\nthe job is {job}", race.kinds, race.id)
+    });
     if let Some(moment) = moment {
         moment.learn(winner);
     }
@@ -284,7 +285,7 @@ async fn call(client: &Client, kind: Kind, id: &str, lease: &str) -> Reply {
         Ack => ("ack", json!({"lease": lease, "result": {"of": id}})),
         Nack => ("nack", json!({"lease": lease, "retryable": false, "reason": "nack came first"})),
         Cancel => ("cancel", json!({})),
-        Timeout => unreachable!("the clock needs nobody to call it"),
+        Timeout => unreachable!("the clock needs no call"),
     };
     client.post(&format!("/v1/jobs/{id}/{verb}"), body).await.unwrap()
 }
@@ -302,7 +303,7 @@ async fn ended(client: &Client, id: &str) -> Value {
     }
 }
 
-/// The log as it is read by pages and as the stream told it, live, is what the job shows.
+/// The log read by pages and the live stream agree with the job.
 async fn assert_log_is_the_same(client: &Client, job: &Value, frames: &[Frame]) {
     let id = text(&job["id"]);
     let shown = job["events"].as_array().unwrap();
@@ -311,7 +312,7 @@ async fn assert_log_is_the_same(client: &Client, job: &Value, frames: &[Frame]) 
     assert_eq!(streamed, shown.iter().collect::<Vec<_>>(), "another log by stream");
 }
 
-/// The end is the end: whoever won hears it again, whoever lost is refused again, and the job stays as it is.
+/// The end is final: the winner gets the same answer again, the losers are refused again, and the job does not change.
 async fn assert_calls_say_the_same_again(client: &Client, race: &Race, job: &Value) {
     let mut heard = Vec::new();
     for kind in race.kinds.iter().copied().filter(|kind| *kind != Timeout) {
@@ -322,7 +323,7 @@ async fn assert_calls_say_the_same_again(client: &Client, race: &Race, job: &Val
     for field in ["status", "version", "events", "finishedAt", "cancelReason", "resultMeta", "error", "lastError"] {
         assert_eq!(again[field], job[field], "{field} of {} has changed after the end", race.id);
     }
-    judge(race, &heard, &again).unwrap_or_else(|fault| panic!("said again: {fault}\nheard {heard:?}\n{again}"));
+    judge(race, &heard, &again).unwrap_or_else(|fault| panic!("said again: {fault}\nanswers {heard:?}\n{again}"));
     if job["status"] == "succeeded" {
         let result = client.get(&format!("/v1/jobs/{}/result", race.id)).await.unwrap().expect(200);
         assert_eq!(result, json!({"of": race.id}));
@@ -383,14 +384,14 @@ async fn assert_nothing_has_changed_since(client: &Client, finishes: &[Finish]) 
     }
 }
 
-/// Every watched end was told to its callback URL, and as it was.
+/// Every watched end has a correct callback.
 async fn assert_callbacks_agree(sink: &Sink, finishes: &[Finish]) {
     let watched: BTreeMap<String, &Value> = finishes
         .iter()
         .filter(|finish| finish.is_watched)
         .map(|finish| (text(&finish.job["id"]), &finish.job))
         .collect();
-    let told = wait::until_now("every watched end to be told", DEADLINE, || {
+    let told = wait::until_now("a callback for every watched end", DEADLINE, || {
         let told: BTreeMap<String, Value> =
             sink.arrivals().into_iter().map(|arrival| (arrival.job, arrival.body)).collect();
         (told.len() >= watched.len()).then_some(told)
@@ -409,6 +410,6 @@ async fn assert_callbacks_agree(sink: &Sink, finishes: &[Finish]) {
         assert_eq!(shown, (&job["status"], &job["finishedAt"], reason, &result), "the callback of {job}");
     }
     for arrival in sink.arrivals() {
-        assert_eq!(arrival.body, told[&arrival.job], "a callback was told twice, in two ways");
+        assert_eq!(arrival.body, told[&arrival.job], "two different callbacks of one end");
     }
 }

@@ -56,7 +56,7 @@ async fn a_bulk_replay_killed_in_the_middle_leaves_no_doubles_and_no_holes() {
         let client = server.client();
         let target = (count * kill / (kills + 1)) as u64;
         let processed = wait_for_progress(&client, &operation, target).await;
-        assert!(processed < count as u64, "the replay was over before kill {kill}: slow it down");
+        assert!(processed < count as u64, "the replay ended before kill {kill}: slow it down");
         server.crash_and_restart().await;
     }
     let client = server.client();
@@ -141,8 +141,8 @@ async fn a_job_whose_key_another_job_has_is_not_replayed() {
     client.post(&format!("/v1/jobs/{first}/replay"), json!({})).await.unwrap().expect(200);
 }
 
-// I-09: replays of a job race with publishes of its key, over HTTP and, where there are several, over all nodes: at the end
-// one job of the key is live.
+// I-09: replays of a job race with publishes of its key, over HTTP and, where there are several, over all nodes: at the
+// end one job of the key is live.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replay_racing_publishes_of_its_key_leaves_one_live_job() {
     let server = Server::fresh().await;

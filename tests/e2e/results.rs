@@ -1,6 +1,6 @@
-//! Results and large checkpoints: what is uploaded comes back as it was, is nobody else's, goes when its time is over, and
-//! whatever fails in between, no job ever has a result that is not there. Objects are in a folder that all nodes share,
-//! or in a bucket that checks signatures; every test ends with an audit of rows against bytes.
+//! Results and large checkpoints: an upload comes back unchanged, is visible to no other tenant, is deleted when it
+//! expires, and whatever fails in between, no job ever has a result that is not there. Objects are in a folder that all
+//! nodes share, or in a bucket that checks signatures; every test ends with an audit of rows against bytes.
 
 mod round_trip;
 mod direct;
@@ -35,7 +35,7 @@ use sha2::{Digest, Sha256};
 use crate::api::{make_queue, publish, receive, receive_one, settle, text};
 
 pub(crate) const MIB: usize = 1024 * 1024;
-/// For what the server does by itself, on a busy machine.
+/// For background work of the server, on a busy machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Rig {
@@ -43,7 +43,7 @@ pub(crate) struct Rig {
     pub server: Server,
     pub client: Client,
     pub place: Place,
-    /// Goes where it is told and no further.
+    /// Follows one redirect.
     plain: reqwest::Client,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Row {
     pub sha256: String,
 }
 
-/// What came over a link.
+/// The response to a link.
 pub(crate) struct Got {
     pub status: u16,
     pub headers: HeaderMap,
@@ -217,7 +217,7 @@ impl Rig {
         rows.expect("rows can be read").map(|row| row.expect("a row can be read")).collect()
     }
 
-    /// All objects that are there, by key. What is half written ends in `.part`.
+    /// All objects that are there, by key. Incomplete files end in `.part`.
     pub(crate) fn objects(&self) -> BTreeMap<String, Vec<u8>> {
         match &self.place {
             Place::Folder(folder) => {
@@ -243,7 +243,7 @@ impl Rig {
 
     /// I-36: whatever a job has is there, whole; whatever is there is known by name. Gives the number of live objects.
     pub(crate) fn audit(&self) -> usize {
-        // What goes meanwhile was known before and is not live after.
+        // Objects that are deleted meanwhile were known before and are not live after.
         let (before, objects, after) = (self.rows(), self.objects(), self.rows());
         let is_live = |rows: &[Row], key: &str| rows.iter().any(|row| row.key == key && row.kept && !row.doomed);
         let live: Vec<&Row> =
@@ -254,7 +254,7 @@ impl Rig {
         }
         for key in objects.keys() {
             let whose = key.strip_suffix(".part").unwrap_or(key);
-            assert!(before.iter().chain(&after).any(|row| row.key == whose), "nobody knows of the object {key}");
+            assert!(before.iter().chain(&after).any(|row| row.key == whose), "no row has the object {key}");
         }
         live.len()
     }
@@ -269,8 +269,8 @@ impl Rig {
         assert_eq!(self.audit(), count);
     }
 
-    /// What is doomed waits for an hour, for those that still write. Here the hour is over at once: the rows are moved in time
-    /// while the server is down, and the next start finds them due.
+    /// A doomed object waits for an hour, for clients that still write. Here the hour ends at once: the rows are moved
+    /// in time while the server is down, and the next start finds them due.
     pub(crate) async fn let_the_grace_pass(&mut self) {
         self.change_objects("doomed_at = 1, checksum = NULL WHERE doomed_at IS NOT NULL").await;
     }

@@ -1,5 +1,5 @@
-//! A server with one of everything the routes speak about, and for every route a request that would work. The tests that
-//! are generated from the route table start here.
+//! A server with one of everything the routes speak about, and for every route a request that would work. The tests
+//! that are generated from the route table start here.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,7 +28,7 @@ pub(crate) struct Scene {
 /// A section that the running jobs have; they have a checkpoint as well.
 const SECTION: &str = "part-1";
 
-/// What the variable parts of the routes can name.
+/// Objects that the variable parts of the routes can name.
 #[derive(Clone, Debug)]
 pub(crate) struct Things {
     pub queue: String,
@@ -39,7 +39,7 @@ pub(crate) struct Things {
     pub lease: String,
     pub dead: String,
     pub operation: String,
-    /// A key that nobody uses.
+    /// An unused key.
     pub key: String,
     /// An event of a source; where there is none, no event at all.
     pub event: String,

@@ -1,5 +1,5 @@
-//! What we sign, judged by others: the `standardwebhooks` implementations for Rust and Python, and a few lines of HMAC in
-//! Python and Node for the plain header. And the other way: what they sign, judged by us. (I-29, T07, T28)
+//! Our signatures, verified by others: the `standardwebhooks` implementations for Rust and Python, and a few lines of
+//! HMAC in Python and Node for the plain header. And the other way: what they sign, judged by us. (I-29, T07, T28)
 
 use std::fs;
 use std::process::Command;
@@ -50,7 +50,7 @@ for (const line of readFileSync(0, "utf8").trim().split("\n")) {
 }
 "#;
 
-/// What the documentation tells a receiver of the plain header to write.
+/// The documented code for receivers of the plain header.
 pub(crate) const PYTHON_PLAIN: &str = r#"
 import hashlib, hmac, json, sys
 
@@ -77,7 +77,7 @@ fn now_seconds() -> i64 {
 
 /// One delivery as a receiver sees it, and whether it must be believed.
 struct Case {
-    /// What the receiver knows.
+    /// The secrets that the receiver knows.
     secret: String,
     body: String,
     id: String,
@@ -136,7 +136,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// What a program says about each case.
+/// A program's verdict on each case.
 fn judged(command: &mut Command, cases: &[Case]) -> Vec<bool> {
     let input: String = cases.iter().map(Case::to_line).collect();
     printed_by(command, input.as_bytes()).lines().map(|line| line == "true").collect()
@@ -243,7 +243,7 @@ fn our_own_check_agrees_with_the_others() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    // What the Rust implementation signs is what we sign, for any body and any key.
+    // The Rust implementation makes the same signatures, for any body and any key.
     #[test]
     fn both_sides_sign_alike(key in proptest::collection::vec(0u8.., 24..=64), seconds in 0i64..4_000_000_000, body in ".*") {
         let encoded = Webhook::from_bytes(key.clone()).unwrap();
@@ -291,7 +291,7 @@ fn base64(bytes: &[u8]) -> String {
 
 // The vectors of T07 that the implementations must not differ in: none of them believes a forged header.
 #[test]
-fn nobody_believes_a_forged_signature_header() {
+fn no_receiver_accepts_a_forged_signature_header() {
     let secret = Secret::from_text("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
     let (id, timestamp) = ("0198", now_seconds());
     let right = sign::standard(std::slice::from_ref(&secret), id, timestamp, BODY.as_bytes());

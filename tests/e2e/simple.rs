@@ -28,7 +28,7 @@ async fn messages_have_exactly_the_fields_of_the_simple_form() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_empty_queue_gives_an_empty_list_when_the_wait_is_over() {
+async fn an_empty_queue_gives_an_empty_list_after_the_wait() {
     let server = Server::fresh().await;
     let client = server.client();
     make_queue(&client, "mail", json!({})).await;
@@ -72,7 +72,7 @@ async fn acks_take_ids_and_receipts_and_count_what_they_ended() {
 async fn nacks_retry_at_once_and_dead_letter_at_the_last_attempt() {
     let server = Server::fresh().await;
     let client = server.client();
-    // What waited for its backoff would not come within the wait.
+    // A job in backoff would not be handed out within the wait.
     make_queue(&client, "mail", json!({"maxAttempts": 2, "backoff": {"type": "fixed", "delay": 600}})).await;
     let id = publish(&client, "mail", json!(1)).await;
     let first = messages(&client, "mail", "wait=10s").await.remove(0);

@@ -138,7 +138,7 @@ async fn a_stopping_server_says_so_to_its_sockets() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nginx_passes_a_socket_on_where_it_is_told_to() {
+async fn nginx_passes_a_socket_on_where_configured() {
     let server = Server::fresh().await;
     let client = server.client();
     make_queue(&client, "work", json!({})).await;
@@ -156,7 +156,7 @@ async fn nginx_passes_a_socket_on_where_it_is_told_to() {
     let refused = Ws::ask(&Client::new(&plain.base, &client.key), &id, None).await.err();
 
     assert_eq!((rest.len(), code), (2, NORMAL));
-    assert_eq!(refused, Some(outlast_tests::ws::Refused::Status(400)), "a proxy that drops the header is told of");
+    assert_eq!(refused, Some(outlast_tests::ws::Refused::Status(400)), "a proxy that drops the header is named");
 }
 
 fn cancel() -> Message {

@@ -1,4 +1,5 @@
-//! A job's log as server-sent events: all of it, once, in order, to the end, whatever breaks in between. (I-32, F30, T38)
+//! A job's log as server-sent events: all of it, once, in order, to the end, whatever breaks in between. (I-32, F30,
+//! T38)
 
 pub(crate) mod resume;
 pub(crate) mod queue;
@@ -51,7 +52,7 @@ async fn a_reader_gets_the_log_so_far_then_each_event_as_it_comes_then_the_end()
     assert_is_log(&all, &events(&client, &id).await);
 }
 
-// I-32: whoever comes late sees all of it, and a stream that is closed.
+// I-32: a late viewer sees all of it, and a closed stream.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_after_the_end_gets_the_whole_log_and_a_closed_stream() {
     let server = Server::fresh().await;
@@ -77,7 +78,7 @@ async fn a_reader_after_the_end_gets_the_whole_log_and_a_closed_stream() {
     assert_eq!(nothing.status, 204, "there is nothing to come back for");
 }
 
-// A long log comes in pages, which nobody sees.
+// A long log is read in pages, which the client does not notice.
 // A replayed job has a final state for each life before: only the `end` event is the end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_of_a_replayed_job_goes_on_to_its_end() {
@@ -171,7 +172,7 @@ async fn a_job_of_another_namespace_has_no_stream() {
 
 // A purge names no job, and some end by the clock: the readers hear of it all the same.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_hears_of_an_end_that_came_in_bulk_or_by_the_clock() {
+async fn a_reader_sees_an_end_by_a_bulk_operation_or_the_clock() {
     let server = Server::fresh().await;
     let client = server.client();
     make_queue(&client, "work", json!({})).await;
@@ -190,9 +191,9 @@ async fn a_reader_hears_of_an_end_that_came_in_bulk_or_by_the_clock() {
     }
 }
 
-// A report whose sender hangs up is carried out, and nobody is there to tell of it.
+// A report whose sender hangs up is executed, and its answer has no receiver.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_hears_of_an_end_whose_reporter_hung_up() {
+async fn a_reader_sees_an_end_whose_reporter_hung_up() {
     let server = Server::fresh().await;
     let client = server.client();
     make_queue(&client, "work", json!({"visibilityTimeout": "1h"})).await;

@@ -60,8 +60,8 @@ async fn every_limit_holds_over_a_crash() {
 
     server.crash_and_restart().await;
 
-    assert!(died_at < first, "the crash came before every deadline");
-    // What the server was away for is granted on top: nobody could report to it.
+    assert!(died_at < first, "the crash was before every deadline");
+    // The deadlines are extended by the downtime, because no worker could report.
     let outage = Timestamp::now().duration_since(died_at).unsigned_abs();
     let late = ends_of(&server.client(), timed, outage, &stopwatch).await;
     println!("away for {outage:?}; the latest deadline was acted on after {late:?}");
@@ -126,7 +126,7 @@ async fn in_their_second_attempt(client: Client, queue: &'static str, delay: u64
     all
 }
 
-/// Eligible jobs that nobody takes, and jobs that are not eligible yet.
+/// Eligible jobs that no worker takes, and jobs that are not eligible yet.
 async fn waiting_to_start(client: Client, limit: Duration) -> Vec<Timed> {
     make_queue(&client, "start", json!({})).await;
     let mut all = Vec::new();
@@ -171,7 +171,7 @@ async fn end_of(client: &Client, timed: &Timed, grace: Duration, stopwatch: &Sto
 
 // The soft limit tells the worker and ends nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_soft_limit_is_told_by_the_heartbeat_and_ends_nothing() {
+async fn the_heartbeat_reports_the_soft_limit_which_ends_nothing() {
     let server = Server::fresh().await;
     let client = server.client();
     make_queue(&client, "work", json!({"visibilityTimeout": 600, "softTimeLimit": 2})).await;
@@ -180,12 +180,12 @@ async fn the_soft_limit_is_told_by_the_heartbeat_and_ends_nothing() {
     assert_eq!(held["softTimeLimit"], 2);
     let limit = time(&job(&client, &id).await["startedAt"]) + Duration::from_secs(2);
 
-    wait::until("the soft limit to be told", DEADLINE, async || {
+    wait::until("the soft limit to be reported", DEADLINE, async || {
         let asked_at = Timestamp::now();
         let beat = settle(&client, &id, "heartbeat", json!({"lease": held["lease"]})).await;
         let is_told = beat["softLimitReached"] == true;
-        assert!(!is_told || Timestamp::now() >= limit, "told before the limit: {beat}");
-        assert!(is_told || asked_at < limit, "not told after the limit: {beat}");
+        assert!(!is_told || Timestamp::now() >= limit, "reported before the limit: {beat}");
+        assert!(is_told || asked_at < limit, "not reported after the limit: {beat}");
         is_told.then_some(())
     })
     .await;
@@ -201,7 +201,7 @@ async fn heartbeats_do_not_carry_a_job_over_its_limits() {
     let server = Server::fresh().await;
     let client = server.client();
     let stopwatch = Stopwatch::start();
-    // Leases that are long against the limits: they must not end first where the machine stands still for a moment.
+    // Leases that are long against the limits: they must not end first if the machine pauses for a moment.
     for (queue, settings, reason, attempt) in [
         ("hard", json!({"visibilityTimeout": 60, "hardTimeLimit": 2}), "hard_time_limit", 2),
         ("whole", json!({"visibilityTimeout": 60, "jobTimeout": 2}), "cancelled_by_timeout", 1),
@@ -223,7 +223,8 @@ async fn heartbeats_do_not_carry_a_job_over_its_limits() {
     }
 }
 
-// A limit that is made longer is the longer one for who runs already; one that is made shorter acts from the next step on.
+// A limit that is made longer is the longer one for who runs already; one that is made shorter acts from the next step
+// on.
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_may_change_while_a_job_runs() {
     let server = Server::fresh().await;

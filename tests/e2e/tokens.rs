@@ -1,5 +1,5 @@
-//! Tokens to one job, for browsers: how they are made, what they open, how they end, and what a page of another origin may
-//! see. Which route takes which token is in `authority/tokens.rs`. (T38, I-37)
+//! Tokens to one job, for browsers: how they are made, what they open, how they end, and what a page of another origin
+//! may see. Which route takes which token is in `authority/tokens.rs`. (T38, I-37)
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::api::{make_queue, publish, text};
 use crate::scene::MANY_WRONG_KEYS;
 
-/// What is promised for every stream when its key is revoked.
+/// The promised time for every stream when its key is revoked.
 const REVOKED_MAX: Duration = Duration::from_secs(5);
 
 async fn scene() -> (Server, Client, String) {

@@ -1,4 +1,4 @@
-//! What an attempt used is kept with it.
+//! The usage of an attempt is stored with it.
 
 use outlast_tests::server::Server;
 use serde_json::{Value, json};

@@ -48,7 +48,7 @@ impl Work {
         Work { server, client, id, lease }
     }
 
-    /// From here on all calls go to the first node: what it was told last it knows at once, the others a second later.
+    /// From here on all calls go to the first node: it knows its last report at once, the others a second later.
     fn on_one_node(mut self) -> Work {
         self.client = self.server.clients().remove(0);
         self
@@ -69,7 +69,7 @@ impl Work {
         self.client.send(request.header("content-type", "application/json").body(body)).await.unwrap()
     }
 
-    /// Reports progress; gives it as it stands then.
+    /// Reports progress; returns the merged progress.
     async fn report(&self, report: Value) -> Value {
         let answer = self.call(Method::PUT, "progress", &report).await.expect(200);
         assert_eq!((&answer["id"], &answer["accepted"]), (&json!(self.id), &json!(true)));
@@ -114,7 +114,7 @@ impl Work {
         }
     }
 
-    /// Ends the attempt; the job goes to whoever takes it next.
+    /// Ends the attempt; the job goes to the next worker.
     async fn fail(&self) {
         settle(&self.client, &self.id, "nack", json!({"lease": self.lease})).await;
     }
@@ -123,7 +123,7 @@ impl Work {
         settle(&self.client, &self.id, "ack", json!({"lease": self.lease})).await;
     }
 
-    /// Takes the job anew; gives it as it was handed out.
+    /// Receives the job again; returns the hand-out.
     async fn take(&mut self) -> Value {
         let held = receive_one(&self.client, "work").await;
         assert_eq!(held["id"], json!(self.id));

@@ -1,5 +1,5 @@
-//! `outlast worker run`: any program as a worker. What the program gets, what its end leads to, who tells it to end and
-//! when, and that nothing of it is left.
+//! `outlast worker run`: any program as a worker. The program's input, the effect of its end, the signals that end it
+//! and when, and that nothing of it is left.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::api::{events, job, make_queue, publish, receive_one, settle, text};
 use crate::programs::{Running, clean_command};
 
-/// A program is started, told and waited for well within this on two busy cores.
+/// A program is started, signalled and waited for well within this time on two busy cores.
 const DEADLINE: Duration = Duration::from_secs(40);
 
 /// Where programs of a test leave what they have seen; given to them as their working directory.
@@ -54,7 +54,7 @@ impl Place {
         fs::read_to_string(self.directory.join(name)).ok()
     }
 
-    /// What a program writes to a file, as soon as it has a whole line.
+    /// The text that a program writes to a file, as soon as it has a whole line.
     async fn file(&self, name: &str) -> String {
         let whole = || self.read(name).filter(|text| text.ends_with('\n'));
         wait::until_now(&format!("a program to write {name}"), DEADLINE, whole).await
@@ -71,7 +71,7 @@ fn is_alive(pid: &str) -> bool {
     Path::new("/proc").join(pid.trim()).exists()
 }
 
-/// Pids of the children of a process, dead ones that nobody has waited for included.
+/// Pids of the children of a process, including zombies.
 fn children(parent: u32) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{parent}/task")).unwrap();
     let lists = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default());
@@ -223,31 +223,31 @@ async fn jobs_run_side_by_side_until_the_queue_is_empty_and_leave_no_zombies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancelled_program_is_told_to_end_and_the_cancel_is_confirmed() {
+async fn a_cancelled_program_gets_sigterm_and_the_cancel_is_confirmed() {
     let place = Place::fresh().await;
     let client = place.client();
     make_queue(&client, "work", json!({"drainTimeout": 60})).await;
     let id = publish(&client, "work", json!(1)).await;
-    let script = "trap 'echo told > told; exit 3' TERM; echo $$ > pid; sleep 600 & wait";
+    let script = "trap 'echo signalled > signalled; exit 3' TERM; echo $$ > pid; sleep 600 & wait";
     let worker = place.worker(&["--heartbeat", "200ms"], script);
     let pid = place.file("pid").await;
 
     client.post(&format!("/v1/jobs/{id}/cancel"), json!({})).await.unwrap().expect(200);
 
-    // Long before the time to drain is over.
+    // Long before the drain time ends.
     reaches(&client, &id, "cancelled").await;
-    assert_eq!(place.file("told").await, "told\n");
+    assert_eq!(place.file("signalled").await, "signalled\n");
     gone(&pid).await;
     worker.line(&format!("job {id} attempt 1: cancelled, the job is cancelled")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_that_ignores_its_cancel_is_killed_when_the_time_to_drain_is_over() {
+async fn a_program_that_ignores_its_cancel_is_killed_after_the_drain_time() {
     let place = Place::fresh().await;
     let client = place.client();
     make_queue(&client, "work", json!({"drainTimeout": 1})).await;
     let id = publish(&client, "work", json!(1)).await;
-    let script = "trap 'echo told > told' TERM; echo $$ > pid; while :; do sleep 1; done";
+    let script = "trap 'echo signalled > signalled' TERM; echo $$ > pid; while :; do sleep 1; done";
     let worker = place.worker(&["--heartbeat", "200ms"], script);
     let pid = place.file("pid").await;
 
@@ -255,12 +255,12 @@ async fn a_program_that_ignores_its_cancel_is_killed_when_the_time_to_drain_is_o
 
     reaches(&client, &id, "cancelled").await;
     gone(&pid).await;
-    assert_eq!(place.file("told").await, "told\n");
+    assert_eq!(place.file("signalled").await, "signalled\n");
     worker.line(&format!("job {id} attempt 1: no outcome was reported")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_soft_limit_is_told_and_the_hard_limit_kills() {
+async fn the_soft_limit_is_signalled_and_the_hard_limit_kills() {
     let place = Place::fresh().await;
     let client = place.client();
     let settings = json!({"softTimeLimit": 1, "hardTimeLimit": 10, "maxAttempts": 1});
@@ -271,13 +271,13 @@ async fn the_soft_limit_is_told_and_the_hard_limit_kills() {
     worker.end().await;
 
     let deaf = publish(&client, "work", json!(2)).await;
-    let script = "trap 'echo told > told' TERM; echo $$ > pid; while :; do sleep 1; done";
+    let script = "trap 'echo signalled > signalled' TERM; echo $$ > pid; while :; do sleep 1; done";
     let worker = place.worker(&["--once", "--heartbeat", "200ms"], script);
     let pid = place.file("pid").await;
     gone(&pid).await;
 
     reaches(&client, &deaf, "failed").await;
-    assert_eq!(place.file("told").await, "told\n");
+    assert_eq!(place.file("signalled").await, "signalled\n");
     let (_, lines) = worker.end().await;
     assert!(lines.iter().any(|line| line.contains(&format!("job {deaf} attempt 1: no outcome"))), "{lines:#?}");
 }
@@ -305,19 +305,19 @@ async fn a_program_whose_lease_is_lost_is_ended_and_nothing_is_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_is_told_to_stop_hands_its_jobs_back_for_free() {
+async fn a_worker_that_gets_sigterm_releases_its_jobs_for_free() {
     let place = Place::fresh().await;
     let client = place.client();
     make_queue(&client, "work", json!({})).await;
     let id = publish(&client, "work", json!(1)).await;
-    let worker = place.worker(&[], "trap 'echo told > told; exit 9' TERM; echo $$ > pid; sleep 600 & wait");
+    let worker = place.worker(&[], "trap 'echo signalled > signalled; exit 9' TERM; echo $$ > pid; sleep 600 & wait");
     let pid = place.file("pid").await;
 
     worker.signal("TERM");
     let (status, lines) = worker.end().await;
 
     assert_eq!(status.code(), Some(0), "{lines:#?}");
-    assert_eq!(place.file("told").await, "told\n");
+    assert_eq!(place.file("signalled").await, "signalled\n");
     assert!(!is_alive(&pid));
     let job = job(&client, &id).await;
     assert_eq!((&job["status"], &job["attempt"]), (&json!("queued"), &json!(1)), "{lines:#?}");
@@ -326,17 +326,17 @@ async fn a_worker_that_is_told_to_stop_hands_its_jobs_back_for_free() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_signal_kills_what_does_not_end_by_itself() {
+async fn a_second_signal_kills_programs_that_have_not_ended() {
     let place = Place::fresh().await;
     let client = place.client();
     make_queue(&client, "work", json!({})).await;
     let id = publish(&client, "work", json!(1)).await;
-    let script = "trap 'echo told > told' TERM; echo $$ > pid; while :; do sleep 1; done";
+    let script = "trap 'echo signalled > signalled' TERM; echo $$ > pid; while :; do sleep 1; done";
     let worker = place.worker(&["--grace", "10m"], script);
     let pid = place.file("pid").await;
 
     worker.signal("INT");
-    place.file("told").await;
+    place.file("signalled").await;
     let (status, lines) = worker.interrupt().await;
 
     assert_eq!(status.code(), Some(0), "{lines:#?}");
@@ -371,7 +371,7 @@ async fn a_program_works_on_while_the_server_is_away() {
 
 // Over the descriptor and over the named pipe, in words and as JSON; the next attempt finds what was saved.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_program_reports_is_there_for_viewers_and_for_the_next_attempt() {
+async fn reports_of_a_program_reach_viewers_and_the_next_attempt() {
     let place = Place::fresh().await;
     let client = place.client();
     let settings = json!({"backoff": {"type": "fixed", "delay": 0.1}, "keepCheckpoints": true});
@@ -434,7 +434,7 @@ async fn a_result_that_is_a_file_is_uploaded_before_the_ack() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_server_takes_no_more_inline_is_uploaded() {
+async fn results_beyond_the_inline_limit_are_uploaded() {
     let launch = Launch::fresh().with_config("limits:\n  payload_bytes: 64KiB\n");
     let place = Place::on(launch.start().await);
     let client = place.client();

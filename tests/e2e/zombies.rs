@@ -1,6 +1,7 @@
-//! I-15: workers that come back from the dead. Their leases have run out, others hold their jobs or have ended them; they
-//! know nothing of it and report all that a worker can report, through any node. All of it is refused, and nothing of it
-//! is to be seen anywhere: not in the job, its log, its checkpoint, its sections, its progress, nor among the stored objects.
+//! I-15: workers that come back from the dead. Their leases have run out, others hold their jobs or have ended them;
+//! they know nothing of it and report all that a worker can report, through any node. All of it is refused, and nothing
+//! of it is to be seen anywhere: not in the job, its log, its checkpoint, its sections, its progress, nor among the
+//! stored objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,8 +21,8 @@ const JOBS: usize = 60;
 /// Zombies side by side.
 const LANES: usize = 8;
 const DEADLINE: Duration = Duration::from_secs(60);
-/// How long one node may go by what it knew of a lease that others have taken away meanwhile, for progress only: that is
-/// not stored, and shown only under the present lease.
+/// How long one node may go by what it knew of a lease that others have taken away meanwhile, for progress only: that
+/// is not stored, and shown only under the present lease.
 const PROGRESS_TRUSTED: Duration = Duration::from_secs(2);
 
 /// Everything a worker can say, as method, path below the job and body. `UPLOAD` is one that it began while it held the
@@ -89,7 +90,7 @@ async fn lose_all_leases(clients: &[Client]) -> Vec<Haunted> {
     while lost.len() < JOBS {
         for held in receive(client, "work", json!({"batch": 10, "visibilityTimeout": 10})).await {
             let (id, lease) = (text(&held["id"]), text(&held["lease"]));
-            // Every node hears of it, and so knows the lease.
+            // Every node gets the signal, and so knows the lease.
             for node in clients {
                 call(node, ("PUT", "progress", r#"{"pct":10}"#), &id, &lease).await.expect(200);
             }
@@ -173,7 +174,7 @@ async fn look(server: &Server, haunted: &[Haunted]) -> Vec<Value> {
     for (number, held) in haunted.iter().enumerate() {
         let client = &clients[number % clients.len()];
         let mut shown = job(client, &held.id).await;
-        // What is said by the clock at the time of looking.
+        // The fields that depend on the time of the read.
         shown.as_object_mut().expect("a job").remove("liveness");
         let path = format!("/v1/jobs/{}", held.id);
         let checkpoint = client.get(&format!("{path}/checkpoint")).await.unwrap();

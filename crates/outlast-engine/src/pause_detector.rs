@@ -1,6 +1,7 @@
 //! Noticing that nobody could be heard for a while, so that the sweep takes no lease from a worker who had nobody to
-//! report to. On a shared store the store knows: a node that stood still alone is no outage, since others were heard. On an
-//! embedded one this process is all there is: it has stood still if the sweep is overdue and nothing else happened either.
+//! report to. On a shared store the store knows: a node that stood still alone is no outage, since others were heard.
+//! On an embedded one this process is all there is: it has stood still if the sweep is overdue and nothing else
+//! happened either.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -62,8 +63,8 @@ impl PauseDetector {
         self.expected_at.store(at.as_millis(), Ordering::SeqCst);
     }
 
-    /// A node starts: whether others were there shortly before is not known, so leases that ended then last a little longer.
-    /// Where others are there, they take them on time.
+    /// A node starts: whether others were there shortly before is not known, so leases that ended then last a little
+    /// longer. Where others are there, they take them on time.
     fn begin(&self, now: Timestamp) {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         latest.get_or_insert(Outage { from: now.minus(START_GRACE), to: now });
@@ -95,8 +96,8 @@ pub(crate) fn slice(pause: Duration) -> Duration {
 }
 
 impl Engine {
-    /// The last time that nobody could be heard. To be asked after what is due was read: a pause between the two is known
-    /// by then, and what was due before a pause has had its time.
+    /// The last time that nobody could be heard. To be asked after what is due was read: a pause between the two is
+    /// known by then, and what was due before a pause has had its time.
     pub(crate) async fn outage(&self) -> Result<Option<Outage>, Error> {
         let told = self.shared.store.attend().await?;
         if let Some(outage) = told {

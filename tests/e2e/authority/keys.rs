@@ -16,7 +16,7 @@ const EXPIRY_DEADLINE: Duration = Duration::from_secs(10);
 
 const WORDS: [&str; 4] = ["publish", "consume", "read", "manage"];
 
-/// What the scopes of a key are bound to.
+/// The queues that the scopes of a key are bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bound {
     Free,
@@ -113,7 +113,7 @@ pub(crate) async fn bad_headers(client: &Client) -> Vec<(&'static str, Vec<Strin
         ("the key without a scheme", vec![good.clone()]),
         ("another scheme", vec![format!("Basic {good}")]),
         ("a made-up scheme", vec![format!("Token {good}")]),
-        ("a key of nobody", bearer(&format!("ol_{}_{}", "a".repeat(12), "b".repeat(43)))),
+        ("an unknown key", bearer(&format!("ol_{}_{}", "a".repeat(12), "b".repeat(43)))),
         ("a key with another ending", bearer(&wrong_secret)),
         ("a key cut short", bearer(&good[..good.len() - 1])),
         ("its public prefix", bearer(&good[..15])),

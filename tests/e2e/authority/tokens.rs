@@ -78,7 +78,7 @@ fn in_header(scene: &Scene, route: &'static Route, holder: &Holder) -> Case {
     Case { name: name(route, holder, "in the header"), authorization, expect, ..case }
 }
 
-/// Where no token will do, one in the URL is none: nobody has called.
+/// Where no token is accepted, a token in the URL does not count: the call is anonymous.
 fn in_url(scene: &Scene, route: &'static Route, holder: &Holder) -> Case {
     let (case, expect) = cell(scene, route, holder, Expect::Problem(401, "unauthorized"));
     let expect = match route.need {
@@ -95,7 +95,7 @@ fn name(route: &Route, holder: &Holder, place: &str) -> String {
     format!("{} {} by a token to {} of {} {place}", route.method, route.path, holder.can.join("+"), holder.job)
 }
 
-/// What is refused would do harm; what is allowed is stopped right behind the door.
+/// A refused call would do harm; an allowed one fails right after authentication.
 fn cell(scene: &Scene, route: &'static Route, holder: &Holder, otherwise: Expect) -> (Case, Expect) {
     let harmful = harmful(scene, route);
     if route.need == Need::Nothing {

@@ -1,5 +1,5 @@
-//! Bodies as a whole: what is not JSON, not text, too deep, too large or compressed; the entries of batches; and payloads
-//! that must come back exactly as they were sent.
+//! Bodies as a whole: what is not JSON, not text, too deep, too large or compressed; the entries of batches; and
+//! payloads that must come back exactly as they were sent.
 
 use outlast_api::Limits;
 use outlast_api::fields::{OUTCOME, PUBLISH};
@@ -44,7 +44,7 @@ async fn a_body_that_is_no_json_object_is_refused_on_every_route() {
     check(&scene, cases).await;
 }
 
-/// What it is, the bytes, and the field that the answer must name.
+/// The name of the case, the bytes, and the field that the answer must name.
 fn hostile_bodies() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let deep = |levels: usize| [r#"{"payload":"#.as_bytes(), "[".repeat(levels).as_bytes()].concat();
     let balanced = |levels: usize| format!("{{\"payload\":{}{}}}", "[".repeat(levels), "]".repeat(levels)).into_bytes();
@@ -90,7 +90,7 @@ fn hostile_bodies() -> Vec<(&'static str, Vec<u8>, &'static str)> {
 async fn a_body_over_the_limit_is_413_and_a_compressed_one_415_on_every_route() {
     let scene = Scene::set().await;
     let mut cases = Vec::new();
-    // What is streamed may be of any length.
+    // Streamed bodies may have any length.
     for route in ROUTES.iter().filter(|route| route.raw != Some(Raw::Bytes)) {
         let too_large = vec![b' '; body_bytes_max(route) + 1];
         let name = format!("{} {} with {} bytes", route.method, route.path, too_large.len());
@@ -108,7 +108,7 @@ async fn a_body_over_the_limit_is_413_and_a_compressed_one_415_on_every_route() 
     check(&scene, cases).await;
 }
 
-// Nobody who sends `{}` where nothing is needed should have to care.
+// A client may send `{}` where no body is needed.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_empty_body_and_an_empty_object_mean_the_same() {
     let scene = Scene::set().await;
@@ -131,8 +131,8 @@ async fn an_empty_body_and_an_empty_object_mean_the_same() {
             cases.push(Case { name, path, headers, body: body.into(), ..taken(route) });
         }
     }
-    // A result or a blob is 404 while there is none, a link leads nowhere, a socket needs a handshake, the stream of a queue has no end: no routes on which
-    // everything can be taken.
+    // A result or a blob is 404 while there is none, a link leads nowhere, a socket needs a handshake, the stream of a
+    // queue has no end: no routes on which everything can be taken.
     let others = ["/result", "/ws", "mail/stream", "/checkpoint/blob"];
     let is_other = |path: &str| path.contains("/v1/objects/") || others.iter().any(|end| path.ends_with(end));
     cases.retain(|case| !is_other(&case.path));

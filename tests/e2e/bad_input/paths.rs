@@ -5,7 +5,7 @@ use outlast_api::routes::{ROUTES, Route};
 use crate::raw::exchange;
 use crate::scene::Scene;
 
-/// What may stand in place of a name or an id. None of it names anything, nor can it.
+/// Invalid names and ids. None of them names an object.
 const HOSTILE: [&str; 28] = [
     "%00",
     "a%00b",
@@ -36,7 +36,7 @@ const HOSTILE: [&str; 28] = [
     "{queue}",
     "-1",
 ];
-/// Good names for a queue that nobody has made, and no ids.
+/// Valid names of a queue that does not exist, and no ids.
 const NO_IDS: [&str; 4] = ["99999999999999999999", "00000000-0000-0000-0000-000000000000", "0", "x"];
 
 #[tokio::test(flavor = "multi_thread")]

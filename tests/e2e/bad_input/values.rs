@@ -249,7 +249,7 @@ fn accepted_objects(fields: &[Field]) -> Vec<String> {
     found
 }
 
-/// What must stand beside a field so that the rules between fields hold.
+/// Other fields that a field needs, so that the rules between fields hold.
 pub(crate) fn companions(field: &str, value: &str) -> Vec<(&'static str, &'static str)> {
     const URL: &str = "\"https://example.com/hook\"";
     match (field, value) {

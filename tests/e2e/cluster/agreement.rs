@@ -1,4 +1,4 @@
-//! What nodes must agree on however they race: one job per key, one holder per slot, one end per job.
+//! Agreement of racing nodes: one job per key, one holder per slot, one end per job.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ const RACERS: usize = 64;
 const CONCURRENCY: usize = 5;
 const WORKERS: usize = 24;
 
-// I-09: 64 clients on three nodes with one key, key after key: one job each, and one of them is told that it is new.
+// I-09: 64 clients on three nodes with one key, key after key: one job each, and one client gets the answer that it is
+// new.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_key_published_through_three_nodes_at_once_makes_one_job() {
     let server = three_nodes().start().await;

@@ -1,5 +1,5 @@
-//! Nodes whose clocks are five minutes off, one ahead and one behind: nothing but their log shows it. The database's clock
-//! decides. (F36, I-13, I-40)
+//! Nodes whose clocks are five minutes off, one ahead and one behind: nothing but their log shows it. The database's
+//! clock decides. (F36, I-13, I-40)
 
 use std::time::Duration;
 
@@ -18,15 +18,15 @@ use crate::cluster::{clients, three_nodes};
 const SKEWS: [(&str, i64); 3] = [("+5m", 300), ("-5m", -300), ("+0", 0)];
 const DELAY: Duration = Duration::from_secs(2);
 const LEASE: Duration = Duration::from_secs(3);
-/// Nobody waits in this one: it must outlast what the test does meanwhile.
+/// No client waits for this one: it must outlast the test.
 const LONG_LEASE: Duration = Duration::from_secs(60);
-/// From the moment at which something is due until it is seen to have happened. Whoever went by a wrong clock would be late
-/// by minutes; how late a right one may be is the matter of other tests.
+/// From the moment at which something is due until it is seen to have happened. A node that used a wrong clock would be
+/// late by minutes; how late a right one may be is the matter of other tests.
 const LATE_MAX: Duration = Duration::from_secs(30);
 /// The clock of the database and ours are the same; this is what an answer may take, and far less than clocks are off.
 const STAMP_MAX: SignedDuration = SignedDuration::from_secs(30);
 
-// I-13, F36: a delayed job comes when it is due by the database's clock, whoever took it in and whoever hands it out.
+// I-13, F36: a delayed job comes when it is due by the database's clock, whichever nodes accept it and hand it out.
 #[tokio::test(flavor = "multi_thread")]
 async fn delayed_jobs_come_neither_early_nor_late_on_nodes_with_wrong_clocks() {
     let server = skewed().await;
@@ -61,7 +61,7 @@ async fn delayed(publisher: &Client, consumer: &Client, queue: &str, by_time: bo
     (queue.to_owned(), started.elapsed(), started.charged())
 }
 
-// F36: a lease lasts as long as it was given for, whoever gave it and whoever reaps.
+// F36: a lease lasts its full time, whichever nodes grant and revoke it.
 #[tokio::test(flavor = "multi_thread")]
 async fn leases_end_neither_early_nor_late_on_nodes_with_wrong_clocks() {
     let server = skewed().await;
@@ -73,7 +73,7 @@ async fn leases_end_neither_early_nor_late_on_nodes_with_wrong_clocks() {
         let held = receive_one(node, &queue).await;
         let other = &nodes[(number + 1) % nodes.len()];
 
-        // Nobody gets it while the lease lasts, and its holder may end it by any node.
+        // No other worker gets it while the lease lasts, and its holder may end it through any node.
         let early = receive(other, &queue, json!({"wait": 2})).await;
         assert_eq!(early.len(), 0, "handed out while its lease lasts");
         assert_eq!(settle(other, &kept, "ack", json!({"lease": held["lease"]})).await["status"], "succeeded");
@@ -106,7 +106,7 @@ async fn times_in_answers_are_those_of_the_database() {
         let key = node.post("/v1/keys", key).await.unwrap().expect(201);
         assert_near(&key["createdAt"], 0, number);
         assert_near(&key["expiresAt"], 600, number);
-        // A key that lasts is good on all nodes, also where the clock says that it is over or not begun.
+        // A key that lasts is good on all nodes, also where the clock says that it has expired or is not valid yet.
         for reader in &nodes {
             let theirs = Client::new(&reader.base, &text(&key["key"]));
             let job = job(&theirs, &id).await;

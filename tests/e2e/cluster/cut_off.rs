@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::accounting::Accounting;
 use crate::cluster::{clients, until_it_publishes};
 
-/// The node that stands behind the proxy.
+/// The node behind the proxy.
 const CUT: usize = 0;
 /// How long a node may try before it says that the database is not there, on a busy machine.
 const ANSWER_MAX: Duration = Duration::from_secs(12);
@@ -24,7 +24,7 @@ const FLOW_MAX: Duration = Duration::from_secs(5);
 /// From the end of the cut to an acknowledged publish.
 const RECOVERY_DEADLINE: Duration = Duration::from_secs(15);
 
-// F15: its writes are refused in so many words, others flow, and it heals by itself.
+// F15: its writes are refused definitely, other nodes work, and it reconnects.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_cut_off_from_the_database_says_so_and_heals() {
     let (proxy, launch) = one_behind_a_proxy().await;
@@ -45,9 +45,9 @@ async fn a_node_cut_off_from_the_database_says_so_and_heals() {
     accounting.assert_sound("cut off").await;
 }
 
-// F15: the same when nothing is closed and nothing comes through. What was held arrives late, and must not do harm then.
+// F15: the same when nothing is closed and nothing comes through. Held bytes arrive late, and must do no harm then.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_hears_nothing_from_the_database_answers_all_the_same_and_heals() {
+async fn a_node_without_answers_from_the_database_still_answers_and_recovers() {
     let (proxy, launch) = one_behind_a_proxy().await;
     let mut accounting = Accounting::open_to_go_on(launch, seed("silence")).await;
     accounting

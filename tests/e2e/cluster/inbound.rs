@@ -31,9 +31,9 @@ async fn behind_a_proxy() -> (FaultProxy, Server) {
     (proxy, shop_on(launch, CONFIG).start().await)
 }
 
-// F16: the event is in the database, and the node did not hear so: it looks, and the provider hears of it once.
+// F16: the event is in the database, and the node got no answer: it looks it up, and the provider gets one success.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_event_whose_commit_was_not_heard_is_taken_once() {
+async fn an_event_whose_commit_answer_was_lost_is_stored_once() {
     let (proxy, server) = behind_a_proxy().await;
     let stripe = Stripe::before(&server, PATH, SECRET);
     let mut taken = BTreeSet::new();
@@ -83,7 +83,7 @@ async fn an_event_that_was_cut_in_the_middle_is_whole_when_it_is_tried_again() {
 
 // I-30: our outage is no fault of the provider's.
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_database_providers_are_told_to_try_again() {
+async fn without_the_database_providers_get_a_retryable_answer() {
     let (proxy, server) = behind_a_proxy().await;
     let stripe = Stripe::before(&server, PATH, SECRET);
     let first = until_taken(&stripe, &event("evt_0", "t", 1)).await;

@@ -1,5 +1,5 @@
-//! The connection is lost after COMMIT was carried out and before the node heard of it. The node must find out by looking:
-//! nobody may be told "not stored" about what is stored, and nothing may be stored twice. (F16)
+//! The connection is lost after COMMIT was executed and before the node got the answer. The node must look it up:
+//! no client may get "not stored" for stored data, and nothing may be stored twice. (F16)
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -50,10 +50,10 @@ async fn lost_answers_to_commits_are_resolved_by_looking() {
     accounting.assert_sound("lost commits").await;
 }
 
-// F16, one by one: each publish and each ack whose COMMIT was carried out is acknowledged, once: the database is there to
-// be asked.
+// F16, one by one: each publish and each ack whose COMMIT was carried out is acknowledged, once: the database is there
+// to be asked.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_committed_is_acknowledged_once() {
+async fn committed_calls_are_acknowledged_once() {
     let (proxy, launch) = all_behind_a_proxy(1).await;
     let server = launch.start().await;
     let client = &clients(&server)[0];
@@ -74,11 +74,11 @@ async fn what_was_committed_is_acknowledged_once() {
     assert_eq!((acknowledged.len(), &jobs), (ONE_BY_ONE, &acknowledged), "each publish made one job");
 }
 
-// F16, F17: a database that crashes gives the numbers of transactions out again that it had not yet written down. Who looks
-// for his own by its number alone finds somebody else's.
+// F16, F17: a database that crashes gives the numbers of transactions out again that it had not yet written down. A
+// node that looks for his own by its number alone finds somebody else's.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_number_that_a_crash_gives_out_again_is_not_mistaken_for_the_lost_commit() {
-    // What nobody waits for is not written down by accident.
+    // A transaction without a sync is not written by accident.
     let mut postgres = blocking(|| Postgres::start_with("wal_writer_delay = 10s\n"));
     let (proxy, launch) = behind_a_proxy(blocking(|| postgres.database()), 1).await;
     let mut accounting = Accounting::open_to_go_on(launch.clone(), seed("numbers")).await;
@@ -112,7 +112,7 @@ async fn a_number_that_a_crash_gives_out_again_is_not_mistaken_for_the_lost_comm
     accounting.assert_sound("numbers").await;
 }
 
-/// The number of a transaction that is begun here and that nobody waits for.
+/// The number of a transaction that is begun here and not synced.
 fn next_number(database: &Database) -> u64 {
     database.psql("SELECT pg_current_xact_id()").parse().expect("a number")
 }

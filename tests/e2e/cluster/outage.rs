@@ -1,5 +1,5 @@
 //! I-20 where nodes share a database: an outage is when none of them could hear, or none could reach the database. One
-//! node that stands still alone is none, since its workers had others to report to.
+//! single paused node is none, since its workers could report to the others.
 
 use std::time::Duration;
 
@@ -48,9 +48,10 @@ async fn a_database_that_was_away_costs_no_lease_of_workers_that_go_on() {
     crew.finish(&server).await;
 }
 
-// I-20, F14, negative control: the others take the leases of dead workers on time, and there is no grace afterwards either.
+// I-20, F14, negative control: the others take the leases of dead workers on time, and there is no grace afterwards
+// either.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_stood_still_alone_is_no_outage() {
+async fn a_single_paused_node_is_no_outage() {
     let server = three_nodes().start().await;
     let nodes = clients(&server);
     let stopwatch = Stopwatch::start();

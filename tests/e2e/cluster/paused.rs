@@ -1,5 +1,5 @@
-//! A node that stands still for longer than its leases, also in the middle of a transaction, and then goes on as if nothing
-//! had happened. (F14, I-15)
+//! A node that is paused for longer than its leases, also in the middle of a transaction, and then goes on as if
+//! nothing had happened. (F14, I-15)
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,14 +19,14 @@ use crate::cluster::{blocking, clients, three_nodes, until_it_publishes};
 
 const PAUSED: usize = 0;
 const JOBS: usize = 20;
-/// Leases of two seconds, and whoever reaps them.
+/// Leases of two seconds, and the node that revokes them.
 const EXPIRY_DEADLINE: Duration = Duration::from_secs(20);
-/// What a transaction that stands still may cost the others: the database ends it within this.
+/// The delay that a paused transaction may cause: the database ends it within this time.
 const HANG_MAX: Duration = Duration::from_secs(15);
 const RECOVERY_DEADLINE: Duration = Duration::from_secs(20);
 /// Under load a node is in the middle of a transaction every few tries.
 const PAUSES_MAX: usize = 100;
-/// Idle for this long means: its node stands still, not just between two statements.
+/// Idle for this long means that its node is paused, not just between two statements.
 const STANDS_STILL: Duration = Duration::from_millis(250);
 
 // I-15, F14: others take over its jobs; what comes through it afterwards with the old leases is refused.
@@ -77,7 +77,7 @@ async fn take_over(others: &[Client]) -> BTreeMap<String, Value> {
     taken
 }
 
-// F14: a transaction that its node holds open while it stands still does not hold up the others for long.
+// F14: a transaction that a paused node holds open does not delay the others for long.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_paused_in_the_middle_of_a_transaction_does_not_hold_up_the_others() {
     let launch = three_nodes();
@@ -111,7 +111,7 @@ async fn until_under_way(client: &Client) {
     .await;
 }
 
-/// Freezes the node at random moments until the database shows a transaction that stands still.
+/// Freezes the node at random moments until the database shows an idle transaction.
 async fn pause_in_a_transaction(server: &Server, database: &Database, chance: &mut Chance) -> usize {
     let look = format!(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \

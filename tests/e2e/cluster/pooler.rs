@@ -1,5 +1,5 @@
-//! A transaction pooler between the nodes and PostgreSQL, which hands a connection to somebody else after each transaction
-//! and knows nothing of prepared statements.
+//! A transaction pooler between the nodes and PostgreSQL, which hands a connection to somebody else after each
+//! transaction and knows nothing of prepared statements.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ async fn everything_works_through_a_transaction_pooler() {
     let clients = pooler.log().matches(&format!("login attempt: db={name}")).count();
     println!("pooler: {clients} clients on {connected} connections");
     assert!(connected.parse::<usize>().unwrap() <= POOL, "{connected} connections");
-    assert!(clients > POOL, "only {clients} clients: nobody had to share");
+    assert!(clients > POOL, "only {clients} clients: no connection was shared");
     accounting.assert_sound("pooler").await;
     assert_eq!(history::server_errors(&accounting.history()), Vec::<&str>::new());
 }

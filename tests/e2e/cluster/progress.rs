@@ -1,5 +1,5 @@
-//! I-33: progress reported to one node is seen on the others, by those who ask and those who watch; without Redis a little
-//! later, and whatever happens to Redis, never an error and never a stream that stands still.
+//! I-33: progress reported to one node is seen on the others, by those who ask and those who watch; without Redis a
+//! little later, and whatever happens to Redis, never an error and never a stalled stream.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::cluster::{blocking, clients, three_deaf_nodes, three_nodes};
 const DEADLINE: Duration = Duration::from_secs(40);
 /// A second between messages, and a busy machine.
 const LINKED_MAX: Duration = Duration::from_secs(4);
-/// What is written down each second, and looked for each second.
+/// Progress that is persisted each second, and polled each second.
 const DEAF_MAX: Duration = Duration::from_secs(8);
 /// A poll that does not wait for a Redis that is away or slow.
 const POLL_MAX: Duration = Duration::from_secs(2);
@@ -36,7 +36,7 @@ impl Shift {
     async fn begin(launch: Launch) -> Shift {
         let server = launch.start().await;
         let nodes = clients(&server);
-        // What moves is written down every second.
+        // Changed progress is persisted every second.
         make_queue(&nodes[0], "work", json!({"visibilityTimeout": "1h", "stallTimeout": 8})).await;
         let id = publish(&nodes[0], "work", json!(1)).await;
         let lease = text(&receive_one(&nodes[0], "work").await["lease"]);
@@ -49,7 +49,7 @@ impl Shift {
         self.nodes[node].put(&path, body).await.unwrap().expect(200)["progress"].clone()
     }
 
-    /// What a poll of a node shows; it must not take long.
+    /// The progress that a poll of a node shows; it must not take long.
     async fn seen(&self, node: usize) -> Option<u64> {
         let asked = Stopwatch::start();
         let job = job(&self.nodes[node], &self.id).await;
@@ -139,7 +139,7 @@ async fn without_redis_the_others_see_what_is_written_down() {
     stream.rest().await;
 }
 
-// A worker behind a balancer speaks to all nodes in turn: nobody sees it go back.
+// A worker behind a balancer reports to all nodes in turn: no viewer sees its progress decrease.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_speaks_to_all_nodes_in_turn_is_never_seen_going_back() {
     let shift = Shift::begin(three_nodes()).await;
@@ -223,7 +223,7 @@ async fn a_slow_redis_makes_no_poll_slow() {
     goes_on(&shift, &mut stream, &mut done, "healed").await;
 }
 
-/// What is reported from here on reaches those who ask and those who watch on the other nodes.
+/// Reports from here on reach readers and viewers on the other nodes.
 async fn goes_on(shift: &Shift, stream: &mut Sse, done: &mut u64, when: &str) {
     let least = *done + 1;
     let polled = shift.until_all_see(done, least).await;

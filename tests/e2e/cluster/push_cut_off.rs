@@ -1,5 +1,5 @@
-//! A node that has lost its database while its webhooks are reachable: it sends nothing whose attempt is not committed, and
-//! what it has sent is remembered as long as its lease lasts. (F15)
+//! A node that has lost its database while its webhooks are reachable: it sends nothing whose attempt is not committed,
+//! and what it has sent is remembered as long as its lease lasts. (F15)
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::api::{make_queue, publish};
 use crate::push_load::{Mood, PushLoad, assert_sound, drained, endings, pushing};
 
-/// The node that stands behind the proxy.
+/// The node behind the proxy.
 const CUT: usize = 0;
 /// A delivery's lease is its timeout and five seconds.
 const LEASE: Duration = Duration::from_secs(10);
@@ -33,7 +33,7 @@ async fn behind_a_proxy(nodes: usize) -> (FaultProxy, Launch) {
     (proxy, launch.with_env_on(CUT, "OUTLAST_DATABASE_URL", &url))
 }
 
-async fn told(client: &Client, id: String) -> Told {
+async fn outcome_of(client: &Client, id: String) -> Told {
     deliveries::read(client, &[id]).await.remove(0)
 }
 
@@ -89,7 +89,8 @@ async fn assert_nothing_comes(sink: &Sink, before: usize, time: Duration) {
     }
 }
 
-// F15: under load on three nodes, one of which loses its database again and again, by closed connections and by silence.
+// F15: under load on three nodes, one of which loses its database again and again, by closed connections and by
+// silence.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_request_of_a_node_that_loses_its_database_belongs_to_a_committed_attempt() {
     let (proxy, launch) = behind_a_proxy(CLUSTER_NODES).await;
@@ -141,11 +142,12 @@ async fn an_outcome_is_stored_after_a_short_cut() {
     proxy.heal();
 
     drained(&client, "work", DEADLINE).await;
-    let told = told(&client, id).await;
+    let told = outcome_of(&client, id).await;
     assert_eq!((told.status(), told.attempts().count(), sink.count()), ("succeeded", 1, 1), "{told:?}");
 }
 
-// F15, F01: an outcome that cannot be stored is forgotten with its lease; another node delivers again, and one end counts.
+// F15, F01: an outcome that cannot be stored is forgotten with its lease; another node delivers again, and one end
+// counts.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_node_delivers_again_after_a_long_cut() {
     let (proxy, launch) = behind_a_proxy(2).await;
@@ -168,7 +170,7 @@ async fn another_node_delivers_again_after_a_long_cut() {
 
     let arrivals = sink.arrivals();
     assert_eq!(arrivals[0].answered, Some(200), "it was sent and answered while the node was cut off");
-    let told = told(&other, id).await;
+    let told = outcome_of(&other, id).await;
     assert_eq!((told.status(), told.endings("unknown"), told.endings("acked")), ("succeeded", 1, 1), "{told:?}");
     // From its claim, by the clock that all nodes share: a claim may wait for a lock before anything is sent.
     let lost = told.lasted("unknown");
@@ -176,6 +178,6 @@ async fn another_node_delivers_again_after_a_long_cut() {
         "long cut: delivered again {:?} after the first, whose lease ended after {lost:?}",
         arrivals[1].at - arrivals[0].at
     );
-    assert!(lost[0] >= LEASE, "not before its lease is over: {lost:?}");
+    assert!(lost[0] >= LEASE, "not before its lease has ended: {lost:?}");
     assert!(proxy.connections_cut() > 0, "the cut was felt");
 }

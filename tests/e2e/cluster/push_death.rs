@@ -18,7 +18,7 @@ use crate::push_load::{PushLoad, assert_sound, drained, endings, pushing};
 
 /// A delivery's lease is its timeout and five seconds.
 const LEASE: Duration = Duration::from_secs(8);
-/// What the promise allows beyond the lease, and the backoff of the queue here.
+/// The time that the promise allows beyond the lease, and the backoff of the queue here.
 const LATE_MAX: Duration = Duration::from_millis(2000 + 100);
 const DEADLINE: Duration = Duration::from_secs(60);
 

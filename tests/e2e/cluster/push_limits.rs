@@ -118,7 +118,7 @@ async fn a_concurrency_limit_holds_over_all_nodes_for_deliveries() {
     assert_eq!((sink.count(), sink.most_at_once()), (ids.len(), CONCURRENCY));
 }
 
-/// How many hand-outs nobody has begun to end yet.
+/// The number of hand-outs without an outcome in progress.
 #[derive(Default)]
 struct Held {
     present: AtomicUsize,

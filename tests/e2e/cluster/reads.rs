@@ -1,4 +1,4 @@
-//! Reads over nodes: what one node acknowledged, every node shows at once, and nobody ever sees an older state than
+//! Reads over nodes: every node shows an acknowledged change at once, and no client ever sees an older state than
 //! somebody saw before. (I-12, I-39)
 
 use std::sync::Arc;
@@ -61,7 +61,7 @@ async fn reads_are_monotonic_over_nodes() {
         let held = receive_one(&nodes[turn % 3], "work").await;
         let defer = json!({"lease": held["lease"], "retryAfter": 0, "scope": "job"});
         let told = settle(&nodes[(turn + 1) % 3], &id, "defer", defer).await["version"].as_u64().unwrap();
-        // Who was told a version has seen it.
+        // A client that got a version has seen it.
         newest.fetch_max(told, Ordering::SeqCst);
     }
     over.store(true, Ordering::SeqCst);
@@ -72,7 +72,8 @@ async fn reads_are_monotonic_over_nodes() {
     assert!(reads > 500 && versions > 100, "{reads} reads of {versions} versions are too few to mean anything");
 }
 
-/// Reads until told to stop; panics at a version that is older than one that anybody had seen before the read began.
+/// Reads until the test stops it; panics at a version that is older than one that anybody had seen before the read
+/// began.
 async fn read_on(node: Client, id: String, newest: Arc<AtomicU64>, over: Arc<AtomicBool>) -> usize {
     let mut reads = 0;
     while !over.load(Ordering::SeqCst) {

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::api::text;
 use crate::cluster::{clients, three_deaf_nodes, three_nodes};
 
-/// What is promised, with and without Redis.
+/// The promised time, with and without Redis.
 const REVOKED_MAX: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread")]

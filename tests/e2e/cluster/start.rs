@@ -20,7 +20,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// A number that no release has reached.
 const FUTURE: u32 = 9999;
 
-// The schema is made once, whoever comes first.
+// The schema is made once, whichever node is first.
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_started_at_once_on_an_empty_database_all_come_up() {
     for _ in 0..volume(3, 50) {
@@ -83,10 +83,11 @@ async fn a_newer_schema_is_refused_and_left_alone() {
     launch.start().await;
 }
 
-// I-31, I-40: each node is stopped in order and started again under load. A client that repeats a call whose answer it lost
-// notices nothing else, and no attempt is charged: the leases outlast the test, so the accounting would show a charge.
+// I-31, I-40: each node is stopped in order and started again under load. A client that repeats a call whose answer it
+// lost notices nothing else, and no attempt is charged: the leases outlast the test, so the accounting would show a
+// charge.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rolling_restart_is_noticed_by_nobody_who_tries_again() {
+async fn a_rolling_restart_is_not_noticed_by_clients_that_retry() {
     let mut accounting = Accounting::open_to_go_on(three_nodes(), seed("rolling")).await;
     let mut restarts = 0;
     accounting

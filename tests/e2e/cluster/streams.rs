@@ -1,5 +1,5 @@
-//! I-32 on several nodes: readers that hop between them at every connection, while Redis is emptied and killed and a node
-//! dies, see every event exactly once and in order.
+//! I-32 on several nodes: readers that hop between them at every connection, while Redis is emptied and killed and a
+//! node dies, see every event exactly once and in order.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ async fn readers_that_hop_between_nodes_miss_nothing_while_redis_fails_and_a_nod
     judge(&server.client(), &ids, readers).await;
 }
 
-// T38: also where nobody tells the other nodes of it.
+// T38: also without signals to the other nodes.
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_on_all_nodes_end_within_five_seconds_of_the_revocation() {
     let server = three_deaf_nodes().start().await;
@@ -66,7 +66,7 @@ async fn streams_on_all_nodes_end_within_five_seconds_of_the_revocation() {
     assert!(taken < Duration::from_secs(5), "{taken:?}");
 }
 
-// What another node did is seen within moments while Redis carries it, and within a second or so without it.
+// A change of another node is seen within moments with Redis, and within about a second without it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_is_followed_on_another_node_and_heals_when_redis_is_gone() {
     let mut redis = blocking(Redis::start);

@@ -11,7 +11,8 @@ use tokio::task::JoinHandle;
 use crate::api::{make_queue, publish, receive, receive_one, settle, text};
 use crate::cluster::{clients, three_deaf_nodes, three_nodes};
 
-/// Below half the poll floor with Redis, which is five seconds: when all rounds of a test are, only messages can be the cause.
+/// Below half the poll floor with Redis, which is five seconds: when all rounds of a test are, only messages can be the
+/// cause.
 const BY_MESSAGE_MAX: Duration = Duration::from_secs(2);
 /// The poll floor without Redis is one second; this is less than the floor with it.
 const BY_POLL_MAX: Duration = Duration::from_secs(4);
@@ -38,7 +39,7 @@ async fn without_redis_a_waiting_receive_is_woken_within_the_poll_floor() {
 async fn a_long_poll_on_a_version_ends_when_another_node_changes_the_job() {
     let taken = wake_watchers(three_nodes(), 9).await;
 
-    println!("with Redis: told after {taken:?}");
+    println!("with Redis: woken after {taken:?}");
     assert!(taken.iter().all(|taken| *taken < BY_MESSAGE_MAX), "{taken:?}");
 }
 
@@ -46,11 +47,11 @@ async fn a_long_poll_on_a_version_ends_when_another_node_changes_the_job() {
 async fn without_redis_a_long_poll_on_a_version_ends_within_the_poll_floor() {
     let taken = wake_watchers(three_deaf_nodes(), 6).await;
 
-    println!("without Redis: told after {taken:?}");
+    println!("without Redis: woken after {taken:?}");
     assert!(taken.iter().all(|taken| *taken < BY_POLL_MAX), "{taken:?}");
 }
 
-// A job that becomes due by itself, on a node that did not take it in, wakes as well.
+// A delayed job that becomes due on another node wakes as well.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delayed_job_wakes_a_receive_on_another_node_when_it_is_due() {
     for launch in [three_nodes(), three_deaf_nodes()] {

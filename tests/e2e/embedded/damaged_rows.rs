@@ -1,4 +1,4 @@
-//! Damage inside the database: what a start does without being told, what `--accept-loss` lets it go on with, and what the
+//! Damage inside the database: a start without flags, a start with `--accept-loss`, and what the
 //! doctor says about it.
 
 use std::fs::{self, OpenOptions};
@@ -90,7 +90,8 @@ async fn a_damaged_key_does_not_work_and_nothing_else_is_affected() {
     assert!(server.log().contains("api_key row"), "{}", server.log());
 }
 
-// I-06: nothing can be decided about the jobs of a damaged queue: a start says so, and goes on without it only on request.
+// I-06: nothing can be decided about the jobs of a damaged queue: a start says so, and goes on without it only on
+// request.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_queue_is_refused_and_left_out_on_request() {
     let stopped = Stopped::make().await;
@@ -113,7 +114,7 @@ async fn a_damaged_queue_is_refused_and_left_out_on_request() {
     assert!(server.terminate().await.success());
     assert_eq!(kept(&stopped.launch).len(), 1);
     let server = stopped.launch.start().await;
-    assert_eq!(receive(&server.client(), "mail", json!({"batch": 3})).await.len(), 1, "without being told again");
+    assert_eq!(receive(&server.client(), "mail", json!({"batch": 3})).await.len(), 1, "without the flag");
 }
 
 // I-06: the way to all jobs is gone. A start says so; on request it goes on with what is left.
@@ -160,7 +161,7 @@ async fn a_database_that_was_cut_is_refused_and_its_beginning_goes_on_on_request
     stopped.launch.start().await;
 }
 
-// What names all tables is gone: nothing helps but a backup, and the start says so.
+// The page that names all tables is damaged: only a backup helps, and the start says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_without_its_first_page_is_beyond_help() {
     let stopped = Stopped::make().await;

@@ -34,7 +34,7 @@ struct Rig {
     expected: Vec<(String, Option<&'static str>)>,
 }
 
-// I-05, F06: a full disk refuses publishes definitely, takes acks, serves reads, and heals by itself.
+// I-05, F06: a full disk refuses publishes definitely, takes acks, serves reads, and recovers when space returns.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_refuses_publishes_takes_acks_and_heals() {
     if !Image::available("disk full") {

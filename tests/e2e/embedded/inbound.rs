@@ -1,4 +1,4 @@
-//! I-05, I-30: the disk runs full under a provider. It is told to try again, and what it tries again is taken. Needs root.
+//! I-05, I-30: the disk runs full under a provider. It gets a retryable answer, and its retry succeeds. Needs root.
 
 use std::collections::BTreeSet;
 use std::fs;

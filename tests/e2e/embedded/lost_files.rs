@@ -1,5 +1,5 @@
-//! Files of the data directory that are damaged, removed or swapped between two starts: the server does not start, says what
-//! is missing and changes nothing; `--accept-loss` starts it with what is left and keeps what was damaged.
+//! Files of the data directory that are damaged, removed or swapped between two starts: the server does not start, says
+//! what is missing and changes nothing; `--accept-loss` starts it with what is left and keeps what was damaged.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -103,7 +103,7 @@ async fn refusal(launch: &Launch, injury: &str) -> String {
 
 type Injure = fn(&Path, &Path);
 
-/// What happens to the directory, given its earlier copy, and what the refusal says.
+/// The injury of the directory, given its earlier copy, and the expected refusal.
 const INJURIES: [(&str, Injure, &str); 16] = [
     ("log removed", |now, _| remove(now, &[LOG]), "outlast.db-wal is missing or empty"),
     ("log emptied", |now, _| fs::write(now.join(LOG), "").unwrap(), "outlast.db-wal is missing or empty"),
@@ -230,7 +230,8 @@ async fn a_log_that_appears_after_a_clean_stop_is_refused() {
     assert_eq!(killed.present(launch).await, JOBS);
 }
 
-// I-06, F08: what is documented as a restore raises no alarm: a snapshot in an empty directory, and a copy of all files.
+// I-06, F08: what is documented as a restore raises no alarm: a snapshot in an empty directory, and a copy of all
+// files.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restored_backup_starts() {
     let killed = Killed::make().await;

@@ -11,7 +11,7 @@ use crate::api::{job, settle};
 use crate::results::{MIB, Place, Rig, bytes};
 
 const IMAGE_MEBIBYTES: u64 = 128;
-/// What is left on the disk; less than the result needs.
+/// The free space on the disk; less than the result needs.
 const LEFT: u64 = 24 << 20;
 
 // F06, F21: refused as what it is, without a trace; acks go on; with room it works.
@@ -44,9 +44,9 @@ async fn a_result_that_does_not_fit_on_the_disk_is_refused_and_acks_go_on() {
     drop(rig);
 }
 
-// I-37, T17: a link is good for a quarter of an hour. The server is down meanwhile, so that nobody has to wait.
+// I-37, T17: a link is good for a quarter of an hour. The server is down meanwhile, so that the test need not wait.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_link_is_over_after_a_quarter_of_an_hour() {
+async fn a_link_expires_after_a_quarter_of_an_hour() {
     let faketime = find_program("faketime", &[], "faketime").display().to_string();
     let mut rig = Rig::with(Launch::embedded()).await;
     let held = rig.succeeded("work", "the result").await;

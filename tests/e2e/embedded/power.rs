@@ -1,5 +1,5 @@
-//! PWR: the disk loses power under a mixed load. An ext4 image is shut down by ioctl, unmounted, mounted again; what the
-//! clients were told lives in this process and is compared with what the disk still has. Needs root.
+//! PWR: the disk loses power under a mixed load. An ext4 image is shut down by ioctl, unmounted, mounted again; what
+//! the clients got as answers is kept in this process and compared with the disk. Needs root.
 
 use std::process::Command;
 
@@ -64,7 +64,8 @@ async fn cut_power_again_and_again(cut: PowerCut) {
     }
 }
 
-/// The queues are on the disk before the first cut, so that a control which loses them is not mistaken for a broken rig.
+/// The queues are on the disk before the first cut, so that a control which loses them is not mistaken for a broken
+/// rig.
 async fn open(image: &Image, launch: Launch, seed: u64) -> Accounting {
     let mut accounting = Accounting::open(launch.on(&image.path().join("data")), seed).await;
     accounting.restart().await;
@@ -73,8 +74,8 @@ async fn open(image: &Image, launch: Launch, seed: u64) -> Accounting {
     accounting
 }
 
-/// The process stands still before the disk goes: a machine without power answers nobody. Otherwise a sync that is under
-/// way while ext4 shuts down may be reported as done, and its answer sent, which no power cut can do.
+/// The process is paused before the disk fails: a machine without power sends no answers. Otherwise a sync that is
+/// under way while ext4 shuts down may be reported as done, and its answer sent, which no power cut can do.
 async fn lose_power(image: &mut Image, server: &mut Server, cut: PowerCut) {
     server.freeze().await;
     image.cut_power(cut);

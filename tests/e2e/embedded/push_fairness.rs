@@ -1,5 +1,5 @@
-//! One endpoint's trouble is nobody else's: dead endpoints with thousands of waiting jobs beside one that works, and hundreds
-//! of queues at once. (I-25, F24)
+//! Failing endpoints do not affect others: dead endpoints with thousands of waiting jobs beside one that works, and
+//! hundreds of queues at once. (I-25, F24)
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ const PROMPT: Duration = Duration::from_secs(5);
 
 // I-25, F24: endpoints that accept and never answer do not hold up the deliveries of another queue.
 #[tokio::test(flavor = "multi_thread")]
-async fn dead_endpoints_with_thousands_of_waiting_jobs_hold_up_nobody_else() {
+async fn dead_endpoints_with_thousands_of_waiting_jobs_delay_no_other_queue() {
     let server = pushing(Launch::embedded()).start().await;
     let client = server.client();
     let mut dead = Vec::new();

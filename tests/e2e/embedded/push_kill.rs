@@ -1,4 +1,5 @@
-//! K9 with push: kill -9 of the real server while it delivers, again and again, and everything accounted for at the sink.
+//! K9 with push: kill -9 of the real server while it delivers, again and again, and everything accounted for at the
+//! sink.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,8 +21,8 @@ const PAUSE: Duration = Duration::from_millis(40);
 /// Within this many kills the rig must have noticed.
 const CONTROL_CYCLES_MAX: usize = 60;
 
-// I-01, I-17, I-19, I-27, I-28, F01, F27: every acknowledged job ends delivered or failed with evidence, whenever the server
-// dies; no callback is missing or contradicts another; no request without an attempt that was charged or free.
+// I-01, I-17, I-19, I-27, I-28, F01, F27: every acknowledged job ends delivered or failed with evidence, whenever the
+// server dies; no callback is missing or contradicts another; no request without an attempt that was charged or free.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_job_ends_delivered_or_failed_with_evidence_under_kill_9() {
     let seed = seed("K9 push");
@@ -36,7 +37,7 @@ async fn every_job_ends_delivered_or_failed_with_evidence_under_kill_9() {
         }
         assert!(account.jobs.len() >= JOBS_PER_CYCLE * CYCLES_PER_BLOCK, "too few jobs to mean anything");
         println!(
-            "K9 push: {} delivered again after a 200, {} callbacks told again",
+            "K9 push: {} delivered again after a 200, {} callbacks sent again",
             repeated(&account),
             retold(&account)
         );

@@ -1,6 +1,6 @@
-//! Killed at each step of a delivery: the server dies at the k-th call of one kind, counted by strace, and what the sink saw
-//! before says which step that was. In the end everything is accounted for, at every k. And a job that kills whoever
-//! delivers it, which ends with its attempts. (I-17, I-19, I-27, I-28, F27)
+//! Killed at each step of a delivery: the server dies at the k-th call of one kind, counted by strace, and what the
+//! sink saw before says which step that was. In the end everything is accounted for, at every k. And a job that kills
+//! the server that delivers it, which ends with its attempts. (I-17, I-19, I-27, I-28, F27)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,14 +22,14 @@ const JOBS: usize = 3;
 const DEADLINE: Duration = Duration::from_secs(60);
 const CALLBACK: &str = "/callback";
 
-/// Where the server was when it died, told from the outside.
+/// The step at which the server died, seen from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     /// The attempt was committed, and no byte of it left.
     Unsent,
     /// The endpoint had answered, and the outcome was not committed.
     Unrecorded,
-    /// The end was committed, and nobody had been told.
+    /// The end was committed, and no callback was sent.
     Untold,
     /// The callback had been taken, and that was not committed.
     ToldUnrecorded,
@@ -37,8 +37,8 @@ enum Step {
 
 const STEPS: [Step; 4] = [Step::Unsent, Step::Unrecorded, Step::Untold, Step::ToldUnrecorded];
 
-/// The calls at which it dies: syncs and writes of the store, connecting, sending and hearing. The first ones belong to the
-/// start; a transaction has many writes.
+/// The calls at which it dies: syncs and writes of the store, connecting, sending and hearing. The first ones belong to
+/// the start; a transaction has many writes.
 const CALLS: [(&str, [u32; 6]); 5] = [
     ("fdatasync", [3, 4, 5, 6, 7, 8]),
     ("pwrite64", [7, 10, 13, 16, 19, 22]),
@@ -91,7 +91,7 @@ async fn die_and_recover(death: Death) -> Option<BTreeSet<Step>> {
     has_died.then(|| steps(&account, before))
 }
 
-/// A queue that is paused, with jobs in it that ask for a callback; nobody has delivered anything yet.
+/// A queue that is paused, with jobs that have a callback URL; nothing has been delivered yet.
 async fn prepare(launch: &Launch, sink: &Sink) -> Vec<String> {
     let mut server = launch.start().await;
     let client = server.client();
@@ -137,7 +137,7 @@ async fn account(client: &Client, sink: &Sink, ids: &[String]) -> Account {
     Account { jobs: deliveries::read(client, ids).await, deliveries, callbacks, ..Account::default() }
 }
 
-/// What the server was doing when it died, which was after the first `before` requests.
+/// The step at which the server died, after the first `before` requests.
 fn steps(account: &Account, before: usize) -> BTreeSet<Step> {
     let mut steps = BTreeSet::new();
     for told in &account.jobs {

@@ -1,5 +1,5 @@
-//! The key that signing secrets are sealed with: made at the first start, readable by its owner only, and never replaced
-//! behind anybody's back. (T11)
+//! The key that signing secrets are sealed with: made at the first start, readable by its owner only, and never
+//! replaced behind anybody's back. (T11)
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -104,9 +104,9 @@ async fn a_server_with_another_key_does_not_start() {
     server.client().get("/v1/queues/mail").await.unwrap().expect(200);
 }
 
-// With the key lost and --forget-secrets the server starts, without the headers whose value nobody can open any more.
+// With the key lost and --forget-secrets the server starts, without the headers whose value cannot be opened any more.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_told_to_forget_starts_without_the_headers_it_cannot_open() {
+async fn forget_secrets_starts_without_the_headers_it_cannot_open() {
     let launch = Launch::embedded();
     let mut server = launch.start().await;
     let queue = json!({"webhookUrl": "http://127.0.0.1:9/", "headers": {"authorization": "x"}});

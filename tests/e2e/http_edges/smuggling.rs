@@ -64,7 +64,7 @@ async fn a_request_hidden_behind_another_one_is_never_carried_out() {
     assert_eq!((raw.answer().await.unwrap().status, raw.answer().await.unwrap().status), (200, 204));
 }
 
-/// A receive with these headers and this body, in which HIDDEN stands for a request that deletes the queue.
+/// A receive with these headers and this body, in which HIDDEN is replaced by a request that deletes the queue.
 fn two_in_one(server: &Server, headers: &str, body: &str) -> String {
     let key = &server.launch().key;
     let head = format!("HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n");
@@ -73,7 +73,7 @@ fn two_in_one(server: &Server, headers: &str, body: &str) -> String {
     format!("POST /v1/queues/mail/receive {head}{headers}\r\n\r\n{body}")
 }
 
-/// What it is, the headers that disagree, and a body in which HIDDEN stands for the other request.
+/// The name of the case, the contradicting headers, and a body in which HIDDEN is replaced by the other request.
 fn hidden_requests() -> Vec<(&'static str, &'static str, &'static str)> {
     vec![
         ("both lengths, short", "content-length: 4\r\ntransfer-encoding: chunked", "0\r\n\r\nHIDDEN"),

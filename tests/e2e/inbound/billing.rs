@@ -21,7 +21,7 @@ queues:
 "#;
 const QUEUE_KEY: &str = "key-of-the-workers-of-billing";
 
-/// Not as a program of ours would write it, so that a payload that was written anew shows.
+/// Not as a program of ours would write it, so that a re-encoded payload is noticed.
 const PAID: &str = r#"{ "type":"invoice.paid",  "id" : "evt_paid",
   "data":{"object":{"amount_due":1000.50,"note":"caf\u00e9 \/ \"é\"", "big": 12345678901234567890.10 }} }"#;
 

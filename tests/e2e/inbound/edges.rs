@@ -1,4 +1,5 @@
-//! What a source says to webhooks that are genuine and still not events: the wrong form, the wrong method, a question of Slack's.
+//! Answers of a source to genuine webhooks that are not events: the wrong form, the wrong method, a question of
+//! Slack's.
 
 use outlast_tests::server::Launch;
 use reqwest::Method;
@@ -30,7 +31,7 @@ async fn an_event_that_does_not_fit_the_schema_is_refused_with_the_place() {
     client.post("/events/shop/paid", json!([])).await.unwrap().expect_problem(400, "invalid_request");
     assert_eq!((stored(&client, "").await.len(), waiting(&client, "all").await), (0, 0));
 
-    // Who is not the provider learns nothing of the schema.
+    // Other senders learn nothing about the schema.
     let forged = stripe.with_secret("another-secret").send(&event("evt_1", "paid", -1)).await.unwrap();
     forged.expect_problem(401, "unauthorized");
     assert_eq!(stripe.tell(&event("evt_1", "paid", 0)).await["jobs_created"], 1);

@@ -37,7 +37,7 @@ async fn an_event_makes_a_job_in_every_queue_that_takes_it() {
     }
 }
 
-// A filter that would take seconds is given up; nobody else is held up by that, and it is counted.
+// A filter that would take seconds is aborted and counted; other queues are not delayed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_filter_that_is_given_up_does_not_block_the_other_queues() {
     let queues = "queues:

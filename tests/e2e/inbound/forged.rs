@@ -142,7 +142,7 @@ async fn every_forged_webhook_gets_the_same_401_and_has_no_effect() {
     assert!(!log.contains(SECRET) && !log.contains(MARKED) && !log.contains("panicked"));
 }
 
-// T08: nothing is worked out over a body that is too large; whoever sends it, signed or not.
+// T08: no digest is computed over a body that is too large, signed or not.
 #[tokio::test(flavor = "multi_thread")]
 async fn too_large_a_body_is_refused_before_any_check() {
     let server = Launch::fresh().with_config(&config()).start().await;
@@ -157,7 +157,7 @@ async fn too_large_a_body_is_refused_before_any_check() {
             answer.expect_problem(413, "payload_too_large");
         }
     }
-    // Also when its length is not told beforehand.
+    // Also without a `Content-Length`.
     let pieces = futures_util::stream::iter((0..8).map(|_| Ok::<_, std::io::Error>("x".repeat(1024))));
     let request = client.keyless(Method::POST, "/webhooks/stripe").body(reqwest::Body::wrap_stream(pieces));
     client.send(request).await.unwrap().expect_problem(413, "payload_too_large");

@@ -57,7 +57,7 @@ async fn an_idempotency_key_makes_events_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_is_said_and_nothing_is_stored() {
+async fn problems_are_reported_and_nothing_is_stored() {
     let server = shop(QUEUES).start().await;
     let client = server.client();
     let theirs = neighbour(&client).await;

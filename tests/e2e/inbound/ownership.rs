@@ -1,4 +1,4 @@
-//! What the file says about a queue nobody changes over HTTP; what it does not say stays theirs. And the key of a queue.
+//! HTTP cannot change the settings that the file gives, and may change all others. And the key of a queue.
 
 use outlast_tests::http::Client;
 use outlast_tests::server::Launch;
@@ -17,7 +17,7 @@ async fn queue(client: &Client) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_file_sets_cannot_be_changed_by_requests() {
+async fn settings_of_the_file_cannot_be_changed_by_requests() {
     let server = shop(QUEUES).start().await;
     let client = server.client();
     let before = queue(&client).await;
@@ -43,7 +43,7 @@ async fn what_the_file_sets_cannot_be_changed_by_requests() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_file_does_not_say_can_be_changed_and_stays() {
+async fn settings_outside_the_file_can_be_changed_and_stay() {
     let mut server = shop(QUEUES).start().await;
     let client = server.client();
 
@@ -83,7 +83,7 @@ async fn a_queue_that_is_there_already_is_taken_over() {
     );
 }
 
-// Nobody but the file knows the secret that it gives.
+// Only the file has the secret that it gives.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signing_secret_of_the_file_is_the_files() {
     let queues = "queues: {hook: {webhook_url: 'http://127.0.0.1:9/hook', signing_secret: whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw}}";

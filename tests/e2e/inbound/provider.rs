@@ -1,5 +1,5 @@
-//! A provider: it signs what it sends, as Stripe does by code of its own, as others do by the code that the vectors of the
-//! schemes are checked against.
+//! A provider: it signs what it sends, as Stripe does by code of its own, as others do by the code that the vectors of
+//! the schemes are checked against.
 
 use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -81,7 +81,7 @@ pub(crate) fn scheme(name: &str) -> Scheme {
     }
 }
 
-/// What any provider sends: the headers of a good webhook, `seconds` after this moment, and where it goes.
+/// A webhook of any provider: the headers of a good webhook, `seconds` after this moment, and where it goes.
 pub(crate) fn signed(name: &str, secret: &str, url: &str, webhook: (&str, &str), seconds: i64) -> (HeaderMap, String) {
     let (content_type, body) = webhook;
     let verifier = Verifier::new(scheme(name), &[secret], TOLERANCE).expect("a sound secret");

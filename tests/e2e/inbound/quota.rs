@@ -1,4 +1,4 @@
-//! A namespace that is full: an event comes whole or not at all, and the provider is told to come again.
+//! A namespace that is full: an event comes whole or not at all, and the provider gets a retryable answer.
 
 use serde_json::{Value, json};
 

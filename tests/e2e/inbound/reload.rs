@@ -1,4 +1,5 @@
-//! The file is read again: by SIGHUP and by a request, with sources and queues that come, go and change, and with mistakes.
+//! The file is read again: by SIGHUP and by a request, with sources and queues that come, go and change, and with
+//! mistakes.
 
 use std::time::Duration;
 
@@ -92,7 +93,7 @@ async fn a_hangup_right_after_the_start_does_not_end_the_server() {
     }
 }
 
-// All problems are told with their lines, by both ways, and everything stays as it was.
+// Both ways report all problems with their lines, and nothing changes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_became_bad_changes_nothing_and_says_why() {
     let good = shop(OLD, "queues:\n  all: {source: shop}\n");
@@ -128,7 +129,7 @@ async fn a_file_that_became_bad_changes_nothing_and_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_needs_a_restart_is_named() {
+async fn options_that_need_a_restart_are_named() {
     let listen = |port: u16| format!("listen: 127.0.0.1:{port}\n");
     let launch = Launch::fresh().listening_by_file();
     let server = launch.with_config(&(listen(0) + &shop(OLD, ""))).start().await;
@@ -165,7 +166,11 @@ async fn sources_and_queues_come_and_go_without_a_restart() {
     assert_eq!(shop_stripe.tell(&event("evt_2", "t", 1)).await["jobs_created"], 0, "the queue is no longer fed");
     assert_eq!((waiting(&client, "new").await, waiting(&client, "leaving").await), (1, 0));
     let left = client.get("/v1/queues/leaving").await.unwrap().expect(200);
-    assert_eq!((&left["maxAttempts"], &left["declared"]), (&json!(3), &Value::Null), "it stays, and is nobody's");
+    assert_eq!(
+        (&left["maxAttempts"], &left["declared"]),
+        (&json!(3), &Value::Null),
+        "it stays, and is no longer declared"
+    );
     assert_eq!(leaving.get("/api/queues/leaving/messages").await.unwrap().status, 401, "its key opens nothing");
     client.patch("/v1/queues/leaving", json!({"maxAttempts": 9})).await.unwrap().expect(200);
     client.delete("/v1/queues/leaving?force=true").await.unwrap();
@@ -174,7 +179,7 @@ async fn sources_and_queues_come_and_go_without_a_restart() {
     assert_eq!(other.send(&event("evt_3", "t", 1)).await.unwrap().status, 404, "the source is gone");
 }
 
-// Whoever runs the server may; an admin of another namespace is not it.
+// An admin of the default namespace may; an admin of another namespace may not.
 #[tokio::test(flavor = "multi_thread")]
 async fn only_an_admin_of_the_default_namespace_reloads() {
     let server = Launch::fresh().with_config(&shop(OLD, "")).start().await;

@@ -1,4 +1,4 @@
-//! Providers send events again. What is the same event, and what is the same job.
+//! Providers send events again. Duplicate events and duplicate jobs.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::api::{settle, text};
 /// Sent at once, over all nodes.
 const RACERS: usize = 16;
 
-fn told(answer: &Value) -> (String, bool, u64) {
+fn summary(answer: &Value) -> (String, bool, u64) {
     let (duplicate, jobs) = (answer["duplicate"].as_bool().unwrap(), answer["jobs_created"].as_u64().unwrap());
     (text(&answer["event_id"]), duplicate, jobs)
 }
@@ -26,16 +26,16 @@ async fn the_same_event_again_is_the_first_one_and_makes_no_job() {
     let client = server.client();
     let stripe = Stripe::before(&server, PATH, SECRET);
 
-    let (first, duplicate, jobs) = told(&stripe.tell(&event("evt_1", "invoice.paid", 1)).await);
+    let (first, duplicate, jobs) = summary(&stripe.tell(&event("evt_1", "invoice.paid", 1)).await);
     assert_eq!((duplicate, jobs), (false, 1));
     // The id decides, not the rest.
     for body in [event("evt_1", "invoice.paid", 1), event("evt_1", "invoice.paid", 2)] {
-        assert_eq!(told(&stripe.tell(&body).await), (first.clone(), true, 0));
+        assert_eq!(summary(&stripe.tell(&body).await), (first.clone(), true, 0));
     }
     // Also when its job is done.
     let message = drain(&client, "all").await.remove(0);
     settle(&client, &text(&message["id"]), "ack", json!({})).await;
-    assert_eq!(told(&stripe.tell(&event("evt_1", "invoice.paid", 1)).await), (first.clone(), true, 0));
+    assert_eq!(summary(&stripe.tell(&event("evt_1", "invoice.paid", 1)).await), (first.clone(), true, 0));
 
     assert_eq!((stored(&client, "").await.len(), waiting(&client, "all").await), (1, 0));
     assert_eq!(
@@ -55,7 +55,8 @@ async fn of_many_at_once_exactly_one_is_the_first() {
         let mut racing = JoinSet::new();
         for racer in 0..RACERS {
             let stripe = stripe.at(&server.nodes[racer % server.nodes.len()].base);
-            racing.spawn(async move { told(&stripe.tell(&event(&format!("evt_{round}"), "invoice.paid", 1)).await) });
+            racing
+                .spawn(async move { summary(&stripe.tell(&event(&format!("evt_{round}"), "invoice.paid", 1)).await) });
         }
         let answers = racing.join_all().await;
 
@@ -80,21 +81,21 @@ async fn a_queue_may_say_by_what_its_jobs_are_the_same() {
         json!({"id": format!("evt_{number}"), "type": "t", "data": data}).to_string()
     };
 
-    let (text_id, duplicate, jobs) = told(&stripe.tell(&body(json!({"key": "one"}))).await);
+    let (text_id, duplicate, jobs) = summary(&stripe.tell(&body(json!({"key": "one"}))).await);
     assert_eq!((duplicate, jobs), (false, 1));
-    assert_eq!(told(&stripe.tell(&body(json!({"key": "one", "other": 1}))).await), (text_id, true, 0));
-    let (number_id, ..) = told(&stripe.tell(&body(json!({"key": 17}))).await);
-    assert_eq!(told(&stripe.tell(&body(json!({"key": 17}))).await), (number_id, true, 0));
+    assert_eq!(summary(&stripe.tell(&body(json!({"key": "one", "other": 1}))).await), (text_id, true, 0));
+    let (number_id, ..) = summary(&stripe.tell(&body(json!({"key": 17}))).await);
+    assert_eq!(summary(&stripe.tell(&body(json!({"key": 17}))).await), (number_id, true, 0));
     // Without one each counts, and so does one that is neither text nor number.
     for data in
         [json!({}), json!({}), json!({"key": null}), json!({"key": ""}), json!({"key": [1]}), json!({"key": [1]})]
     {
-        let (_, duplicate, jobs) = told(&stripe.tell(&body(data)).await);
+        let (_, duplicate, jobs) = summary(&stripe.tell(&body(data)).await);
         assert_eq!((duplicate, jobs), (false, 1));
     }
-    // Longer than a key may be: still told apart.
+    // Longer than a key may be: still distinguished.
     for (tail, expected) in [("a", 1), ("b", 1), ("a", 0)] {
-        let (.., jobs) = told(&stripe.tell(&body(json!({"key": "k".repeat(2000) + tail}))).await);
+        let (.., jobs) = summary(&stripe.tell(&body(json!({"key": "k".repeat(2000) + tail}))).await);
         assert_eq!(jobs, expected, "{tail}");
     }
 
@@ -110,17 +111,18 @@ async fn each_queue_has_its_own_idea_of_what_is_the_same() {
     let client = server.client();
     let stripe = Stripe::before(&server, PATH, SECRET);
 
-    let (first, _, jobs) = told(&stripe.tell(&event("evt_1", "t", 7)).await);
-    let (second, duplicate, fewer) = told(&stripe.tell(&event("evt_2", "t", 7)).await);
+    let (first, _, jobs) = summary(&stripe.tell(&event("evt_1", "t", 7)).await);
+    let (second, duplicate, fewer) = summary(&stripe.tell(&event("evt_2", "t", 7)).await);
 
     assert_eq!((jobs, duplicate, fewer), (2, false, 1));
     assert_ne!(first, second);
     assert_eq!((waiting(&client, "every").await, waiting(&client, "keyed").await), (2, 1));
 }
 
-// Terraform's ids have three parts of any letters; a database that has to find them again has its own idea of how long a key is.
+// Terraform's ids have three parts of any letters; a database that has to find them again has its own idea of how long
+// a key is.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_longest_id_is_told_apart_from_its_neighbour() {
+async fn the_longest_id_is_distinguished_from_its_neighbour() {
     let config =
         format!("sources: {{shop: {{verify: terraform, secret: {SECRET}}}}}\nqueues: {{all: {{source: shop}}}}");
     let server = Launch::fresh().with_config(&config).start().await;
@@ -135,7 +137,7 @@ async fn the_longest_id_is_told_apart_from_its_neighbour() {
         let body = json!({"run_id": run, "notifications": [{"trigger": trigger, "run_updated_at": time}]}).to_string();
         let (headers, _) = signed("terraform", SECRET, "", ("application/json", &body), 0);
         let request = client.keyless(Method::POST, PATH).headers(headers).body(body);
-        told(&client.send(request).await.unwrap().expect(200))
+        summary(&client.send(request).await.unwrap().expect(200))
     };
 
     let (first, duplicate, _) = post(&time).await;

@@ -1,5 +1,5 @@
-//! I-30: a provider that tries again until it hears a 200, and a server that is killed again and again meanwhile. Every event
-//! makes exactly one job in each of its three queues, and never a job in some of them only.
+//! I-30: a provider that retries until it gets a 200, and a server that is killed again and again meanwhile. Every
+//! event makes exactly one job in each of its three queues, and never a job in some of them only.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 // I-30: a 200 means that the event is on disk, whatever happens in the next moment.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_answered_with_200_survives_kill_9() {
+async fn events_answered_with_200_survive_kill_9() {
     let mut server = shop(CONFIG).start().await;
     let (mut with_jobs, mut all) = (BTreeSet::new(), BTreeSet::new());
 
@@ -67,11 +67,15 @@ async fn a_provider_that_tries_again_makes_one_job_per_event_and_queue() {
     let (told, unheard) = crowd.finish().await;
 
     println!("inbound retries: {} events, {unheard} webhooks without an answer", told.len());
-    assert!(told.len() >= 50 && unheard >= 5, "{} events, {unheard} unheard: too few to mean anything", told.len());
+    assert!(
+        told.len() >= 50 && unheard >= 5,
+        "{} events, {unheard} without an answer: too few to mean anything",
+        told.len()
+    );
     assert_all_there(&server.client(), &told, &told).await;
 }
 
-/// A provider with many events, who goes on until it is told to stop and every event that it began with is taken.
+/// A provider with many events, which continues until the test stops it and every started event is accepted.
 struct Crowd {
     stopping: Arc<AtomicBool>,
     unheard: Arc<AtomicUsize>,

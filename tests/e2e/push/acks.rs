@@ -58,7 +58,7 @@ async fn a_job_may_have_an_ack_timeout_of_its_own() {
     let left = seconds_until(&job["leaseExpiresAt"]);
     assert!(left > 7100.0 && left <= 7200.0, "{left}");
     let told = seconds_until(&push.arrival("work").await.json()["leaseExpiresAt"]);
-    assert!(told > 7100.0 && told <= 7200.0, "the worker was told {told}");
+    assert!(told > 7100.0 && told <= 7200.0, "the worker got {told}");
 }
 
 // I-20: the deadline is in the store. It fires on a server that was killed and started again, in both ways.
@@ -76,7 +76,7 @@ async fn the_ack_timeout_fires_after_a_crash_too() {
 
     push.crash_and_restart().await;
 
-    assert_eq!((push.count("again"), push.count("dead")), (1, 1), "the crash came before the deadline");
+    assert_eq!((push.count("again"), push.count("dead")), (1, 1), "the crash was before the deadline");
     let deliveries = push.arrivals("again", 2).await;
     assert_eq!(deliveries[1].json()["attempt"], json!(2));
     assert!(deliveries[1].arrived_at - deliveries[0].arrived_at >= Duration::from_millis(9900), "never before");
@@ -85,7 +85,8 @@ async fn the_ack_timeout_fires_after_a_crash_too() {
     settle(&push.client, &again, "ack", json!({"lease": deliveries[1].lease()})).await;
 }
 
-// I-20: a crash while a job waits for its ack burns nothing: the worker acks on the restarted server with the same lease.
+// I-20: a crash while a job waits for its ack burns nothing: the worker acks on the restarted server with the same
+// lease.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_acks_over_a_crash_with_the_lease_it_has() {
     let mut push = Push::set().await;
@@ -101,8 +102,8 @@ async fn a_worker_acks_over_a_crash_with_the_lease_it_has() {
     assert_eq!(push.count("work"), 1);
 }
 
-// An ack before the deadline prevents redelivery, also where the server is killed right after it. A second job without an
-// ack shows that the deadline of the first has passed.
+// An ack before the deadline prevents redelivery, also where the server is killed right after it. A second job without
+// an ack shows that the deadline of the first has passed.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acked_job_is_not_delivered_again_after_a_crash() {
     let mut push = Push::set().await;
@@ -122,7 +123,8 @@ async fn an_acked_job_is_not_delivered_again_after_a_crash() {
     settle(&push.client, &unacked, "ack", json!({})).await;
 }
 
-// I-16: of an ack and a nack at the same time one wins, the other one hears of it, and the job ends as the winner said.
+// I-16: of an ack and a nack at the same time one wins, the other one is refused, and the job ends as the winner
+// reported.
 #[tokio::test(flavor = "multi_thread")]
 async fn ack_and_nack_at_once_have_one_outcome() {
     let push = Push::set().await;
@@ -154,7 +156,8 @@ async fn ack_and_nack_at_once_have_one_outcome() {
     assert_eq!(push.count("work"), ids.len());
 }
 
-// I-16: the same ack again is 200 and changes nothing; one with another result is a conflict and changes nothing either.
+// I-16: the same ack again is 200 and changes nothing; one with another result is a conflict and changes nothing
+// either.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_ack_with_the_same_lease_changes_nothing() {
     let push = Push::set().await;
@@ -173,7 +176,7 @@ async fn a_second_ack_with_the_same_lease_changes_nothing() {
     assert_eq!(result, "first");
 }
 
-// I-15: who was too late hears it, and changes nothing.
+// I-15: a late report is refused and changes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ack_after_redelivery_is_refused() {
     let push = Push::set().await;
@@ -191,8 +194,8 @@ async fn an_ack_after_redelivery_is_refused() {
     settle(&push.client, &id, "ack", json!({"lease": deliveries[1].lease()})).await;
 }
 
-// A fast worker acks before the answer of its own webhook is back. The ack counts; the answer says nothing new, whatever
-// it is.
+// A fast worker acks before the answer of its own webhook is back. The ack counts; the answer says nothing new,
+// whatever it is.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ack_may_come_before_the_answer_of_the_webhook() {
     let push = Push::set().await;
@@ -235,8 +238,8 @@ async fn a_202_turns_a_standard_delivery_into_ack_mode() {
     assert_eq!(shown, (&json!("failed"), &json!(2), &json!("not_retryable")), "{job}");
 }
 
-// A worker that meets backpressure itself holds the whole queue, free of charge; the probe is then the deferred job or a
-// waiting one, and nothing else.
+// A worker that meets backpressure itself holds the whole queue, free of charge; the probe is then the deferred job or
+// a waiting one, and nothing else.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_defers_and_holds_the_queue() {
     let push = Push::set().await;

@@ -140,7 +140,7 @@ async fn a_broken_connection_is_charged() {
 
 // F24: an endpoint that does not answer in time is charged, and the delivery ends with the timeout of its queue.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_endpoint_is_charged_when_the_webhook_timeout_is_over() {
+async fn a_silent_endpoint_is_charged_after_the_webhook_timeout() {
     let push = Push::set().await;
     let (gate, stopwatch) = (Gate::shut(), Stopwatch::start());
     for mode in MODES {
@@ -164,7 +164,7 @@ async fn a_silent_endpoint_is_charged_when_the_webhook_timeout_is_over() {
     gate.open();
 }
 
-// F23: nobody listens.
+// F23: nothing listens there.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_connection_is_charged() {
     let push = Push::set().await;
@@ -181,7 +181,7 @@ async fn a_refused_connection_is_charged() {
     }
 }
 
-// T03, F25: a redirect is a failure. Nobody goes where it leads, and what it says is not shown around.
+// T03, F25: a redirect is a failure. The server does not follow it, and does not show its target.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redirect_is_a_failure_and_never_followed() {
     let push = Push::set().await;
@@ -212,7 +212,7 @@ async fn a_redirect_is_a_failure_and_never_followed() {
     assert!(!push.server.log().contains("hunter2"));
 }
 
-/// What the endpoint says in `Retry-After`, and how long the hold must be, in seconds.
+/// The endpoint's `Retry-After`, and the expected length of the hold, in seconds.
 fn retry_afters() -> Vec<(Option<String>, f64)> {
     let date = |seconds: i64| {
         let at = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds);
@@ -241,8 +241,8 @@ fn retry_afters() -> Vec<(Option<String>, f64)> {
     groups.concat()
 }
 
-// I-22, F26: 429, 503 and 529 hold the queue for as long as they ask, within a day; without a readable wish for as long as
-// the queue says. No attempt is charged.
+// I-22, F26: 429, 503 and 529 hold the queue for as long as they ask, within a day; without a readable wish for as long
+// as the queue says. No attempt is charged.
 #[tokio::test(flavor = "multi_thread")]
 async fn backpressure_holds_for_as_long_as_the_endpoint_asks() {
     let push = Push::set().await;
@@ -304,8 +304,8 @@ fn json_text(length: usize) -> Vec<u8> {
     format!("\"{}\"", "x".repeat(length - 2)).into_bytes()
 }
 
-// A JSON body becomes the result, byte for byte: up to 256 KiB where the answer says that it is JSON, up to 64 KiB where it
-// says nothing. Any other body is no reason to fail.
+// A JSON body becomes the result, byte for byte: up to 256 KiB where the answer says that it is JSON, up to 64 KiB
+// where it says nothing. Any other body is no reason to fail.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_json_body_becomes_the_result_and_no_other_does() {
     let push = Push::set().await;
@@ -344,7 +344,7 @@ async fn a_json_body_becomes_the_result_and_no_other_does() {
     }
 }
 
-// The status stands also where the body breaks off: there is no result then.
+// The status counts even if the body breaks off: there is no result then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_breaks_off_is_no_result_and_no_failure() {
     let push = Push::set().await;

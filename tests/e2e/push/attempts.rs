@@ -1,5 +1,5 @@
-//! The log of attempts: every one with its number, phase, outcome, status, duration, error and the beginning of what the
-//! endpoint said. (I-23, T05)
+//! The log of attempts: every one with its number, phase, outcome, status, duration, error and the beginning of what
+//! the endpoint said. (I-23, T05)
 
 use outlast_tests::receiver::{Answer, Gate};
 use outlast_tests::server::Launch;
@@ -132,7 +132,8 @@ async fn excerpts_can_be_switched_off() {
     assert!(!job.to_string().contains("inner network"), "{job}");
 }
 
-// F27, I-19: nobody knows how a delivery ended that a crash interrupted: charged, and made again under the same id.
+// F27, I-19: the outcome of a delivery that a crash interrupted is unknown: it is charged, and repeated under the same
+// id.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delivery_that_a_crash_interrupted_is_charged_as_unknown() {
     let mut push = Push::set().await;
@@ -155,8 +156,9 @@ async fn a_delivery_that_a_crash_interrupted_is_charged_as_unknown() {
     gate.open();
 }
 
-// I-17, F23: a connection that was used before and breaks without a word costs no attempt, since the endpoint may have closed
-// it for being idle; a fresh one does. Either way the request is in the log: there are as many attempts as the endpoint saw.
+// I-17, F23: a connection that was used before and breaks without a word costs no attempt, since the endpoint may have
+// closed it for being idle; a fresh one does. Either way the request is in the log: there are as many attempts as the
+// endpoint saw.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_request_is_in_the_log_also_over_connections_that_break() {
     let push = Push::set().await;

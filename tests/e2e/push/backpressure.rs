@@ -1,5 +1,5 @@
-//! Backpressure: an endpoint that asks for a pause gets it, for the whole queue or for one job, free of charge, bounded,
-//! and without a word to other queues. (I-18, F26)
+//! Backpressure: an endpoint that asks for a pause gets it, for the whole queue or for one job, free of charge,
+//! bounded, and without a word to other queues. (I-18, F26)
 
 use futures_util::StreamExt;
 use outlast_tests::chance::volume;
@@ -45,8 +45,8 @@ async fn a_hundred_refusals_cost_no_attempt() {
     }
 }
 
-// F26: while a queue is on hold nothing of it goes out; then one probe; only its success lets the others through. Another
-// queue with the same endpoint flows all the time.
+// F26: while a queue is on hold nothing of it goes out; then one probe; only its success lets the others through.
+// Another queue with the same endpoint flows all the time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_held_queue_sends_nothing_but_the_probe_while_others_flow() {
     let push = Push::set().await;
@@ -73,7 +73,7 @@ async fn a_held_queue_sends_nothing_but_the_probe_while_others_flow() {
     assert_eq!(push.show("held").await["hold"]["probing"], json!(true));
     assert_eq!((push.count("held"), push.count("free")), (2, 30));
 
-    // A probe in vain starts the next hold; the one after it lifts it.
+    // A failed probe starts the next hold; a successful one lifts it.
     gate.open();
     let deliveries = push.arrivals("held", 3).await;
     let pause = deliveries[2].arrived_at - deliveries[1].arrived_at;
@@ -253,8 +253,8 @@ async fn publish_round(push: &Push, queue: &str, jobs: usize) {
     }
 }
 
-// The probe of a hold is accepted and its outcome comes later: the receipt ends the hold, and the jobs that waited behind
-// it go out at once, not with the next publish or ack timeout. Each queue is one round.
+// The probe of a hold is accepted and its outcome comes later: the receipt ends the hold, and the jobs that waited
+// behind it go out at once, not with the next publish or ack timeout. Each queue is one round.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_receipt_that_ends_a_hold_lets_the_waiting_jobs_out() {
     const JOBS: usize = 6;

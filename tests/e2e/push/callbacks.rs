@@ -1,5 +1,5 @@
-//! Completion callbacks: whoever asked for it is told how a job ended, by deliveries of their own that can fail, be looked
-//! at and be replayed, and that never change the job. (I-28)
+//! Completion callbacks: the callback URL gets a notification of how a job ended, by separate deliveries that can fail,
+//! be looked at and be replayed, and that never change the job. (I-28)
 
 use outlast_tests::receiver::{Answer, Delivery};
 use outlast_tests::wait;
@@ -19,7 +19,7 @@ async fn scene(path: &str, settings: Value) -> Push {
     push
 }
 
-/// Publishes a job whose end is told to the path.
+/// Publishes a job whose callback goes to the path.
 async fn publish_with_callback(push: &Push, path: &str, mut job: Value) -> String {
     job["callbackUrl"] = json!(push.receiver.url(path));
     text(&push.client.post("/v1/queues/work/jobs", job).await.unwrap().expect(202)["id"])
@@ -45,12 +45,12 @@ async fn until_callback(push: &Push, id: &str, status: &str) -> Value {
 fn check_headers(delivery: &Delivery) {
     assert_eq!(delivery.header("content-type"), "application/json");
     assert_eq!(delivery.header("x-signature-256"), delivery.header("x-outlast-signature"));
-    assert!(!delivery.headers.contains_key("x-outlast-lease"), "nobody acks a callback: {}", delivery.head);
+    assert!(!delivery.headers.contains_key("x-outlast-lease"), "a callback cannot be acked: {}", delivery.head);
 }
 
-// I-28: a success is told with its result, byte for byte.
+// I-28: the callback of a success has its result, byte for byte.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_success_is_told_with_its_result() {
+async fn the_callback_of_a_success_has_its_result() {
     let push = scene("/done", json!({})).await;
     let id = publish_with_callback(&push, "/done", json!({"payload": {"in": 1}})).await;
     assert_eq!(push.job(&id).await["callback"]["status"], "waiting");
@@ -78,7 +78,7 @@ async fn a_success_is_told_with_its_result() {
 
 // I-28: so are a failure, a cancel and the end of time, each with its reason.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_a_cancel_and_a_timeout_are_told() {
+async fn a_failure_a_cancel_and_a_timeout_have_callbacks() {
     let push = scene("/told", json!({})).await;
     let failed = text(&failed_job(&push, "/told").await["id"]);
     let cancelled = publish_with_callback(&push, "/told", json!({"payload": 1, "delay": 3600})).await;
@@ -97,8 +97,8 @@ async fn a_failure_a_cancel_and_a_timeout_are_told() {
         (&unstarted, "cancelled", "timeout"),
     ] {
         let mut mine = deliveries.iter().filter(|delivery| delivery.json()["id"] == json!(id));
-        let delivery = mine.next().unwrap_or_else(|| panic!("nobody was told of {status} for {reason}"));
-        assert!(mine.next().is_none(), "told once");
+        let delivery = mine.next().unwrap_or_else(|| panic!("no callback of {status} for {reason}"));
+        assert!(mine.next().is_none(), "sent once");
         check_headers(delivery);
         let told = delivery.json();
         assert_eq!((&told["status"], &told["error"]["reason"]), (&json!(status), &json!(reason)), "{told}");
@@ -110,7 +110,7 @@ async fn a_failure_a_cancel_and_a_timeout_are_told() {
 
 // Push jobs tell their end, too; so does each replay of a job.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_replay_of_a_push_job_is_told() {
+async fn every_replay_of_a_push_job_has_a_callback() {
     let push = scene("/told", json!({})).await;
     push.receiver.answer("/push", [Answer::status(410), Answer::json(200, &json!({"fine": true}))]);
     push.queue("push", json!({})).await;
@@ -129,7 +129,8 @@ async fn every_replay_of_a_push_job_is_told() {
     assert_ne!(told[0].header("webhook-id"), told[1].header("webhook-id"));
 }
 
-// I-28: a callback is repeated by its schedule, every copy with the same id and the same words, and the job does not change.
+// I-28: a callback is repeated by its schedule, every copy with the same id and the same words, and the job does not
+// change.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_callback_is_repeated_and_the_job_does_not_change() {
     let backoff = json!({"type": "schedule", "delays": ["200ms", "400ms", "10ms"], "jitter": 0});
@@ -203,7 +204,7 @@ async fn dead_callbacks_can_be_replayed_in_bulk() {
 
 // A callback URL that asks for a pause gets one, alone: other callbacks go on, and no attempt is charged.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_callback_url_that_asks_for_a_pause_holds_nobody_else() {
+async fn a_callback_url_that_asks_for_a_pause_delays_no_other_callback() {
     let push = scene("/told", json!({"maxAttempts": 1})).await;
     push.receiver.answer("/told", [Answer::with(429, &[("retry-after", "3600")], b""), Answer::status(202)]);
     let held = text(&failed_job(&push, "/told").await["id"]);
@@ -234,7 +235,7 @@ async fn a_crash_after_the_end_of_a_job_loses_no_callback() {
         let job = until_callback(&push, id, "succeeded").await;
         let copies: Vec<Delivery> =
             push.receiver.deliveries("/told").into_iter().filter(|copy| copy.json()["id"] == json!(id)).collect();
-        assert!(!copies.is_empty(), "nobody was told of {id}");
+        assert!(!copies.is_empty(), "no callback of {id}");
         for copy in &copies {
             assert_eq!(copy.body, copies[0].body);
             assert_eq!(copy.header("webhook-id"), text(&job["callback"]["id"]));
@@ -242,7 +243,7 @@ async fn a_crash_after_the_end_of_a_job_loses_no_callback() {
     }
 }
 
-// Our own queue can be looked at and tended, but nobody publishes to it, takes from it, replaces or deletes it.
+// The system queue can be inspected and managed, but not published to, received from, replaced or deleted.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_queue_of_callbacks_is_ours() {
     let push = scene("/told", json!({})).await;
@@ -285,7 +286,7 @@ async fn the_queue_of_callbacks_is_ours() {
     until_callback(&push, &text(&waiting["id"]), "succeeded").await;
 }
 
-// The word is kept also where the queue of the job is gone by the time it is told.
+// The callback is sent even if the queue of the job was deleted meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_callback_outlives_the_queue_of_its_job() {
     let push = scene("/told", json!({})).await;
@@ -305,7 +306,7 @@ async fn a_callback_outlives_the_queue_of_its_job() {
 
 // A job that asked for no callback has none, and a callback has none of its own.
 #[tokio::test(flavor = "multi_thread")]
-async fn only_who_asked_is_told() {
+async fn only_jobs_with_a_callback_url_have_callbacks() {
     let push = scene("/told", json!({})).await;
     let id = push.publish("work", json!(1)).await;
     let held = receive_one(&push.client, "work").await;

@@ -13,8 +13,8 @@ async fn cancel(push: &Push, id: &str) -> Value {
     push.client.post(&format!("/v1/jobs/{id}/cancel"), json!({})).await.unwrap().expect(200)
 }
 
-// A job that is cancelled while it is delivered ends as its endpoint says when that is a success, and is not tried again
-// when it is not.
+// A job that is cancelled while it is delivered ends as its endpoint says when that is a success, and is not tried
+// again when it is not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_while_delivering_ends_with_the_delivery() {
     let push = Push::set().await;
@@ -51,10 +51,10 @@ async fn a_cancelled_job_that_waits_for_its_ack_has_its_drain_time() {
     assert_eq!(push.count("work"), 1);
 }
 
-// A webhook that never answers does not keep its job from ending: the drain time is over before the webhook's own, and the
+// A webhook that never answers does not keep its job from ending: the drain time ends before the webhook's own, and the
 // answer that comes at last changes nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_ends_a_delivery_without_an_answer_when_the_drain_time_is_over() {
+async fn a_cancel_ends_a_delivery_without_an_answer_after_the_drain_time() {
     let push = Push::set().await;
     let gate = Gate::shut();
     push.receiver.answer("/work", [Answer::status(200).once_open(&gate)]);
@@ -97,7 +97,8 @@ async fn a_purge_leaves_what_is_under_way() {
     assert_eq!(push.count("work"), 1);
 }
 
-// A queue that is deleted while it delivers is gone afterwards, and the server is well; a new one of its name starts afresh.
+// A queue that is deleted while it delivers is gone afterwards, and the server is well; a new one of its name starts
+// afresh.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_can_be_deleted_while_it_delivers() {
     let push = Push::set().await;
@@ -172,7 +173,8 @@ async fn a_queue_changes_from_pull_to_push_and_back() {
     settle(&push.client, &third, "ack", json!({})).await;
 }
 
-// A push queue that allows it is drained by pullers as well: each job goes to one of them or to the endpoint, never both.
+// A push queue that allows it is drained by pullers as well: each job goes to one of them or to the endpoint, never
+// both.
 #[tokio::test(flavor = "multi_thread")]
 async fn pullers_may_help_where_the_queue_allows_it() {
     let push = Push::set().await;

@@ -1,5 +1,5 @@
-//! The circuit breaker: an endpoint that only fails is left alone, at no cost to the jobs that wait for it, until a probe
-//! finds it well. (F23, I-17)
+//! The circuit breaker: an endpoint that only fails is left alone, at no cost to the jobs that wait for it, until a
+//! probe finds it well. (F23, I-17)
 
 use std::time::Duration;
 
@@ -47,12 +47,13 @@ async fn check(broken: Answer) {
     let held = metrics.lines().find(|line| line.contains("\"down\"") && line.contains("\"circuit\"")).unwrap();
     assert!(held.starts_with("outlast_queue_held{") && held.ends_with(" 1"), "{held}");
 
-    // Jobs that wait cost nothing, nor does the probe that finds the endpoint still broken. Other hosts are not concerned.
+    // Jobs that wait cost nothing, nor does the probe that finds the endpoint still broken. Other hosts are not
+    // concerned.
     publish_many(&push.client, "down", 20).await;
     for id in publish_many(&push.client, "up", 20).await {
         assert_eq!(push.ended(&id).await["status"], "succeeded");
     }
-    let again = until_hold(&push, "down", "a probe in vain", |hold| hold["round"].as_u64() >= Some(1)).await;
+    let again = until_hold(&push, "down", "a failed probe", |hold| hold["round"].as_u64() >= Some(1)).await;
     assert_eq!(charged(&push, "down").await, spent + 20, "waiting was charged");
     let probes = endpoint.count("/down") - seen;
     let round = again["round"].as_u64().unwrap();

@@ -21,7 +21,7 @@ async fn queue(client: &Client, receiver: &Receiver, headers: Value) -> Value {
     made
 }
 
-/// What the endpoint gets as `authorization` with one more delivery.
+/// The `authorization` header of one more delivery.
 async fn sent(client: &Client, receiver: &Receiver, count: usize) -> Option<String> {
     publish(client, "work", json!(count)).await;
     let delivery = receiver.arrivals("/work", count, DEADLINE).await.remove(count - 1);
@@ -78,8 +78,8 @@ async fn header_values_are_masked_and_a_mask_keeps_the_value() {
     assert_eq!(sent(&client, &receiver, 3).await.as_deref(), Some("new"));
 }
 
-// T12: a mask for which there is nothing to keep is a mistake; and nobody who does not know a value can have it sent to
-// another host.
+// T12: a mask for which there is nothing to keep is a mistake; and a caller who does not know a value cannot have it
+// sent to another host.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mask_with_nothing_behind_it_is_refused() {
     let receiver = Receiver::start().await;
@@ -145,8 +145,8 @@ async fn header_values_of_the_file_are_sealed_and_masked() {
     }
 }
 
-// T11: values sealed with an older key are opened as long as the server has that key, and sealed with the new one when the
-// queue's secret is rotated. Without the key the server does not start.
+// T11: values sealed with an older key are opened as long as the server has that key, and sealed with the new one when
+// the queue's secret is rotated. Without the key the server does not start.
 #[tokio::test(flavor = "multi_thread")]
 async fn header_values_survive_a_new_sealing_key() {
     let (old, new) = ("11".repeat(32), "22".repeat(32));

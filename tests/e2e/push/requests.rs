@@ -1,4 +1,4 @@
-//! What a delivery looks like to the endpoint: its body, its headers, the user's payload byte for byte, and nothing that a
+//! The request of a delivery: its body, its headers, the user's payload byte for byte, and nothing that a
 //! user could smuggle in. (I-27, I-29, T27, T28)
 
 use outlast_tests::http::Client;
@@ -162,8 +162,8 @@ async fn custom_headers_arrive() {
     assert!(!later.headers.contains_key("authorization"), "{}", later.head);
 }
 
-// T12: the values of headers may open the endpoint, so no answer shows them, and they do not follow the URL to another host
-// unless the same request gives them.
+// T12: the values of headers may open the endpoint, so no answer shows them, and they do not follow the URL to another
+// host unless the same request gives them.
 #[tokio::test(flavor = "multi_thread")]
 async fn custom_headers_are_kept_from_readers_and_from_another_host() {
     let push = Push::set().await;
@@ -184,8 +184,8 @@ async fn custom_headers_are_kept_from_readers_and_from_another_host() {
     assert_eq!(push.patch("work", given).await["headers"], json!({"x-new": "****"}));
 }
 
-// T27: a header that would break the request, speak for us or smuggle another one is refused, naming it; nothing hostile
-// ever reaches the wire.
+// T27: a header that would break the request, speak for us or smuggle another one is refused, naming it; nothing
+// hostile ever reaches the wire.
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_headers_are_refused_and_never_sent() {
     let push = Push::set().await;

@@ -1,5 +1,5 @@
-//! Where deliveries may go. Every URL that a user gives passes one guard when it is stored, and the connector looks again at
-//! the address when it dials. (T01, T02, T04, T05)
+//! Where deliveries may go. Every URL that a user gives passes one guard when it is stored, and the connector looks
+//! again at the address when it dials. (T01, T02, T04, T05)
 
 use outlast_tests::dns::{NameServer, Reply, addresses};
 use outlast_tests::receiver::Receiver;
@@ -124,7 +124,7 @@ async fn every_url_field_refuses_what_is_not_public() {
     }
 }
 
-// T05: the words of a refusal are the same for all that is not public: nobody learns from them what is there.
+// T05: the refusal is the same for all addresses that are not public, so it reveals nothing about them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_says_nothing_about_what_is_there() {
     let push = Push::set_on(Launch::fresh().without_private_targets()).await;
@@ -147,7 +147,8 @@ async fn a_refusal_says_nothing_about_what_is_there() {
     assert_eq!(messages.len(), 1, "{messages:?}");
 }
 
-// Our own listener is no target, also where the operator allows its network: a queue must not call the API for its user.
+// Our own listener is no target, also where the operator allows its network: a queue must not call the API for its
+// user.
 #[tokio::test(flavor = "multi_thread")]
 async fn our_own_listener_is_refused_also_where_its_network_is_allowed() {
     let push = Push::set().await;
@@ -164,8 +165,8 @@ async fn asking(names: &NameServer) -> Push {
     Push::set_on(Launch::fresh().without_private_targets().with_config(&config)).await
 }
 
-// T02: a name that is fine by its looks and leads to this machine is blocked when it is dialled, at every attempt and for
-// callbacks, too; the log of attempts says so and nothing more.
+// T02: a name that is fine by its looks and leads to this machine is blocked when it is dialled, at every attempt and
+// for callbacks, too; the log of attempts says so and nothing more.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_that_leads_to_a_private_address_is_blocked_at_delivery() {
     let trap = Receiver::start().await;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::Push;
 use crate::api::receive_one;
 
-/// What each template presets; everything else has the queue's defaults.
+/// The presets of each template; everything else has the queue's defaults.
 fn presets() -> Vec<(&'static str, Value)> {
     let model_api = json!({"type": "exponential", "delay": 10, "factor": 2, "maxDelay": 300, "jitter": 0.5});
     let per_minute = |limit: u32| json!({"limit": limit, "per": 60});

@@ -1,10 +1,10 @@
-//! Who has won a race, and whether everybody was told so. Pure: it looks at what the callers heard and at the job as it
-//! is shown afterwards, log included.
+//! The winner of a race, and whether all observers agree. Pure: it compares the answers to the callers with the job as
+//! it is shown afterwards, log included.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// What ends a job, and so may take part in a race.
+/// An event that ends a job, and so may take part in a race.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Ack,
@@ -17,12 +17,12 @@ pub(super) struct Race {
     pub(super) id: String,
     pub(super) lease: String,
     pub(super) kinds: &'static [Kind],
-    /// When the clock ends the attempt if nobody else does.
+    /// When the clock ends the attempt if no call does.
     pub(super) deadline: Timestamp,
     pub(super) is_watched: bool,
 }
 
-/// What one caller was answered.
+/// The answer to one caller.
 #[derive(Debug, Clone)]
 pub(super) struct Heard {
     pub(super) kind: Kind,
@@ -51,7 +51,7 @@ pub(super) fn judge(race: &Race, heard: &[Heard], job: &Value) -> Result<Kind, S
             Kind::Timeout => Some("the clock is no caller".to_owned()),
         };
         if let Some(fault) = fault {
-            return Err(format!("{:?} heard {} {}: {fault}", caller.kind, caller.status, caller.body));
+            return Err(format!("{:?} got {} {}: {fault}", caller.kind, caller.status, caller.body));
         }
     }
     Ok(winner)
@@ -86,7 +86,7 @@ fn winner(job: &Value, ending: &str) -> Result<Kind, String> {
         (Some("failed"), None) if ending == "nacked" => Ok(Kind::Nack),
         (Some("failed"), None) if by_clock => Ok(Kind::Timeout),
         (Some("cancelled"), Some("timeout")) if by_clock => Ok(Kind::Timeout),
-        // Whoever came after the request has only ended the wait for it.
+        // A report after the request only ends the wait for it.
         (Some("cancelled"), Some("user")) if is_asked(job) && ending != "acked" => Ok(Kind::Cancel),
         (status, reason) => Err(format!("a job that is {status:?} for {reason:?} after it was {ending}")),
     }
@@ -216,10 +216,10 @@ mod planted {
             ("both were taken", job("succeeded", "acked", false), vec![taken(Kind::Nack, "failed")]),
             ("the winner was refused", job("succeeded", "acked", false), vec![refused(Kind::Ack, "lease_lost")]),
             ("the wrong refusal", job("failed", "nacked", false), vec![refused(Kind::Ack, "lease_lost")]),
-            ("told another state", job("cancelled", "nacked", true), vec![taken(Kind::Nack, "failed")]),
-            ("told another version", job("succeeded", "acked", false), vec![other_version]),
+            ("answered with another state", job("cancelled", "nacked", true), vec![taken(Kind::Nack, "failed")]),
+            ("answered with another version", job("succeeded", "acked", false), vec![other_version]),
             (
-                "the cancel was told of another end",
+                "the cancel was answered with another end",
                 job("failed", "nacked", false),
                 vec![taken(Kind::Cancel, "cancelled")],
             ),
@@ -228,7 +228,7 @@ mod planted {
             ("two ends", twice, vec![]),
             ("a gap", gap, vec![]),
             ("too early", early, vec![]),
-            ("cancelled by nobody", job("cancelled", "revoked", false), vec![]),
+            ("cancelled without a request", job("cancelled", "revoked", false), vec![]),
             (
                 "neither yes nor no",
                 job("succeeded", "acked", false),

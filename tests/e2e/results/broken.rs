@@ -1,5 +1,5 @@
-//! Uploads that end in the middle: the client goes, the worker dies, the server is killed. None becomes a result, none is
-//! seen, and what is left over is known by name and goes. (I-36, F01, K9)
+//! Uploads that end in the middle: the client goes, the worker dies, the server is killed. None becomes a result, none
+//! is seen, and what is left over is known by name and goes. (I-36, F01, K9)
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,7 +62,7 @@ async fn an_upload_that_was_under_way_when_the_server_was_killed_is_collected() 
     assert!(left.len() == 1 && left.keys().all(|key| key.ends_with(".part")), "{:?}", left.keys());
     rig.audit();
     let next = rig.next("short").await;
-    assert_eq!(next.id, held.id, "its worker was not heard of again");
+    assert_eq!(next.id, held.id, "its worker never reported again");
     assert_eq!(rig.result(&held.id).await.status, 404);
     rig.put(&next, "of the next").await.expect(201);
     rig.ack(&next).await;
@@ -92,7 +92,7 @@ async fn an_upload_by_link_can_be_sent_again_after_the_server_was_killed() {
     rig.audit();
 }
 
-/// What a worker was told.
+/// The answers to a worker.
 struct Told {
     id: String,
     sha256: String,
@@ -183,7 +183,7 @@ async fn by_link(client: &Client, path: &str, lease: &str, body: Vec<u8>) -> Res
     client.post(&format!("{path}/finalize"), finalize).await
 }
 
-/// A confirmed upload is the result of its hand-out, whether its ack was heard or not.
+/// A confirmed upload is the result of its hand-out, whether its ack arrived or not.
 async fn check(rig: &Rig, told: &[Told]) {
     for told in told {
         let seen = wait::until("the job to be done with", DEADLINE, async || {

@@ -12,7 +12,7 @@ use crate::results::{DEADLINE, MIB, Rig, bytes, digest, header};
 /// Three whole chunks and a part of one.
 const LENGTH: usize = 3 * MIB + 1000;
 
-/// What arrived over a link, and whether all of it did.
+/// The bytes received over a link, and whether they were complete.
 struct Arrived {
     status: u16,
     etag: String,
@@ -142,7 +142,7 @@ async fn a_restored_object_is_served_again() {
     let (id, key) = damaged(&rig, &body, flipped(&body, MIB)).await;
     assert!(!download(&rig.link(&id).await, None).await.is_whole);
 
-    // The server looks again after a minute; here the minute is over at once.
+    // The server checks again after a minute; here the minute ends at once.
     rig.change_objects("damaged_at = 1 WHERE damaged_at IS NOT NULL").await;
     rig.client.get(&format!("/v1/jobs/{id}/result")).await.unwrap().expect_problem(502, "result_damaged");
     rig.replace(&key, body.to_vec());
@@ -154,7 +154,8 @@ async fn a_restored_object_is_served_again() {
     assert_eq!((again.status, &again.body[..]), (206, &body[5..10]));
 }
 
-// An object that an earlier version stored has no checksums of its chunks: it is read whole before its first byte is served.
+// An object that an earlier version stored has no checksums of its chunks: it is read whole before its first byte is
+// served.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_without_checksums_is_read_whole_first() {
     let mut rig = Rig::on_folder().await;
@@ -169,7 +170,7 @@ async fn an_object_without_checksums_is_read_whole_first() {
     assert!(whole.status == 200 && whole.is_whole && whole.body == body);
 
     let refused = download(&rig.link(&damaged).await, Some("bytes=3-8")).await;
-    assert_eq!(refused.status, 502, "the range is sound, which nobody can know");
+    assert_eq!(refused.status, 502, "the range is sound, which cannot be known");
 }
 
 // I-35: the same for checkpoints, which come through the server from a bucket as well.

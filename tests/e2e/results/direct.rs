@@ -1,5 +1,5 @@
-//! Uploads that do not pass through the server, or come to it by a link: announced, sent, finalised. What the sender says
-//! of them is checked, and nobody can change them afterwards.
+//! Uploads that do not pass through the server, or come to it by a link: announced, sent, finalised. The sender's
+//! claims are checked, and uploads cannot be changed afterwards.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn finalize(rig: &Rig, held: &Held, upload: &Value, mut request: Value) ->
     rig.client.post(&format!("/v1/jobs/{}/result/finalize", held.id), request).await.unwrap()
 }
 
-/// What the job serves now.
+/// The result that the job serves now.
 async fn served(rig: &Rig, held: &Held) -> Vec<u8> {
     rig.open(&rig.link(&held.id).await).await.body.to_vec()
 }
@@ -90,8 +90,8 @@ async fn an_upload_in_parts_becomes_one_result() {
     assert_eq!((rig.audit(), rig.s3().loose_parts()), (1, 0));
 }
 
-// A finalise is slow, the worker asks again, and is through with the job before the first one ends: that one takes nothing
-// away.
+// A finalise is slow, the worker asks again, and is through with the job before the first one ends: that one takes
+// nothing away.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_finalise_that_ends_after_the_ack_takes_nothing_away() {
     let rig = Rig::on_bucket().await;
@@ -148,7 +148,7 @@ async fn an_upload_that_is_not_what_was_said_is_refused_and_nothing_is_kept() {
 
 // A link to write outlives the upload it was made for; the result does not care.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_still_has_the_link_cannot_change_the_result() {
+async fn a_holder_of_the_link_cannot_change_the_result() {
     for rig in [Rig::on_folder().await, Rig::on_bucket().await] {
         let held = rig.held().await;
         let upload = begin(&rig, &held, json!({})).await;
@@ -156,7 +156,7 @@ async fn who_still_has_the_link_cannot_change_the_result() {
         rig.send(&link, "the result").await;
         finalize(&rig, &held, &upload, json!({})).await.expect(201);
 
-        // Before the ack and after it; a bucket takes the bytes, and they are nobody's.
+        // Before the ack and after it; a bucket accepts the bytes, and they belong to no job.
         rig.send(&link, "something else").await;
         assert_eq!(rig.ack(&held).await["status"], "succeeded");
         assert_eq!(served(&rig, &held).await, b"the result");
@@ -233,10 +233,10 @@ async fn a_result_is_found_among_the_remains_of_many_hand_outs() {
     assert_eq!(served(&rig, &held).await, b"found");
 }
 
-// What was sent to a link of a bucket is copied, and the copy is the result; then the bytes that were sent are no longer there.
-// What is sent once more over the link is nobody's, and goes when the link has ended.
+// Bytes sent to a link of a bucket are copied, and the copy is the result; then the sent bytes are deleted.
+// Bytes sent again over the link belong to no job, and are deleted when the link has expired.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_sent_to_a_bucket_does_not_stay_beside_the_result() {
+async fn bytes_sent_to_a_bucket_do_not_stay_beside_the_result() {
     let mut rig = Rig::on_bucket().await;
     make_queue(&rig.client, "short", json!({"resultTtl": 5})).await;
     let held = rig.held_of("short").await;

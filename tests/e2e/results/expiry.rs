@@ -1,5 +1,5 @@
-//! The end of a result: its time is over, its job goes, or its queue. The object goes from the disk or the bucket, links
-//! that were made before lead nowhere, and nothing else is ever touched.
+//! The end of a result: it expires, or its job or queue is deleted. The object is deleted from the disk or the bucket,
+//! links that were made before lead nowhere, and nothing else is ever touched.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ async fn when_jobs_go_their_objects_go() {
     })
     .await;
 
-    // What nobody finalised may still be written by who has the link, so it waits for its hour.
+    // A holder of the link may still write an upload without finalize, so it is kept for an hour.
     wait::until_now("what was kept to go", DEADLINE, || (rig.objects().len() == 2).then_some(())).await;
     rig.audit();
     rig.let_the_grace_pass().await;

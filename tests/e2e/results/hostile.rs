@@ -1,5 +1,5 @@
-//! T16: names of files as an enemy would choose them, and ids of other people. A name is kept to be shown and nothing else;
-//! keys of objects are made of numbers.
+//! T16: names of files as an enemy would choose them, and ids of other people. A name is kept to be shown and nothing
+//! else; keys of objects are made of numbers.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -160,7 +160,7 @@ async fn a_content_type_that_is_none_is_refused() {
         begun.expect_problem(400, "invalid_request");
     }
 
-    // What a browser would run is taken, and served as a download that may do nothing.
+    // Active content is accepted, and served as a download without any rights.
     rig.put_as(&held, "/result", "text/html", "<script>alert(1)</script>").await.expect(201);
     rig.ack(&held).await;
     let got = rig.open(&rig.link(&held.id).await).await;

@@ -191,7 +191,7 @@ async fn a_lease_that_ends_with_a_finalised_result_succeeds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_worker_uploads_and_then_gives_back_is_dropped() {
+async fn the_upload_of_a_released_job_is_dropped() {
     let mut rig = Rig::on_folder().await;
     make_queue(&rig.client, "again", json!({"backoff": {"type": "fixed", "delay": 0}})).await;
     for (verb, body) in
@@ -271,7 +271,7 @@ async fn a_cancelled_job_keeps_what_it_had_uploaded_until_it_is_replayed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn results_are_taken_from_nobody_but_the_holder() {
+async fn results_are_accepted_only_from_the_holder() {
     let rig = Rig::on_folder().await;
     let held = rig.held().await;
     let stranger = Held { id: held.id.clone(), lease: "0".repeat(held.lease.len()) };

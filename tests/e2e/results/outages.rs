@@ -1,5 +1,5 @@
-//! F21, F22: the object store is away, slow, or loses what it has confirmed. No job succeeds without its result, a worker
-//! keeps its job by heartbeats and tries again, and everything that needs no object goes on.
+//! F21, F22: the object store is away, slow, or loses what it has confirmed. No job succeeds without its result, a
+//! worker keeps its job by heartbeats and tries again, and everything that needs no object goes on.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::results::{DEADLINE, Held, MIB, Place, Rig, bytes, header};
 /// More than every other call may take while the bucket dawdles.
 const SLOW: Duration = Duration::from_secs(4);
 
-/// What needs no object works as ever.
+/// Calls without objects work as usual.
 async fn others_go_on(rig: &Rig) {
     let id = publish(&rig.client, "other", json!(1)).await;
     let held = receive_one(&rig.client, "other").await;
@@ -60,9 +60,9 @@ async fn while_the_bucket_refuses_no_job_succeeds_and_the_worker_keeps_its_job()
     assert_eq!(rig.audit(), 2);
 }
 
-// F21: a bucket that answers late holds up nobody but who waits for it.
+// F21: a slow bucket delays only requests that need it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_bucket_holds_up_nobody_else() {
+async fn a_slow_bucket_delays_no_other_request() {
     let rig = Rig::on_bucket().await;
     make_queue(&rig.client, "other", json!({})).await;
     let held = rig.held().await;
@@ -90,7 +90,7 @@ async fn a_slow_bucket_holds_up_nobody_else() {
     assert_eq!(rig.audit(), 1);
 }
 
-// A bucket that takes the request and never answers: the reader hears of it within seconds.
+// A bucket that takes the request and never answers: the reader gets an answer within seconds.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_result_in_a_bucket_that_hangs_is_unavailable_within_seconds() {
     let rig = Rig::on_bucket().await;
@@ -106,7 +106,7 @@ async fn a_result_in_a_bucket_that_hangs_is_unavailable_within_seconds() {
     assert_eq!(&rig.open(&rig.link(&before.id).await).await.body[..], b"from before");
 }
 
-// F21: nobody listens there at all.
+// F21: nothing listens there at all.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_whose_bucket_cannot_be_reached_does_everything_else() {
     let launch = CREDENTIALS.iter().fold(Launch::fresh(), |launch, (name, value)| launch.with_env(name, value));
@@ -152,7 +152,7 @@ async fn an_object_that_is_lost_before_it_is_finalised_is_no_result() {
     assert_eq!(&rig.open(&rig.link(&held.id).await).await.body[..], b"sent again");
 }
 
-// F22: lost later, the reader is told so, and the job stays what it is.
+// F22: lost later, the reader gets an error, and the job does not change.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_that_is_lost_later_is_said_to_be_missing_and_the_job_stays() {
     let rig = Rig::on_bucket().await;
@@ -165,12 +165,12 @@ async fn an_object_that_is_lost_later_is_said_to_be_missing_and_the_job_stays() 
     let seen = job(&rig.client, &held.id).await;
     assert_eq!((&seen["status"], &seen["version"]), (&whole["status"], &whole["version"]));
     assert_eq!(seen["resultMeta"], whole["resultMeta"], "what is missing was not downloaded");
-    assert!(rig.server.log().contains("gone from the object store"), "the operator is told");
+    assert!(rig.server.log().contains("gone from the object store"), "the log names it");
 }
 
 // F21: what is due stays due while the bucket is away, and goes when it is back.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_could_not_be_deleted_is_deleted_later() {
+async fn failed_deletions_are_retried() {
     let rig = Rig::on_bucket().await;
     make_queue(&rig.client, "brief", json!({"resultTtl": 1})).await;
     let held: Held = rig.succeeded("brief", "for a second").await;

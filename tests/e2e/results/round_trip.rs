@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::api::{job, make_queue, publish, receive_one, settle, text};
 use crate::results::{MIB, Rig, bytes, digest, header};
 
-/// What a server may grow by while 128 MiB pass through it: some pieces, and what its allocator keeps.
+/// The allowed growth of a server while 128 MiB pass through it: some pieces, and the allocator's reserve.
 const GROWTH_MAX: u64 = 64 * 1024;
 
 // I-36: of any length, in a folder and in a bucket (where more than 8 MiB go in parts).
@@ -121,7 +121,7 @@ async fn a_link_serves_ranges_and_tells_the_length() {
 async fn a_large_result_passes_through_in_little_memory() {
     for rig in [Rig::on_folder().await, Rig::on_bucket().await] {
         let body = bytes(128 * MIB);
-        // What a server needs once it has seen an upload at all.
+        // The memory of a server after its first upload.
         rig.succeeded("work", body.slice(..9 * MIB)).await;
         let before = peaks(&rig);
 
@@ -148,7 +148,7 @@ fn peaks(rig: &Rig) -> Vec<u64> {
     rig.server.nodes.iter().map(|node| peak(node.process_id())).collect()
 }
 
-/// What is shown of a result once it was downloaded so often: a download does not wait until it is counted.
+/// The metadata of a result after this many downloads: a download does not wait until it is counted.
 async fn counted(rig: &Rig, id: &str, downloads: u64) -> Value {
     wait::until("the downloads to be counted", Duration::from_secs(30), async || {
         let meta = job(&rig.client, id).await["resultMeta"].clone();

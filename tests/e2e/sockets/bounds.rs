@@ -45,7 +45,7 @@ async fn a_thousand_sockets_are_served_and_no_more_than_the_key_may_open() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_peer_that_does_not_read_is_cut_and_harms_nobody() {
+async fn a_peer_that_does_not_read_is_cut_and_harms_no_other_peer() {
     let server = configured("timeouts:\n  write_idle: 1s\n").await;
     let client = server.nodes[0].client();
     make_queue(&client, "work", json!({})).await;

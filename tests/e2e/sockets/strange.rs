@@ -1,4 +1,4 @@
-//! What a socket makes of peers that do not keep to the rules.
+//! Behaviour of a socket with peers that break the protocol.
 
 use std::time::Duration;
 
@@ -53,8 +53,8 @@ async fn frames_that_break_the_protocol_close_the_socket_with_the_reason() {
     long.send(Message::text("x".repeat(5000))).await;
     assert_eq!(long.next().await, Heard::Closed(SIZE));
 
-    // A text of one byte that is no UTF-8; one that is not masked; an opcode there is not; a ping in two parts; a length of
-    // eight bytes that is past any memory.
+    // A text of one byte that is no UTF-8; one that is not masked; an opcode there is not; a ping in two parts; a
+    // length of eight bytes that is past any memory.
     let cases: [(&[u8], u16); 5] = [
         (&[0x81, 0x81, 0, 0, 0, 0, 0xff], INVALID),
         (&[0x81, 0x01, b'x'], PROTOCOL),
@@ -82,7 +82,7 @@ async fn closed_after(client: &Client, id: &str, bytes: &[u8]) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_is_no_handshake_is_told_what_is_missing() {
+async fn a_request_that_is_no_handshake_gets_the_missing_header_named() {
     let server = Server::fresh().await;
     // A proxy would put some of it right.
     let client = server.client().at(&server.own_base);

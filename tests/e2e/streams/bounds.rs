@@ -121,7 +121,7 @@ async fn an_idle_stream_is_kept_open_by_keepalives() {
 
 // F30: a reader that takes nothing is cut; the others get all of it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_does_not_read_is_cut_and_harms_nobody() {
+async fn a_reader_that_does_not_read_is_cut_and_harms_no_other_reader() {
     let server = configured("timeouts:\n  write_idle: 1s\n").await;
     let client = server.nodes[0].client();
     make_queue(&client, "work", json!({})).await;

@@ -1,4 +1,4 @@
-//! What changes in a queue, for dashboards: the queue first, then each job that changes, the counts, and a new beginning
+//! Changes of a queue, for dashboards: the queue first, then each job that changes, the counts, and a new beginning
 //! when something was missed.
 
 use std::time::Duration;
@@ -137,7 +137,7 @@ async fn the_stream_of_a_queue_ends_with_the_queue_and_with_the_server() {
     assert!(server.terminate().await.success());
 }
 
-/// What the frame says of the counts: by themselves, or with the queue when the patrol has found them.
+/// The counts in a frame: alone, or with the queue when the poll has found them.
 fn counts(frame: &Frame) -> &Value {
     match frame.event.as_str() {
         "counts" => &frame.data,

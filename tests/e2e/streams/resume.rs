@@ -1,5 +1,5 @@
-//! I-32: readers that are cut again and again, also by a server that dies and restarts, see every event exactly once, in
-//! order, the end last.
+//! I-32: readers that are cut again and again, also by a server that dies and restarts, see every event exactly once,
+//! in order, the end last.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,8 +19,8 @@ use crate::streams::{all_events, assert_is_log, defer};
 
 const JOBS: usize = 5;
 pub(crate) const READERS: usize = 200;
-/// Each gives three events for each job, and there are three times as many; with at most so many events per connection that
-/// is more than twenty cuts.
+/// Each gives three events for each job, and there are three times as many; with at most so many events per connection
+/// that is more than twenty cuts.
 const ROUNDS: usize = 12;
 const EVENTS_PER_CONNECTION: u64 = 5;
 /// All readers have the same key.
@@ -43,7 +43,7 @@ pub(crate) enum Way {
     Socket,
 }
 
-/// What one reader went through.
+/// The experience of one reader.
 pub(crate) struct Story {
     pub frames: Vec<Frame>,
     pub cuts: usize,
@@ -84,7 +84,7 @@ async fn readers_behind_nginx_see_every_event_once_and_in_order() {
 }
 
 /// Lets the jobs go on while the server dies, comes back, stops as it should, comes back; then ends them.
-/// `moved` is told where it is after each start.
+/// `moved` gets its address after each start.
 pub(crate) async fn lead_through_restarts(server: &mut Server, mut moved: impl FnMut(&Server)) {
     move_on(&server.client()).await;
     server.crash_and_restart().await;
@@ -103,12 +103,12 @@ impl Places {
     }
 
     pub(crate) fn move_to(&self, bases: &[String]) {
-        *self.bases.lock().expect("nobody panics with the lock") = bases.to_vec();
+        *self.bases.lock().expect("no thread panics with the lock") = bases.to_vec();
     }
 
     /// Another one each time, where there are several.
     fn client(&self, connection: usize) -> Client {
-        let bases = self.bases.lock().expect("nobody panics with the lock");
+        let bases = self.bases.lock().expect("no thread panics with the lock");
         self.client.at(&bases[connection % bases.len()])
     }
 }
@@ -196,7 +196,7 @@ impl Line {
             Way::Stream => match Sse::ask(client, id, after).await {
                 Ok(Asked::Open(stream)) => Some(Line::Stream(stream)),
                 Ok(Asked::Answer(reply)) => {
-                    // 502: a proxy that finds nobody.
+                    // 502: a proxy without an upstream.
                     assert!(matches!(reply.status, 502 | 503), "{}: {}", reply.status, reply.body);
                     None
                 }

@@ -14,8 +14,8 @@ use super::time;
 use crate::api::{job, make_queue, publish_many, receive, settle, text};
 
 const JOBS: usize = 40;
-/// The server's clock is ours, carried on by another one, or the database's as it last said it, which may have been held
-/// up on its way.
+/// The server's clock is ours, carried on by another one, or the database's as it last said it, which may have been
+/// held up on its way.
 const CLOCKS_APART: Duration = Duration::from_secs(1);
 /// Far longer than the test, far shorter than what its workers ask for.
 const HARD_SECONDS: u64 = 2400;
@@ -25,7 +25,7 @@ const WHOLE_SECONDS: u64 = 1800;
 struct Held {
     id: String,
     lease: String,
-    /// The lease ends at this time, as last told.
+    /// The end of the lease in the last answer.
     told: jiff::Timestamp,
     /// No lease may reach beyond this.
     limit: jiff::Timestamp,

@@ -1,4 +1,4 @@
-//! Checkpoints: the next attempt gets exactly the last one that was acknowledged, whoever it is and however it gets the
+//! Checkpoints: the next attempt gets exactly the last acknowledged one, whichever worker it is and however it gets the
 //! job, and never one that it cannot read. (I-35)
 
 use outlast_tests::http::Client;
@@ -135,7 +135,7 @@ async fn a_checkpoint_has_a_limit_and_what_is_at_it_is_kept() {
 
 // I-15
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_lost_lease_wants_to_save_is_refused_and_leaves_no_trace() {
+async fn saves_of_a_lost_lease_are_refused_and_leave_no_trace() {
     let mut work = Work::begin(json!({})).await;
     work.checkpoint(1, json!("good")).await;
     work.section("good", json!(1)).await;
@@ -163,7 +163,7 @@ async fn what_a_lost_lease_wants_to_save_is_refused_and_leaves_no_trace() {
     assert_eq!(saved["data"], json!("good"));
 }
 
-// Section 7 of the contract: whoever is pushed to gets it in the body.
+// Section 7 of the contract: a delivery has it in the body.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delivery_carries_what_the_attempt_before_has_saved() {
     let server = Server::fresh().await;
@@ -217,7 +217,7 @@ async fn until_awaiting(client: &Client, id: &str) {
 
 // T13: somebody else's job has nothing to read and takes nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_kept_of_another_namespaces_job_is_not_there() {
+async fn saved_work_of_another_namespaces_job_does_not_exist() {
     let work = Work::begin(json!({})).await;
     work.checkpoint(1, json!("secret")).await;
     work.section("s", json!("secret")).await;

@@ -57,7 +57,7 @@ async fn a_viewer_gets_a_frame_a_second_and_the_last_one_before_the_end() {
     assert_eq!(log, events(&work.client, &work.id).await, "the log is whole, and the end is its end");
 }
 
-// Whoever comes in the middle need not wait for the next report.
+// A viewer that connects in the middle need not wait for the next report.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_viewer_sees_at_once_how_far_the_work_is() {
     let work = Work::begin(json!({})).await.on_one_node();

@@ -89,7 +89,7 @@ async fn a_cancel_reaches_the_worker_as_a_directive() {
     assert_eq!(work.job().await["status"], json!("cancelled"));
 }
 
-// What an operator asks for lasts as long as the lease, and "save now" until something is saved.
+// An operator's directive lasts as long as the lease, and "save now" until something is saved.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_tells_the_worker_something_with_its_heartbeats() {
     let mut work = Work::begin(json!({})).await;
@@ -131,7 +131,7 @@ async fn a_checkpoint_within_the_heartbeat_is_one_as_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_does_not_run_can_be_told_nothing() {
+async fn a_job_that_does_not_run_takes_no_directives() {
     let work = Work::begin(json!({})).await;
     let waiting = publish(&work.client, "work", json!(2)).await;
     work.ack().await;
@@ -149,7 +149,7 @@ async fn a_job_that_does_not_run_can_be_told_nothing() {
 
 // While a provider pushes back, those who are at it already should slow down.
 #[tokio::test(flavor = "multi_thread")]
-async fn workers_of_a_held_queue_are_told_to_slow_down() {
+async fn workers_of_a_held_queue_get_the_directive_to_slow_down() {
     let work = Work::begin(json!({"backpressureScope": "queue"})).await;
     let other = publish(&work.client, "work", json!(2)).await;
     let held = receive_one(&work.client, "work").await;

@@ -1,4 +1,4 @@
-//! What is left when an attempt or a job is over: kept for a replay, dropped by a fresh one and after success,
+//! Saved work after the end of an attempt or a job: kept for a replay, dropped by a fresh one and after success,
 //! and nothing of it anywhere once the job is purged.
 
 use std::path::Path;
@@ -56,7 +56,7 @@ async fn a_failed_job_keeps_what_was_saved_and_its_replay_goes_on_from_there() {
     assert_eq!((&held["replays"], &held["sections"]), (&json!(1), &json!(["one"])));
     assert_eq!(held["checkpoint"]["replays"], json!(0), "it says where it comes from");
     work.ack().await;
-    assert_eq!(left(&work).await, nothing(), "after success nobody needs it");
+    assert_eq!(left(&work).await, nothing(), "after success it is not needed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,7 +74,7 @@ async fn a_cancelled_job_keeps_what_was_saved_and_a_fresh_replay_drops_it() {
     assert_eq!((&held["checkpoint"], &held["sections"]), (&Value::Null, &json!([])));
     assert_eq!(left(&work).await, nothing());
     save(&work).await;
-    assert_eq!(left(&work).await, everything(), "a fresh replay saves anew");
+    assert_eq!(left(&work).await, everything(), "a fresh replay saves again");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -31,7 +31,7 @@ async fn beat_until<T>(work: &Work, what: &str, mut is_so: impl FnMut(&Value) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_is_not_heard_is_slow_and_one_that_is_heard_works() {
+async fn a_worker_without_heartbeats_is_slow_and_one_with_heartbeats_works() {
     let work = Work::begin(json!({"visibilityTimeout": 15, "stallTimeout": 60})).await;
     assert_eq!(work.job().await["liveness"], json!("working"));
 
@@ -53,7 +53,7 @@ async fn a_worker_over_its_soft_limit_is_slow() {
     assert_eq!((&told["softLimitReached"], &told["directives"]), (&json!(true), &json!(["checkpoint_now"])));
 }
 
-// Without any report nobody knows whether work moves, so nobody says that it does not.
+// Without any report the server cannot know whether the job makes progress, so the job is never `stuck`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_reports_no_progress_is_never_stuck() {
     let work = Work::begin(json!({"stallTimeout": 1})).await;

@@ -110,7 +110,7 @@ async fn one_call_keeps_all_leases_with_checkpoints_and_brings_back_what_each_sh
         let checkpoint = client.get(&format!("/v1/jobs/{id}/checkpoint")).await.unwrap().expect(200);
         assert_eq!(checkpoint["data"]["place"], place);
         let after = job(&client, &id).await;
-        // What the server was away for comes on top.
+        // The lease is extended by the downtime.
         assert!(time(&after["leaseExpiresAt"]) >= time(&results[place]["leaseExpiresAt"]), "{after}");
         assert_eq!(after["progress"]["pct"], 50);
     }

@@ -1,5 +1,5 @@
-//! Progress as it is reported and read: merged, never backwards, worked out from items and stages, gone when the attempt
-//! is, and refused from anybody but the holder of the lease.
+//! Progress as it is reported and read: merged, never backwards, worked out from items and stages, gone when the
+//! attempt is, and refused from anybody but the holder of the lease.
 
 use outlast_tests::stopwatch::Stopwatch;
 use outlast_tests::wait;
@@ -23,7 +23,7 @@ async fn progress_never_goes_back_within_an_attempt() {
         assert_eq!(told["pct"].as_f64(), Some(furthest), "after {pct}");
         assert_eq!(told["itemsDone"], json!(furthest as u64));
         assert_eq!(told["message"], json!(format!("at {pct}")), "words are the latest");
-        assert_eq!(read, told, "what the worker was told is what a viewer sees");
+        assert_eq!(read, told, "the worker's answer is what a viewer sees");
     }
     work.fail().await;
     work.take().await;
@@ -47,7 +47,7 @@ async fn a_percentage_is_worked_out_from_items_or_stages() {
 
     assert_eq!(items["pct"], json!(25));
     assert_eq!(stages["pct"], json!(37.5));
-    assert_eq!((&unknown["pct"], &none["pct"]), (&Value::Null, &Value::Null), "nobody knows of how much");
+    assert_eq!((&unknown["pct"], &none["pct"]), (&Value::Null, &Value::Null), "the total is unknown");
     let mut fields: Vec<&String> = items.as_object().unwrap().keys().collect();
     fields.sort();
     let all = ["at", "eta", "itemsDone", "itemsTotal", "message", "pct", "stage", "stagePct", "stagesDone"];
@@ -153,7 +153,7 @@ async fn many_reports_are_few_changes_of_the_job_and_lists_show_the_latest() {
     assert!(changes > 0, "the first report is written down");
 }
 
-// What was written down of it is there after a crash: less, but never more and never an error.
+// The persisted progress is there after a crash: less, but never more and never an error.
 #[tokio::test(flavor = "multi_thread")]
 async fn progress_is_roughly_known_after_a_crash_and_goes_on_from_there() {
     let mut work = Work::begin(json!({})).await;

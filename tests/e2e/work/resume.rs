@@ -1,5 +1,5 @@
-//! The worker is gone in the middle: what it finished is not done again. The same when the server is killed as well, and
-//! when it is killed at any moment while checkpoints are being saved. (I-35, K9)
+//! The worker is gone in the middle: what it finished is not done again. The same when the server is killed as well,
+//! and when it is killed at any moment while checkpoints are being saved. (I-35, K9)
 
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ async fn the_same_when_the_server_is_killed_with_it() {
     finish(&server.client(), &id).await;
 }
 
-/// What the worker was told, and what it only asked for.
+/// The answers to the worker, and its requests without an answer.
 #[derive(Default)]
 struct Told {
     /// The last checkpoint that was acknowledged, with its progress.

@@ -167,6 +167,7 @@ impl Reader<'_> {
 
     fn keep(&mut self, from: usize, length: usize) {
         let text = self.rest()[from..from + length].replace("\\\n", " ").replace("\\n", " ");
+        let text = without_placeholders(&text);
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         if text.contains(' ') {
             self.texts.push(Block::begin(self.line, &without_code(&text)));
@@ -184,6 +185,11 @@ impl Reader<'_> {
         }
         self.at = end;
     }
+}
+
+/// A text without the names of variables in braces.
+fn without_placeholders(text: &str) -> String {
+    text.split('{').map(|part| part.split_once('}').map_or(part, |(_, rest)| rest)).collect::<Vec<_>>().join("{}")
 }
 
 /// The signs around a raw text that begins here.

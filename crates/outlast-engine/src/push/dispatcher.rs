@@ -1,5 +1,5 @@
-//! The lane of one queue: claims as much as there is room for, sends each job on its own, and sleeps when there is nothing
-//! to do. Dispatchers share nothing but the room, so a dead endpoint holds up nobody else.
+//! The lane of one queue: claims as much as there is room for, sends each job on its own, and sleeps when there is
+//! nothing to do. Dispatchers share nothing but the room, so a dead endpoint holds up nobody else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -118,7 +118,7 @@ impl Engine {
                     return Look::Wait(Some(RETRY_PAUSE));
                 }
                 Err(error) => {
-                    tracing::error!(%error, queue = &*name.1, "deliveries cannot be signed here and are left to others");
+                    tracing::error!(%error, queue = &*name.1, "cannot open signing secrets; this node stops delivering for the queue");
                     return Look::Stuck(SEALED_PAUSE);
                 }
             }

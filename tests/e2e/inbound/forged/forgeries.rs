@@ -6,7 +6,7 @@ use outlast_tests::chance::Chance;
 
 use super::{Webhook, secret};
 
-/// What nobody has signed with.
+/// A secret that no source has.
 const OTHER: &str = "another-secret-that-nobody-knows";
 const OTHER_MARKED: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHg==";
 /// Beginnings without a signature behind them.
@@ -16,7 +16,7 @@ const SAME: [&str; 3] = ["linear", "grafana", "hmac"];
 /// More seconds than a signature is good for.
 const TOO_FAR: i64 = 330;
 
-/// Schemes that sign a time which is told in a header. Linear has it in the body.
+/// Schemes that sign a time in a header. Linear has it in the body.
 fn is_timed(name: &str) -> bool {
     matches!(name, "stripe" | "slack" | "standard-webhooks" | "paddle" | "gitlab")
 }
@@ -79,7 +79,7 @@ fn bodies(good: &Webhook, chance: &mut Chance) -> Vec<(&'static str, String)> {
     }
     let one_digit = format!("{}9{}", &body[..digit], &body[digit + 1..]);
     vec![
-        ("written anew", value.to_string()),
+        ("re-encoded", value.to_string()),
         ("escaped", body.replace('é', "\\u00e9")),
         ("a line more", format!("{body}\n")),
         ("a mark before it", format!("\u{feff}{body}")),
@@ -103,7 +103,7 @@ fn repeated(good: &Webhook) -> Vec<(&'static str, Webhook)> {
         .collect()
 }
 
-/// What the other schemes would sign, with the secret of this one, in their headers and in ours.
+/// Signatures of the other schemes with the secret of this one, in their headers and in ours.
 fn foreign(good: &Webhook) -> Vec<(&'static str, Webhook)> {
     let mut all = Vec::new();
     for name in Scheme::NAMES {

@@ -1,5 +1,5 @@
-//! T08: the time of a refusal does not tell how much of a signature was right. Judged by rank, so that a busy machine, which
-//! strikes all places alike, does not matter. Runs in this process: over HTTP nothing that small could be seen.
+//! T08: the time of a refusal does not tell how much of a signature was right. Judged by rank, so that a busy machine,
+//! which strikes all places alike, does not matter. Runs in this process: over HTTP nothing that small could be seen.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::inbound::provider::scheme;
 
 /// Letters of a signature that are tried as the first wrong one.
 const PLACES: usize = 40;
-/// What an honest comparison stays far below and an early exit far above.
+/// The bound that a constant-time comparison stays far below and an early exit far above.
 const CORRELATION_MAX: f64 = 0.1;
 /// A comparison alone is too short for the clock.
 const COMPARISONS: usize = 200;
