@@ -53,7 +53,7 @@ async fn rig(launch: Launch) -> Rig {
     Rig::start(launch, Place::Folder(folder)).await
 }
 
-/// What was acknowledged.
+/// The acknowledged jobs.
 #[derive(Default)]
 struct Acknowledged {
     payloads: Mutex<BTreeMap<String, Value>>,
@@ -271,7 +271,7 @@ fn is_whole(copy: &Path) -> bool {
     copy.join("manifest.jsonl").exists()
 }
 
-/// Does the command end by itself?
+/// Does the command end?
 fn survives(cli: &Cli, death: &Death, words: &[&str]) -> bool {
     let wrapper = death.wrapper(&cli.directory.join("strace.log"));
     let plain = cli.command(words);
