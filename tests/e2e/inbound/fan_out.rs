@@ -14,7 +14,7 @@ async fn an_event_makes_a_job_in_every_queue_that_takes_it() {
   all: {source: shop}
   others: {source: shop, events: [customer.*, invoice]}
   rich: {source: shop, filter: '$.data.object.amount_due > 100'}
-  nobody: {}";
+  none: {}";
     let server = shop(queues).start().await;
     let client = server.client();
     let stripe = Stripe::before(&server, PATH, SECRET);
@@ -29,7 +29,7 @@ async fn an_event_makes_a_job_in_every_queue_that_takes_it() {
         ("all", &[&paid, &failed]),
         ("others", &[]),
         ("rich", &[&failed]),
-        ("nobody", &[]),
+        ("none", &[]),
     ] {
         let messages = drain(&client, queue).await;
         let ids: Vec<&Value> = messages.iter().map(|message| &message["event_id"]).collect();
