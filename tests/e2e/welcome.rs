@@ -34,7 +34,7 @@ async fn the_root_is_a_page_for_people() {
 
 // TLS on a port that speaks plain HTTP is answered with what is wrong, and other connections go on.
 #[tokio::test(flavor = "multi_thread")]
-async fn https_to_the_plain_port_is_told_so() {
+async fn https_to_the_plain_port_gets_an_explanation() {
     let server = Server::fresh().await;
     let client = server.client();
     // A hello of TLS 1.2, cut off: the first record is all that it takes.
@@ -50,7 +50,7 @@ async fn https_to_the_plain_port_is_told_so() {
 
 // The most frequent first mistake names its remedy.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payload_posted_bare_is_told_where_it_belongs() {
+async fn a_payload_posted_bare_gets_an_error_that_names_its_field() {
     let server = Server::fresh().await;
     let client = server.client();
     make_queue(&client, "mail", json!({})).await;
