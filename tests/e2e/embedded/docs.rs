@@ -15,7 +15,7 @@ const FIRST_JOB_SECONDS_MAX: f64 = 60.0;
 const WORKER_LINES_MAX: usize = 80;
 
 #[test]
-fn what_the_pages_say_is_what_happens() {
+fn the_pages_describe_the_actual_behaviour() {
     let root = repository();
     let mut pages = vec!["README.md".to_owned()];
     for directory in ["docs/tutorials", "docs/how-to"] {
