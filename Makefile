@@ -27,7 +27,8 @@ bench: ## measure speed and memory, printed as ratios to limits of the same run
 soak: ## the crash, power and simulation rigs at volume (hours)
 	OUTLAST_SOAK=1 ./scripts/test.sh
 
-gen: ## rewrite the generated files (docs/reference/STATES.md, docs/reference/openapi.json, the plans of PostgreSQL)
+gen: ## rewrite the generated files (docs/reference/STATES.md, CLI.md and openapi.json, the plans of PostgreSQL)
+	OUTLAST_GEN=1 cargo test --locked -p outlast generated_cli_reference
 	OUTLAST_GEN=1 cargo test --locked -p outlast-tests --test tidy generated
 	OUTLAST_GEN=1 cargo test --locked -p outlast-tests --test e2e generated_openapi
 	OUTLAST_GEN=1 cargo test --locked -p outlast-tests --test contract plans

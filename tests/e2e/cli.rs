@@ -52,8 +52,17 @@ impl Cli {
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(words).current_dir(&self.directory).env_clear().stdin(Stdio::null());
-        command.env("OUTLAST_URL", &self.url).env("OUTLAST_KEY", &self.key);
+        command.envs(self.variables());
         command
+    }
+
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Where the server is and the key.
+    pub(crate) fn variables(&self) -> [(&str, &str); 2] {
+        [("OUTLAST_URL", &self.url), ("OUTLAST_KEY", &self.key)]
     }
 
     pub(crate) fn run(&self, words: &[&str]) -> Ran {
@@ -85,14 +94,14 @@ impl Cli {
     }
 }
 
-fn ran(mut command: Command) -> Ran {
+pub(crate) fn ran(mut command: Command) -> Ran {
     let output = command.output().expect("the program can be started");
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("the output is UTF-8");
     Ran { code: output.status.code().expect("it was not killed"), out: text(&output.stdout), err: text(&output.stderr) }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn queues_are_made_listed_inspected_paused_and_drained() {
+async fn queues_are_created_listed_inspected_paused_purged_and_deleted() {
     let server = Server::fresh().await;
     let cli = Cli::of(&server);
     let settings = cli.directory.join("settings.json");
@@ -105,8 +114,8 @@ async fn queues_are_made_listed_inspected_paused_and_drained() {
     assert_eq!(cli.out(&replaced), "queue \"mail\" replaced\n");
     assert_eq!(
         cli.out(&["queues", "list"]),
-        "NAME  MODE  SOURCE  DEPTH  PENDING  RUNNING  DEAD  PAUSED\n\
-         mail  pull  -           0        0        0     0  no\n"
+        "NAME  MODE  QUEUED  OLDEST  PENDING  RUNNING  DEAD  STATE\n\
+         mail  pull       0       -        0        0     0  ok\n"
     );
     let inspected = cli.out(&["queues", "inspect", "mail"]);
     for line in ["name                    mail\n", "visibilityTimeout       60\n", "fencing                 required\n"]
@@ -122,10 +131,17 @@ async fn queues_are_made_listed_inspected_paused_and_drained() {
     assert_eq!(cli.out(&["queues", "resume", "mail"]), "queue \"mail\" is resumed\n");
     assert_eq!(cli.json(&["queues", "pause", "mail"])["paused"], json!(true));
     publish(&server.client(), "mail", json!(1)).await;
-    let refused = cli.fails(2, &["queues", "drain", "mail"]);
+    let held = cli.out(&["queues", "list"]);
+    assert!(held.contains("paused\n") && !held.contains("       -        0        0     0  paused"), "{held}");
+    let refused = cli.fails(2, &["queues", "purge", "mail"]);
     assert!(refused.contains("would cancel 1 waiting job\nhint: repeat the command with --force"), "{refused}");
-    assert_eq!(cli.out(&["queues", "drain", "mail", "--force"]), "purge of queue \"mail\" done: 1 processed\n");
-    assert_eq!(cli.json(&["queues", "drain", "mail", "--force"])["status"], json!("done"));
+    assert_eq!(cli.out(&["queues", "purge", "mail", "--force"]), "purge of queue \"mail\" done: 1 processed\n");
+    assert_eq!(cli.json(&["queues", "purge", "mail", "--force"])["status"], json!("done"));
+    assert!(cli.fails(2, &["queues", "drain", "mail"]).contains("unrecognized subcommand"));
+    assert!(cli.fails(1, &["queues", "delete", "mail"]).contains("--force"));
+    assert_eq!(cli.out(&["queues", "delete", "mail", "--force"]), "delete of queue \"mail\" done: 1 processed\n");
+    assert_eq!(cli.out(&["queues", "delete", "other"]), "queue \"other\" deleted\n");
+    assert_eq!(cli.out(&["queues", "list"]), "no queues\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -171,7 +187,7 @@ async fn jobs_are_published_shown_listed_peeked_at_cancelled_and_replayed() {
     let id = cli.out(&["jobs", "publish", "mail", "@payload.json", "--tag", "tenant=a", "--priority", "-5"]);
     let id = id.trim();
     let shown = cli.out(&["jobs", "show", id]);
-    for line in ["status      queued\n", "attempt     1/5\n", "priority    -5\n", "tags        tenant=a\n"] {
+    for line in ["status     queued\n", "attempts   0/5\n", "priority   -5\n", "tags       tenant=a\n"] {
         assert!(shown.contains(line), "{line:?} is not in\n{shown}");
     }
     assert!(shown.contains("\npayload\n{\"amount\": 12345678901234567890.10}\n"), "{shown}");
@@ -187,8 +203,8 @@ async fn jobs_are_published_shown_listed_peeked_at_cancelled_and_replayed() {
     assert_eq!(cli.out(&["jobs", "cancel", id]), format!("job {id} is cancelled\n"));
     let watched = cli.run(&["jobs", "watch", id]);
     assert_eq!((watched.code, watched.err.as_str()), (1, format!("error: job {id} is cancelled\n").as_str()));
-    assert!(watched.out.ends_with("cancelled  attempt 1/5\n"), "{}", watched.out);
-    assert_eq!(cli.out(&["jobs", "replay", id, "--payload", "[1]"]), format!("job {id} is queued again, run 2\n"));
+    assert!(watched.out.ends_with("cancelled  attempts 0/5\n"), "{}", watched.out);
+    assert_eq!(cli.out(&["jobs", "replay", id, "--payload", "[1]"]), format!("job {id} is queued again, replay 1\n"));
     assert_eq!(cli.json(&["jobs", "cancel", id])["status"], json!("cancelled"));
     assert_eq!(cli.json(&["jobs", "replay", id, "--fresh"])["replays"], json!(2));
 }
@@ -210,7 +226,7 @@ async fn payloads_come_from_stdin_and_as_text_and_keys_make_one_job() {
     assert_eq!(cli.json(&["jobs", "show", &text(&piped["id"])])["payload"], json!([1, 2]));
     assert_eq!(cli.json(&["jobs", "show", &text(&spoken["id"])])["payload"], json!("say \"hi\""));
     assert_eq!((again.code, again.out.trim()), (0, text(&spoken["id"]).as_str()));
-    assert_eq!(again.err, "this key has a job already; it is queued, and its payload is another one\n");
+    assert_eq!(again.err, "duplicate: this idempotency key has a job already; it is queued, and its payload differs\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -236,7 +252,7 @@ async fn watching_and_waiting_end_with_the_job() {
 
     assert_eq!(watched.status.code(), Some(0));
     let printed = String::from_utf8_lossy(&watched.stdout).into_owned();
-    assert!(printed.ends_with("succeeded  attempt 1/5\n"), "{printed}");
+    assert!(printed.ends_with("succeeded  attempts 1/5\n"), "{printed}");
     assert_eq!(waited.code, 1, "{}{}", waited.out, waited.err);
     assert!(waited.err.contains("is failed: not_retryable: no such address"), "{}", waited.err);
 }
@@ -277,7 +293,7 @@ async fn progress_is_shown_while_a_job_is_watched() {
     assert_eq!((plain_ended.code(), drawn_ended.code()), (Some(0), Some(0)), "{screen:#?}");
     let screen = screen.join("\n");
     assert!(screen.contains(bar), "{screen:?}");
-    assert!(screen.trim_end().ends_with("succeeded  attempt 1/5") && !screen.contains('\u{1b}'), "{screen:?}");
+    assert!(screen.trim_end().ends_with("succeeded  attempts 1/5") && !screen.contains('\u{1b}'), "{screen:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -347,7 +363,7 @@ async fn a_result_is_fetched_checked_and_gone_on_with_where_it_broke_off() {
     // The beginning is that of something else.
     fs::write(cli.directory.join("other.part"), [0; 1_000]).unwrap();
     let refused = cli.fails(1, &["jobs", "result", &id, "-o", "other"]);
-    assert!(refused.contains("what came is not the result"), "{refused}");
+    assert!(refused.contains("the download is not the result"), "{refused}");
     assert!(!cli.directory.join("other").exists() && !cli.directory.join("other.part").exists());
     let none = publish(&client, "mail", json!(1)).await;
     assert!(cli.fails(5, &["jobs", "result", &none]).contains("(result_not_found)"));
@@ -398,21 +414,35 @@ async fn dead_letters_are_listed_counted_and_retried() {
     let cli = Cli::of(&server);
     let client = server.client();
     make_queue(&client, "mail", json!({})).await;
-    assert_eq!(cli.out(&["queues", "dlq", "mail"]), "no dead letters in queue \"mail\"\n");
+    assert_eq!(cli.out(&["dead", "list", "mail"]), "no dead letters in queue \"mail\"\n");
     let first = dead_letter(&client).await;
     dead_letter(&client).await;
 
-    let listed = cli.out(&["queues", "dlq", "mail"]);
+    let listed = cli.out(&["dead", "list", "mail"]);
     assert!(listed.contains(&first) && listed.contains("not_retryable  1/5"), "{listed}");
-    assert!(listed.contains("no such address\n"), "{listed}");
-    assert_eq!(cli.json(&["queues", "dlq", "mail", "--limit", "1"])["items"].as_array().unwrap().len(), 1);
-    assert_eq!(cli.out(&["queues", "retry", "mail", "--dry-run"]), "2 dead letters would be replayed\n");
-    assert_eq!(cli.json(&["queues", "retry", "mail", "--dry-run"])["matched"], json!(2));
-    let one = cli.out(&["queues", "retry", "mail", "--id", &first]);
-    assert_eq!(one, format!("job {first} is queued again, run 2\n"));
-    let rest = cli.out(&["queues", "retry", "mail", "--limit", "10", "--rate", "100"]);
+    assert!(listed.contains("  no such address  "), "{listed}");
+    assert_eq!(cli.json(&["dead", "list", "mail", "--limit", "1"])["items"].as_array().unwrap().len(), 1);
+    assert_eq!(cli.out(&["dead", "replay", "mail", "--dry-run"]), "2 dead letters would be replayed\n");
+    assert_eq!(cli.json(&["dead", "replay", "mail", "--dry-run"])["matched"], json!(2));
+    let one = cli.out(&["dead", "replay", "mail", "--id", &first]);
+    assert_eq!(one, format!("job {first} is queued again, replay 1\n"));
+    let rest = cli.out(&["dead", "replay", "mail", "--limit", "10", "--rate", "100"]);
     assert_eq!(rest, "replay of queue \"mail\" done: 1 processed\n");
-    assert!(cli.out(&["queues", "retry", "mail", "--no-wait"]).starts_with("operation "));
+    assert!(cli.out(&["dead", "replay", "mail", "--no-wait"]).starts_with("operation "));
+    // The replayed ones wait before it.
+    cli.out(&["queues", "purge", "mail", "--force"]);
+    let gone = dead_letter(&client).await;
+    assert!(cli.fails(2, &["dead", "discard", "mail"]).contains("would delete the 1 dead letters"));
+    assert_eq!(cli.out(&["dead", "discard", "mail", "--force"]), "discard of queue \"mail\" done: 1 processed\n");
+    assert!(cli.fails(5, &["jobs", "show", &gone]).contains("(job_not_found)"));
+    let operations = cli.json(&["operations", "list"])["items"].as_array().unwrap().clone();
+    let newest = text(&operations[0]["id"]);
+    assert_eq!(operations[0]["kind"], json!("discard"), "{operations:#?}");
+    assert!(cli.out(&["operations", "list"]).starts_with("ID "));
+    assert!(cli.out(&["operations", "show", &newest]).contains("status      done\n"));
+    assert_eq!(cli.out(&["operations", "watch", &newest]), "discard of queue \"mail\" done: 1 processed\n");
+    assert_eq!(cli.json(&["operations", "stop", &newest])["status"], json!("done"), "it ended before");
+    assert!(cli.fails(5, &["operations", "show", "999999"]).contains("operation \"999999\" not found"));
 }
 
 pub(crate) async fn dead_letter(client: &Client) -> String {
@@ -452,7 +482,7 @@ async fn keys_are_made_listed_and_revoked() {
     assert!(cli.json(&["keys", "revoke", &text(&id)])["revokedAt"].is_string());
 }
 
-// 1 refused, 2 usage, 3 not reachable, 4 not authorised, 5 not found. 0 is everywhere else.
+// 1 refused, 2 usage, 3 not reachable, 4 not authorised, 5 not found, 6 the wait ran out. 0 is everywhere else.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_failure_has_its_exit_code_and_says_what_to_do() {
     let server = Server::fresh().await;
@@ -472,19 +502,29 @@ async fn every_failure_has_its_exit_code_and_says_what_to_do() {
         (2, &["jobs", "list", "--url", "nonsense"], "hint: write it like http://"),
         (3, &["jobs", "list", "--url", "http://127.0.0.1:9"], "hint: start a server"),
         (4, &["jobs", "list", "--key", "ol_wrong"], "hint: the key given with --key"),
+        (6, &["receive", "mail"], "no job came from queue \"mail\""),
         (5, &["queues", "inspect", "nope"], "queue \"nope\" not found (queue_not_found)"),
         (5, &["queues", "peek", "nope"], "queue \"nope\" not found"),
-        (5, &["queues", "dlq", "nope"], "queue \"nope\" not found"),
+        (5, &["dead", "list", "nope"], "queue \"nope\" not found"),
         (5, &["queues", "pause", "../keys"], "not found"),
         (5, &["jobs", "publish", "nope", "1"], "queue \"nope\" not found"),
         (5, &["jobs", "show", nobody], "hint: `outlast jobs list`"),
         (5, &["jobs", "watch", "nope"], "job \"nope\" not found"),
         (5, &["jobs", "cancel", nobody], "(job_not_found)"),
-        (5, &["queues", "retry", "mail", "--id", nobody], "(job_not_found)"),
+        (5, &["dead", "replay", "mail", "--id", nobody], "(job_not_found)"),
         (5, &["keys", "revoke", "999"], "hint: `outlast keys list`"),
     ] {
         let complaint = cli.fails(code, words);
         assert!(complaint.contains(said), "{words:?} does not say {said:?}:\n{complaint}");
+        // The same with --json: one document on stdout, and the same text for people on stderr.
+        let ran = cli.run(&[&["--json"], words].concat());
+        let problem: Value =
+            serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{words:?}: {error}: {}", ran.out));
+        assert_eq!((ran.code, ran.err.as_str()), (code, complaint.as_str()), "{words:?}");
+        if words != ["receive", "mail"] {
+            assert_eq!(problem["exitCode"], json!(code), "{words:?}: {problem}");
+            assert!(problem["code"].is_string() && problem["detail"].is_string(), "{words:?}: {problem}");
+        }
     }
 }
 
@@ -501,7 +541,7 @@ async fn control_characters_never_reach_the_terminal() {
     let held = receive_one(&client, "mail").await;
     settle(&client, &id, "nack", json!({"retryable": false, "reason": evil, "lease": held["lease"]})).await;
 
-    for words in [&["jobs", "show", &id][..], &["jobs", "list"], &["queues", "dlq", "mail"], &["jobs", "watch", &id]] {
+    for words in [&["jobs", "show", &id][..], &["jobs", "list"], &["dead", "list", "mail"], &["jobs", "watch", &id]] {
         for words in [words.to_vec(), [words, &["--json"]].concat()] {
             let ran = cli.run(&words);
             let both = format!("{}{}", ran.out, ran.err);
@@ -509,67 +549,4 @@ async fn control_characters_never_reach_the_terminal() {
             assert_eq!(unsafe_one, None, "{words:?}: {both:?}");
         }
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn configurations_are_printed_and_validated() {
-    let server = Server::fresh().await;
-    let cli = Cli::of(&server);
-    fs::write(cli.directory.join("good.yaml"), cli.out(&["config"])).unwrap();
-    fs::write(cli.directory.join("bad.yaml"), "limits:\n  payload_byte: 1\nlisten: nowhere\n").unwrap();
-
-    assert_eq!(cli.out(&["validate", "--config", "good.yaml"]), "good.yaml is valid\n");
-    assert_eq!(
-        cli.json(&["validate", "--config", "good.yaml"]),
-        json!({"valid": true, "problems": [], "sources": [], "queues": []})
-    );
-    let complaint = cli.fails(2, &["validate", "--config", "bad.yaml"]);
-    assert!(complaint.starts_with("error: the configuration has 2 problems\n"), "{complaint}");
-    assert!(complaint.contains("bad.yaml:2") && complaint.contains("bad.yaml:3"), "{complaint}");
-    let ran = cli.run(&["validate", "--config", "bad.yaml", "--json"]);
-    let listed: Value = serde_json::from_str(&ran.out).unwrap();
-    assert_eq!((ran.code, listed["valid"].clone(), listed["problems"].as_array().unwrap().len()), (2, json!(false), 2));
-    // The server itself refuses it as well.
-    assert!(cli.fails(2, &["serve", "-c", "bad.yaml"]).contains("bad.yaml:2"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn filters_are_tried_on_an_event() {
-    let server = Server::fresh().await;
-    let cli = Cli::of(&server);
-    let event = cli.directory.join("event.json");
-    fs::write(&event, json!({"type": "invoice.paid", "amount": 500, "note": "\u{1b}[2J"}).to_string()).unwrap();
-    let tried = |filter: &str| {
-        let mut command = cli.command(&["filter", filter]);
-        command.stdin(fs::File::open(&event).unwrap());
-        ran(command)
-    };
-
-    let (passed, failed) = (tried("$.amount >= 500"), tried("$.amount > 500 and $.note exists"));
-    let (unknown, at_all) =
-        (tried("$.amount => 500"), cli.json(&["filter", "$.missing != 1", "--event", "@event.json"]));
-
-    assert_eq!((passed.code, passed.out.lines().next()), (0, Some("matches")));
-    assert_eq!((failed.code, failed.out.lines().next()), (1, Some("does not match")));
-    assert!(failed.out.contains("no     $.amount > 500  500\n"), "{}", failed.out);
-    assert!(!failed.out.contains('\u{1b}'), "an event cannot steer the terminal");
-    assert_eq!(unknown.code, 2);
-    assert!(unknown.err.ends_with("did you mean \">=\"?\n  $.amount => 500\n           ^\n"), "{}", unknown.err);
-    assert_eq!(at_all["terms"][0], json!({"column": 1, "term": "$.missing != 1", "holds": true, "found": []}));
-    assert!(cli.fails(2, &["filter", "$.a exists", "--event", "{a}"]).contains("the event is not JSON"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn there_are_completions_for_every_shell_and_help_for_every_command() {
-    let server = Server::fresh().await;
-    let cli = Cli::of(&server);
-
-    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let script = cli.out(&["completions", shell]);
-        assert!(script.contains("outlast") && script.contains("queues"), "{shell}");
-    }
-    for words in [&["--help"][..], &["queues", "--help"], &["jobs", "publish", "--help"], &["serve", "--help"]] {
-        assert!(cli.out(words).contains("Exit codes:"), "{words:?}");
-    }
-    assert!(cli.out(&["--version"]).starts_with("outlast "));
 }

@@ -5,7 +5,7 @@ use std::fs;
 use outlast_tests::server::{Launch, Server};
 use serde_json::{Value, json};
 
-use crate::api::receive_one;
+use crate::api::{receive_one, text};
 use crate::cli::Cli;
 use crate::programs::Running;
 
@@ -41,7 +41,11 @@ async fn sources_are_listed_from_the_file_alone() {
          github  /hooks/code       github  builds\n"
     );
     assert_eq!(cli.json(&["sources", "list", "-c", "outlast.yaml"])["sources"][1]["queues"], json!(["builds"]));
+    // Found in the working directory.
+    assert_eq!(cli.out(&["sources", "list"]), listed);
+    fs::rename(cli.directory.join("outlast.yaml"), cli.directory.join("other.yaml")).unwrap();
     assert!(cli.fails(2, &["sources", "list"]).contains("hint: give it with -c or OUTLAST_CONFIG"));
+    fs::rename(cli.directory.join("other.yaml"), cli.directory.join("outlast.yaml")).unwrap();
     fs::write(cli.directory.join("event.json"), "{}").unwrap();
     let unknown = cli.fails(5, &["send", "strip", "invoice.paid", "event.json", "-c", "outlast.yaml"]);
     assert!(unknown.contains("hint: the file has stripe, github"), "{unknown}");
@@ -56,13 +60,35 @@ async fn a_sent_event_becomes_jobs_and_the_same_again_does_not() {
     let second = cli.json(&send);
     let push = cli.out(&["send", "github", "push", "event.json", "-c", "outlast.yaml"]);
 
-    assert!(first.ends_with(" taken, 2 jobs created\n"), "{first}");
+    assert!(first.ends_with(" accepted, 2 jobs created\n"), "{first}");
     assert_eq!((&second["duplicate"], &second["jobs_created"]), (&json!(true), &json!(0)));
-    assert!(push.ends_with(" taken, 1 job created\n"), "{push}");
+    assert!(push.ends_with(" accepted, 1 job created\n"), "{push}");
     let job = receive_one(&server.client(), "billing").await;
     assert_eq!(job["payload"], json!({"amount_due": 1200, "type": "invoice.paid", "id": "evt_1"}));
     let listed = cli.out(&["queues", "list"]);
-    assert!(listed.contains("billing  pull  stripe "), "{listed}");
+    let billing = listed.lines().find(|line| line.starts_with("billing  pull ")).unwrap();
+    assert!(billing.ends_with("  ok     stripe"), "{listed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_are_listed_shown_and_replayed() {
+    let (server, cli) = start().await;
+    cli.out(&["send", "stripe", "invoice.paid", "event.json", "-c", "outlast.yaml"]);
+    cli.out(&["send", "github", "push", "event.json", "-c", "outlast.yaml"]);
+
+    let listed = cli.out(&["events", "list"]);
+    let id = text(&cli.json(&["events", "list", "--source", "stripe", "--type", "invoice.paid"])["items"][0]["id"]);
+    let shown = cli.out(&["events", "show", &id]);
+    let replayed = cli.out(&["events", "replay", &id, "--queue", "audit"]);
+
+    assert!(listed.starts_with("ID ") && listed.lines().count() == 3, "{listed}");
+    assert!(listed.contains("  stripe  invoice.paid  ") && listed.contains("  github  push  "), "{listed}");
+    assert!(shown.contains("source") && shown.contains("\npayload\n{\"amount_due\":"), "{shown}");
+    assert_eq!(replayed, format!("event {id} replayed: 1 job created\n"));
+    assert_eq!(cli.json(&["jobs", "list", "--queue", "audit"])["items"].as_array().unwrap().len(), 2);
+    assert_eq!(cli.json(&["events", "show", &id])["id"], json!(id));
+    assert!(cli.fails(5, &["events", "show", "01890a5d-ac96-774b-bcce-b302099a8057"]).contains("(event_not_found)"));
+    drop(server);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -57,5 +57,7 @@ mod welcome;
 mod overload;
 
 mod cli;
+mod cli_local;
 mod cli_queues;
 mod cli_sources;
+mod cli_terminal;

@@ -156,7 +156,7 @@ async fn how_a_program_ends_is_the_outcome() {
     ] {
         let id = publish(&client, "work", json!(1)).await;
 
-        let (worker, lines) = place.worker(&["--drain"], script).end().await;
+        let (worker, lines) = place.worker(&["--until-empty"], script).end().await;
 
         let job = job(&client, &id).await;
         assert_eq!(worker.code(), Some(0), "{lines:#?}");
@@ -173,7 +173,10 @@ fn a_program_that_is_not_there_is_a_mistake_of_the_command() {
 
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{complaint}");
-    assert!(complaint.contains("\"./not-there\" is not a program") && complaint.contains("hint: "), "{complaint}");
+    assert!(
+        complaint.contains("\"./not-there\" is not an executable program") && complaint.contains("hint: "),
+        "{complaint}"
+    );
 }
 
 // Work of many seconds, where every five seconds a heartbeat is due although the lease is longer.
@@ -218,7 +221,7 @@ async fn jobs_run_side_by_side_until_the_queue_is_empty_and_leave_no_zombies() {
     }
     let (status, lines) = worker.interrupt().await;
     assert_eq!(status.code(), Some(0), "{lines:#?}");
-    assert!(lines.contains(&"4 jobs reported, 0 not".to_owned()), "{lines:#?}");
+    assert!(lines.contains(&"4 attempts finished".to_owned()), "{lines:#?}");
     assert_eq!(place.leftovers(), Vec::<PathBuf>::new());
 }
 

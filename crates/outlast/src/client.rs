@@ -1,5 +1,5 @@
-//! The command line's way to the server: the public HTTP API and nothing else. Finds the server and the key, keeps every
-//! call within a time and a size, and turns refusals into failures with an exit code.
+//! HTTP client of the command line, for the public API only. Finds the server and the key, bounds every call in time and
+//! size, and turns refusals into failures with an exit code.
 
 pub(crate) mod find;
 pub(crate) mod page;
@@ -25,26 +25,37 @@ use find::{Found, KeySource};
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Flags of every command that talks to a server.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Remote {
-    /// Base URL of the server [environment: OUTLAST_URL] [default: as the file says, or http://127.0.0.1:8080]
-    #[arg(long, global = true, value_name = "URL", help_heading = "Server")]
+    /// Base URL of the server [environment: OUTLAST_URL] [default: from the file, or http://127.0.0.1:8080]
+    #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
     pub url: Option<String>,
-    /// API key [environment: OUTLAST_KEY] [default: the contents of <data>/admin.key]
-    #[arg(long, global = true, value_name = "KEY", help_heading = "Server")]
+    /// API key [environment: OUTLAST_KEY] [default: the content of admin.key in the data directory]
+    #[arg(long, global = true, value_name = "KEY", help_heading = "Global options")]
     pub key: Option<String>,
-    /// Directory in which admin.key is looked for [environment: OUTLAST_DATA] [default: as the file says, or ./outlast-data]
-    #[arg(long, global = true, value_name = "DIR", help_heading = "Server")]
+    /// Data directory of the server [environment: OUTLAST_DATA] [default: from the file, or ./outlast-data]
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Global options")]
     pub data: Option<PathBuf>,
-    /// Configuration file of the server, for its address and directory [environment: OUTLAST_CONFIG]
-    #[arg(short, long, global = true, value_name = "FILE", help_heading = "Server")]
+    /// Configuration file of the server [environment: OUTLAST_CONFIG] [default: ./outlast.yaml if it exists]
+    #[arg(short, long, global = true, value_name = "FILE", help_heading = "Global options")]
     pub config: Option<PathBuf>,
-    /// How long to wait for an answer, on top of any wait asked for
-    #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = duration, help_heading = "Server")]
+    /// Timeout of a request, in addition to any --wait
+    #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = duration, help_heading = "Global options")]
     pub timeout: Duration,
-    /// Print JSON instead of what people read
-    #[arg(long, global = true, help_heading = "Server")]
+    /// JSON output; a failure is a problem document on stdout too
+    #[arg(long, global = true, help_heading = "Global options")]
     pub json: bool,
+}
+
+/// The same flags where no server is called: hidden, so that help does not offer them, and refused when given.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct NoServer {
+    #[arg(long, global = true, hide = true)]
+    url: Option<String>,
+    #[arg(long, global = true, hide = true)]
+    key: Option<String>,
+    #[arg(long, global = true, hide = true, default_value = "30s", value_parser = duration)]
+    timeout: Duration,
 }
 
 /// For flags: seconds, or `500ms`, `30s`, `5m`, `2h`, `7d`.

@@ -38,6 +38,9 @@ pub(crate) const DEFAULTS: &str = include_str!("../../../config.default.yaml");
 /// Where the store lives when nothing else is said; also where the command line looks for `admin.key`.
 pub(crate) const DATA_DEFAULT: &str = "./outlast-data";
 
+/// Read from the working directory when no file is named.
+const FILE_DEFAULT: &str = "outlast.yaml";
+
 /// A configuration file is read whole; one larger than this is a mistake.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
@@ -48,7 +51,7 @@ pub(crate) struct Config {
     pub metrics_listen: Option<ListenAddress>,
     /// Taken as the admin key at the first start instead of a made one.
     pub admin_key: Option<Secret>,
-    /// What signing secrets are sealed with, in place of the key file.
+    /// The sealing key of signing secrets, instead of the key file.
     pub secret_key: Option<Secret>,
     /// Start without the key that some secrets are sealed with, and replace them. Of this start only.
     pub forgets_secrets: bool,
@@ -111,7 +114,7 @@ pub(crate) struct Flags {
     /// Directory of the embedded store and of admin.key [environment: OUTLAST_DATA] [default: ./outlast-data]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// PostgreSQL in place of the embedded store [environment: OUTLAST_DATABASE_URL]
+    /// PostgreSQL instead of the embedded store [environment: OUTLAST_DATABASE_URL]
     // Text of the environment is not shown by ps, so a password is better given there.
     #[arg(long, value_name = "URL")]
     pub database_url: Option<Secret>,
@@ -121,16 +124,16 @@ pub(crate) struct Flags {
     /// Object store for large results: file:, s3:, gs: or az: [environment: OUTLAST_BLOBS_URL] [default: DIR/objects]
     #[arg(long, value_name = "URL")]
     pub blobs_url: Option<Secret>,
-    /// Replace signing secrets that were sealed with a key which is lost; then rotate each queue's secret
+    /// Replace signing secrets whose sealing key is lost; rotate each queue's secret afterwards
     #[arg(long)]
     pub forget_secrets: bool,
-    /// Start although acknowledged data is missing from the data directory; damaged files are kept aside
+    /// Start although acknowledged data is missing from the data directory; damaged files are set aside
     #[arg(long)]
     pub accept_loss: bool,
     /// Address of the HTTP API [environment: OUTLAST_LISTEN] [default: 127.0.0.1:8080]
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
-    /// Configuration file [environment: OUTLAST_CONFIG]
+    /// Configuration file [environment: OUTLAST_CONFIG] [default: ./outlast.yaml if it exists]
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
@@ -233,9 +236,21 @@ impl Config {
     }
 }
 
-/// The file that is named by a flag or, without one, by the environment.
+/// The file that a flag names, else the environment, else `outlast.yaml` in the working directory if it exists.
 pub(crate) fn config_path(flag: Option<&PathBuf>, environment: &Environment) -> Option<PathBuf> {
+    named_config_path(flag, environment).or_else(|| Some(PathBuf::from(FILE_DEFAULT)).filter(|path| path.is_file()))
+}
+
+fn named_config_path(flag: Option<&PathBuf>, environment: &Environment) -> Option<PathBuf> {
     flag.cloned().or_else(|| environment.setting("OUTLAST_CONFIG").map(PathBuf::from))
+}
+
+/// The file that is read although neither a flag nor the environment names it.
+pub(crate) fn found_config_path(flag: Option<&PathBuf>, environment: &Environment) -> Option<PathBuf> {
+    match named_config_path(flag, environment) {
+        Some(_) => None,
+        None => config_path(flag, environment),
+    }
 }
 
 /// A file that the operator names, whole.

@@ -1,16 +1,11 @@
-//! What people and scripts see on stdout: plain tables without colour, or the server's JSON as it came. Everything that
-//! was written by somebody else goes through [`escape`], so that no text can steer the terminal.
+//! Writes to stdout and stderr: text for people, or the server's JSON as it came. Everything that another program or user
+//! has written goes through [`escape`], so that no text can steer the terminal.
 
 use std::io::{self, Write};
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, ContentArrangement};
 use serde_json::Value;
 
 use crate::failure::{Exit, Failure};
-
-/// Longest text of a table cell; the rest is cut and marked. Long enough for ids, times and most error texts.
-const CELL_CHARS_MAX: usize = 80;
 
 /// Replaces control characters, and characters that reorder or hide text, by visible escapes such as `\u{1b}`.
 pub(crate) fn escape(text: &str) -> String {
@@ -50,57 +45,6 @@ fn is_unsafe(character: char) -> bool {
     character.is_control() || reorders || hides
 }
 
-/// Columns with a header, separated by two spaces.
-pub(crate) struct Table(comfy_table::Table);
-
-impl Table {
-    pub(crate) fn new(header: &[&str]) -> Table {
-        let mut table = Table::bare();
-        table.0.set_header(header.iter().map(|name| name.to_uppercase()));
-        table
-    }
-
-    /// Without a header, for names and values.
-    pub(crate) fn bare() -> Table {
-        let mut table = comfy_table::Table::new();
-        table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        Table(table)
-    }
-
-    pub(crate) fn row(&mut self, cells: &[String]) {
-        self.0.add_row(cells.iter().map(|cell| escape(&shorten(cell))));
-    }
-
-    /// Numbers read best from the right.
-    pub(crate) fn align_right(&mut self, column: usize) {
-        if let Some(column) = self.0.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-
-    pub(crate) fn render(mut self) -> String {
-        for column in self.0.column_iter_mut() {
-            column.set_padding((0, 2));
-        }
-        let mut text = String::new();
-        for line in self.0.lines() {
-            text.push_str(line.trim_end());
-            text.push('\n');
-        }
-        text
-    }
-}
-
-/// At most [`CELL_CHARS_MAX`] characters.
-pub(crate) fn shorten(text: &str) -> String {
-    if text.chars().count() <= CELL_CHARS_MAX {
-        return text.to_owned();
-    }
-    let mut cut: String = text.chars().take(CELL_CHARS_MAX - 1).collect();
-    cut.push('…');
-    cut
-}
-
 /// A field of a JSON object as one table cell; `-` where there is nothing.
 pub(crate) fn cell(object: &Value, field: &str) -> String {
     show(object.get(field).unwrap_or(&Value::Null))
@@ -130,7 +74,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     print_on(text).map(|_| ())
 }
 
-/// The same for what goes on without an end: whether somebody still reads.
+/// The same for output without an end. Returns whether the reader is still there.
 pub(crate) fn print_on(text: &str) -> Result<bool, Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -152,7 +96,7 @@ pub(crate) fn print_json_line(json: &str) -> Result<(), Failure> {
 
 /// A remark beside the output, on stderr.
 pub(crate) fn note(text: &str) {
-    // A closed stderr leaves nobody to tell.
+    // A closed stderr loses the remark and nothing else.
     let _ = writeln!(io::stderr(), "{}", escape(text));
 }
 
@@ -188,30 +132,6 @@ mod tests {
         let (before, after): (Value, Value) =
             (serde_json::from_str(original).unwrap(), serde_json::from_str(&escaped).unwrap());
         assert_eq!(before, after);
-    }
-
-    #[test]
-    fn a_table_has_aligned_columns_and_escaped_cells() {
-        let mut table = Table::new(&["name", "waiting"]);
-        table.row(&["mail".to_owned(), "7".to_owned()]);
-        table.row(&["evil\u{1b}[2J\nname".to_owned(), "1200".to_owned()]);
-        table.align_right(1);
-
-        let text = table.render();
-
-        assert_eq!(
-            text,
-            "NAME                 WAITING\nmail                       7\nevil\\u{1b}[2J\\nname     1200\n"
-        );
-    }
-
-    #[test]
-    fn a_long_cell_is_cut_and_marked() {
-        let cut = shorten(&"é".repeat(500));
-
-        assert_eq!(cut.chars().count(), CELL_CHARS_MAX);
-        assert!(cut.ends_with('…'));
-        assert_eq!(shorten("short"), "short");
     }
 
     #[test]

@@ -1,72 +1,120 @@
 //! Progress of a job or a transfer: one line that is redrawn on a terminal, and a plain line per whole percent elsewhere.
 
 use std::io::{self, IsTerminal, Write};
-use std::os::fd::AsFd;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use outlast_core::Clock;
-use outlast_engine::ports::SystemClock;
-use rustix::termios::tcgetwinsize;
 use serde_json::Value;
+use tokio::signal::unix::{SignalKind, signal};
 
-use crate::failure::Failure;
+use crate::age::now;
+use crate::display::width;
+use crate::failure::{Exit, Failure};
 use crate::output::{self, escape, show};
 
-/// Of a terminal that does not say.
-const WIDTH_DEFAULT: usize = 80;
 /// The bar itself takes a third of the line, within these.
 const BAR_MIN: u16 = 10;
 const BAR_MAX: u16 = 40;
+/// A drawn bar is drawn again this often: its time left counts down, and it follows the terminal's width.
+const REDRAW: Duration = Duration::from_secs(1);
 
 /// The terminal behind stdout, or the file: lines, and below them at most one bar.
 pub(crate) struct Screen {
     is_terminal: bool,
-    /// How many columns the bar has that is drawn.
+    bar: Option<Bar>,
+    /// Percent and stage of the last plain line about progress: another percent or another stage makes a new line.
+    last_line: Option<(String, String)>,
+}
+
+/// A bar on the terminal.
+struct Bar {
+    progress: Value,
+    /// Columns of the text as it was drawn.
     drawn: usize,
-    /// What the last plain line about progress said: another percent or another stage makes a new one.
-    said: Option<(String, String)>,
 }
 
 impl Screen {
     pub(crate) fn open() -> Screen {
-        Screen { is_terminal: io::stdout().is_terminal(), drawn: 0, said: None }
+        Screen { is_terminal: io::stdout().is_terminal(), bar: None, last_line: None }
     }
 
     /// A line above the bar.
     pub(crate) fn line(&mut self, text: &str) -> Result<(), Failure> {
-        self.clear()?;
-        output::print(&format!("{}\n", escape(text)))
+        let bar = self.bar.take();
+        let width = width(io::stdout());
+        let erased = bar.as_ref().map(|bar| erase(bar.drawn, width)).unwrap_or_default();
+        output::print(&format!("{erased}{}\n", escape(text)))?;
+        match bar {
+            Some(bar) => self.draw(bar.progress, 0),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn progress(&mut self, progress: &Value) -> Result<(), Failure> {
         if self.is_terminal {
-            return self.draw(&bar(progress, now(), width(io::stdout())));
+            let drawn = self.bar.as_ref().map_or(0, |bar| bar.drawn);
+            return self.draw(progress.clone(), drawn);
         }
         let whole = pct(progress).map_or_else(String::new, |pct| format!("{:.0}", pct.floor()));
-        let said = (whole, progress.get("stage").map(show).unwrap_or_default());
-        if self.said.as_ref() == Some(&said) {
+        let line = (whole, progress.get("stage").map(show).unwrap_or_default());
+        if self.last_line.as_ref() == Some(&line) {
             return Ok(());
         }
-        self.said = Some(said);
+        self.last_line = Some(line);
         let at = progress.get("at").map(show).unwrap_or_default();
-        self.line(&format!("{at}  progress  {}", words(progress, now())))
+        output::print(&format!("{}\n", escape(&format!("{at}  progress  {}", describe(progress, now())))))
     }
 
-    /// Takes the bar away.
-    pub(crate) fn clear(&mut self) -> Result<(), Failure> {
-        if self.drawn == 0 {
-            return Ok(());
+    /// Waits for `work` and keeps the bar current meanwhile. Ends early only if stdout cannot be written to.
+    pub(crate) async fn redraw_during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Failure> {
+        let mut work = std::pin::pin!(work);
+        let mut resized = signal(SignalKind::window_change())
+            .map_err(|error| Failure::new(Exit::Refused, format!("cannot wait for signals: {error}")))?;
+        loop {
+            tokio::select! {
+                done = &mut work => return Ok(done),
+                () = tokio::time::sleep(REDRAW), if self.bar.is_some() => {}
+                _ = resized.recv(), if self.bar.is_some() => {}
+            }
+            if let Some(bar) = self.bar.take() {
+                self.draw(bar.progress, bar.drawn)?;
+            }
         }
-        let blank = " ".repeat(std::mem::take(&mut self.drawn));
-        output::print(&format!("\r{blank}\r"))
     }
 
-    fn draw(&mut self, text: &str) -> Result<(), Failure> {
+    /// Removes the bar.
+    pub(crate) fn clear(&mut self) -> Result<(), Failure> {
+        match self.bar.take() {
+            Some(bar) => output::print(&erase(bar.drawn, width(io::stdout()))),
+            None => Ok(()),
+        }
+    }
+
+    /// Draws over a bar of `drawn` columns.
+    fn draw(&mut self, progress: Value, drawn: usize) -> Result<(), Failure> {
+        let width = width(io::stdout());
+        let text = bar(&progress, now(), width);
         let length = text.chars().count();
-        let rest = " ".repeat(self.drawn.saturating_sub(length));
-        self.drawn = length;
-        output::print(&format!("\r{text}{rest}"))
+        let frame = if drawn < width {
+            format!("\r{text}{}", " ".repeat(drawn.saturating_sub(length)))
+        } else {
+            format!("{}{text}", erase(drawn, width))
+        };
+        self.bar = Some(Bar { progress, drawn: length });
+        output::print(&frame)
+    }
+}
+
+/// Removes a text of `drawn` columns from a terminal of `width` columns. A terminal that got narrower has wrapped it: then
+/// the cursor goes up to its first row, and everything below is erased.
+fn erase(drawn: usize, width: usize) -> String {
+    if drawn < width {
+        return format!("\r{}\r", " ".repeat(drawn));
+    }
+    let rows_above = drawn.saturating_sub(1) / width.max(1);
+    match rows_above {
+        0 => "\r\u{1b}[J".to_owned(),
+        rows => format!("\r\u{1b}[{rows}A\u{1b}[J"),
     }
 }
 
@@ -74,7 +122,7 @@ impl Screen {
 pub(crate) struct Transfer {
     total: Option<u64>,
     is_terminal: bool,
-    /// Tenths of a percent, or MiB, that were drawn last: more often nobody could see it.
+    /// Tenths of a percent, or MiB, that were drawn last: drawing more often changes nothing on the screen.
     drawn: Option<u64>,
 }
 
@@ -100,7 +148,7 @@ impl Transfer {
             }
             None => size(bytes),
         };
-        // A closed stderr leaves nobody to tell.
+        // A closed stderr loses the bar and nothing else.
         let _ = write!(io::stderr(), "\r{text}  ");
     }
 
@@ -113,7 +161,7 @@ impl Transfer {
 
 /// One line of at most `width` columns less one: a full line would move a terminal on.
 fn bar(progress: &Value, now: Timestamp, width: usize) -> String {
-    let words = escape(&words(progress, now));
+    let words = escape(&describe(progress, now));
     let text = match pct(progress) {
         Some(pct) => format!("[{}] {words}", blocks(pct, width)),
         None => words,
@@ -132,7 +180,7 @@ fn blocks(pct: f64, width: usize) -> String {
 }
 
 /// `47.5%  render (3 of 7)  12 of 40 items  2m 05s left  a message`, as far as it is known.
-fn words(progress: &Value, now: Timestamp) -> String {
+pub(crate) fn describe(progress: &Value, now: Timestamp) -> String {
     let mut parts = Vec::new();
     parts.extend(pct(progress).map(|pct| format!("{pct:.1}%")));
     let text = |name: &str| progress.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
@@ -172,7 +220,7 @@ fn span(duration: Duration) -> String {
     }
 }
 
-/// A length as people read it.
+/// A number of bytes as people read it.
 pub(crate) fn size(bytes: u64) -> String {
     let (mut whole, mut rest) = (bytes, 0);
     for unit in ["B", "KiB", "MiB", "GiB", "TiB"] {
@@ -182,15 +230,6 @@ pub(crate) fn size(bytes: u64) -> String {
         (whole, rest) = (whole / 1024, whole % 1024);
     }
     bytes.to_string()
-}
-
-fn width(terminal: impl AsFd) -> usize {
-    let columns = tcgetwinsize(terminal).map_or(0, |size| usize::from(size.ws_col));
-    if columns == 0 { WIDTH_DEFAULT } else { columns }
-}
-
-fn now() -> Timestamp {
-    Timestamp::from_millisecond(SystemClock::start().now().as_millis()).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
 #[cfg(test)]
@@ -204,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_shows_what_is_known_within_the_width() {
+    fn a_bar_shows_the_known_fields_within_the_width() {
         let now = time("2026-01-01T00:00:00Z");
         let whole = json!({
             "pct": 50, "stage": "render", "stagesDone": 1, "stagesTotal": 3, "itemsDone": 12, "itemsTotal": 40,
@@ -245,6 +284,27 @@ mod tests {
     fn an_end_that_has_passed_is_not_shown() {
         let progress = json!({"pct": 50, "eta": "2026-01-01T00:00:00Z"});
 
-        assert_eq!(words(&progress, time("2026-01-01T00:00:01Z")), "50.0%");
+        assert_eq!(describe(&progress, time("2026-01-01T00:00:01Z")), "50.0%");
+    }
+
+    #[test]
+    fn the_time_left_counts_down_between_two_reports() {
+        let progress = json!({"pct": 50, "eta": "2026-01-01T00:02:00Z"});
+
+        assert_eq!(describe(&progress, time("2026-01-01T00:00:00Z")), "50.0%  2m 00s left");
+        assert_eq!(describe(&progress, time("2026-01-01T00:00:01Z")), "50.0%  1m 59s left");
+    }
+
+    #[test]
+    fn a_bar_that_a_narrower_terminal_has_wrapped_is_erased_whole() {
+        for (drawn, width, erased) in [
+            (10, 80, format!("\r{}\r", " ".repeat(10))),
+            (79, 80, format!("\r{}\r", " ".repeat(79))),
+            (79, 79, "\r\u{1b}[J".to_owned()),
+            (79, 40, "\r\u{1b}[1A\u{1b}[J".to_owned()),
+            (79, 20, "\r\u{1b}[3A\u{1b}[J".to_owned()),
+        ] {
+            assert_eq!(erase(drawn, width), erased, "{drawn} of {width}");
+        }
     }
 }

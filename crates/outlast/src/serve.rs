@@ -85,7 +85,7 @@ pub(crate) async fn run(config: Config, mode: Mode, load: Load) -> anyhow::Resul
 
     let (stop, stopped) = watch::channel(false);
     let private = private_listener.map(|listener| serve_private(listener, &api, &config, stopped.clone()));
-    // Before anybody is told that it runs: from then on it may be asked to stop.
+    // Before the server is announced as ready: from then on it may be asked to stop.
     let stop_signal = stop_signal()?;
     announce(&listener, mode, &key, &directory)?;
     let serving = listen::serve(listener, api.router(), listen_settings(&config), until_true(stopped));
@@ -115,7 +115,7 @@ pub(crate) async fn run(config: Config, mode: Mode, load: Load) -> anyhow::Resul
     Ok(())
 }
 
-/// After a failed write nobody is answered any more, so nothing is left to wait for: connections die with the process.
+/// After a failed write the server answers no request, so there is nothing to wait for: connections end with the process.
 fn fail(why: &str) -> ! {
     eprintln!("error: the store has failed and the server stops without further answers: {why}");
     std::process::exit(1)
@@ -217,7 +217,7 @@ fn stop_signal() -> anyhow::Result<impl Future<Output = &'static str>> {
     })
 }
 
-/// What the admin key is, as far as this process knows it.
+/// The admin key, as far as this process knows it.
 enum AdminKey {
     /// Made by this start, or known from the key file.
     Known { text: String, is_new: bool },
@@ -226,7 +226,7 @@ enum AdminKey {
 }
 
 /// The first start makes an admin key. It is written to the file before it is valid: a crash in between leaves a key
-/// that works, never a store whose key nobody has. Of several nodes that start at once, the key of one becomes valid.
+/// that works, never a store without a known key. Of several nodes that start at once, the key of one becomes valid.
 async fn admin_key(engine: &Engine, config: &Config, directory: &Path) -> anyhow::Result<AdminKey> {
     let path = key_path(directory);
     let in_file = fs::read_to_string(&path).ok().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
@@ -272,7 +272,7 @@ fn key_path(directory: &Path) -> PathBuf {
     directory.join("admin.key")
 }
 
-/// What a person sees on standard output. Programs wait for the line with the address.
+/// Prints the start message to stdout. Programs wait for the line with the address.
 fn announce(listener: &TcpListener, mode: Mode, key: &AdminKey, directory: &Path) -> anyhow::Result<()> {
     let address = listener.local_addr()?;
     let mut out = io::stdout().lock();

@@ -29,7 +29,7 @@ fn log_panic(panic: &std::panic::PanicHookInfo<'_>) {
     tracing::error!(place, message, "a panic; the part that it came from fails or starts again; report this as a bug");
 }
 
-/// The drivers write what they send, payloads and leases included, so they are heard only when something is wrong,
+/// The drivers write what they send, payloads and leases included, so they are logged only when something is wrong,
 /// whatever the level.
 fn filter(level: &str) -> anyhow::Result<EnvFilter> {
     let mut filter = EnvFilter::try_new(level)?;

@@ -48,7 +48,7 @@ pub(crate) fn server(remote: &Remote, environment: &Environment) -> Result<Found
     Ok(Found { base, key, key_source })
 }
 
-/// What the configuration file says, if there is one.
+/// Address and data directory of the configuration file, if there is one.
 fn location(remote: &Remote, environment: &Environment) -> Result<Option<ServerLocation>, Failure> {
     let Some(path) = config_path(remote.config.as_ref(), environment) else { return Ok(None) };
     let location = ServerLocation::load(&path, environment).map_err(|problems| Failure::configuration(&problems))?;

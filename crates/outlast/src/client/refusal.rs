@@ -13,7 +13,9 @@ pub(crate) fn failure(answer: &Answer, path: &[String], key_source: &KeySource) 
     let message = message(answer, code, path);
     let is_temporary = matches!(answer.status.as_u16(), 408 | 429 | 502 | 503 | 504);
     let hint = hint(answer.status, code, key_source);
-    Failure { details: field_errors(&answer.json), hint, is_temporary, ..Failure::new(exit(answer.status), message) }
+    let problem = answer.json.is_object().then(|| Box::new(answer.json.clone()));
+    let details = field_errors(&answer.json);
+    Failure { details, hint, is_temporary, problem, ..Failure::new(exit(answer.status), message) }
 }
 
 fn exit(status: StatusCode) -> Exit {
@@ -33,6 +35,7 @@ fn message(answer: &Answer, code: &str, path: &[String]) -> String {
         "job_not_found" => Some("job"),
         "key_not_found" => Some("key"),
         "operation_not_found" => Some("operation"),
+        "event_not_found" => Some("event"),
         _ => None,
     };
     if let (Some(noun), Some(name)) = (noun, path.get(2)) {
@@ -55,16 +58,19 @@ fn field_errors(problem: &Value) -> Vec<String> {
 fn hint(status: StatusCode, code: &str, key_source: &KeySource) -> Option<String> {
     let text = match code {
         "queue_not_found" => {
-            "`outlast queues list` shows the queues of this key's namespace; `outlast queues create` makes one"
+            "`outlast queues list` shows the queues of this key's namespace; `outlast queues create` creates one"
         }
         "job_not_found" => {
             "`outlast jobs list` shows the jobs of this key's namespace; old ones are purged after their retention"
         }
         "key_not_found" => "`outlast keys list` shows the keys and their ids",
+        "operation_not_found" => "`outlast operations list` shows the newest operations",
+        "event_not_found" => "`outlast events list` shows the stored events",
+        "queue_not_empty" => "`outlast queues delete --force` deletes its jobs too",
         "route_not_found" => "does --url point to an Outlast server of this version?",
         "queue_exists" => "`outlast queues create --replace` replaces the settings of a queue",
         "forbidden" => "use a key with the scope this needs; `outlast keys list` shows the scopes of each key",
-        "checkpoint_not_found" => "a checkpoint is there once a worker has saved one; it is removed after success",
+        "checkpoint_not_found" => "a job has a checkpoint once its worker has saved one; it is removed after success",
         "key_taken" => "one idempotency key has one live job",
         "not_replayable" => "only failed and cancelled jobs can be replayed",
         "draining" | "overloaded" | "unavailable" | "too_many_requests" => "try again in a moment",

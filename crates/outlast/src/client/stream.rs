@@ -1,5 +1,5 @@
-//! A job's log as it comes: the server-sent events of `GET /v1/jobs/{id}/stream`. Whoever reads it must have another way
-//! when it breaks off; it is never tried again here.
+//! Reads a job's log live: the server-sent events of `GET /v1/jobs/{id}/stream`. It never reconnects; the caller polls
+//! instead when the stream breaks off.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use tokio::time::timeout;
 
 use super::{ANSWER_BYTES_MAX, Call, Client};
 
-/// The server says something every 15 s; after three times that it is gone.
+/// The server sends a keepalive every 15 s; after three missed ones the stream is dead.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
-/// Before coming back, unless the server says otherwise.
+/// Pause before the next stream, unless the server names one.
 const RETRY_DEFAULT: Duration = Duration::from_secs(1);
 
 pub(crate) struct Stream {
     response: Response,
     unread: Vec<u8>,
-    /// How long the server asks to wait before coming back.
+    /// Pause that the server asks for before the next stream.
     pub retry: Duration,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Stream {
 pub(crate) enum Frame {
     /// An event of the log.
     Event(Value),
-    /// How far the work has come; only the latest counts.
+    /// Progress of the work; only the latest counts.
     Progress(Value),
     /// The job has ended, and everything was sent.
     End,
@@ -60,7 +60,7 @@ impl Stream {
         }
     }
 
-    /// What a frame carries; `None` for comments and settings.
+    /// The content of a frame; `None` for comments and settings.
     fn read(&mut self, frame: &str) -> Option<Frame> {
         let (mut data, mut event) = (None, "");
         for line in frame.lines() {

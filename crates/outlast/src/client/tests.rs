@@ -6,6 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::display::Display;
 
 /// Answers each connection with the next of `answers` and hands the requests out.
 async fn server(answers: Vec<String>) -> (String, mpsc::Receiver<String>) {
@@ -48,7 +49,7 @@ async fn check_refusal(status: &str, body: &str, exit: Exit, rendered: &str) {
     let failure = client(&url).send(Call::get(&["v1", "queues", "mail"])).await.unwrap_err();
 
     assert_eq!(failure.exit, exit, "{status}");
-    assert_eq!(failure.render(), rendered, "{status}");
+    assert_eq!(failure.render(Display::PLAIN), rendered, "{status}");
 }
 
 #[tokio::test]
@@ -58,7 +59,7 @@ async fn refusals_become_messages_and_exit_codes() {
         r#"{"code":"queue_not_found","detail":"no such queue","status":404}"#,
         Exit::NotFound,
         "error: queue \"mail\" not found (queue_not_found)\nhint: `outlast queues list` shows the queues of this key's \
-         namespace; `outlast queues create` makes one\n",
+         namespace; `outlast queues create` creates one\n",
     )
     .await;
     check_refusal(

@@ -13,7 +13,7 @@ use crate::failure::{Exit, Failure};
 /// A transfer in which nothing moves for this long has broken off.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// What a result is, for those who download it.
+/// File name and media type of a result.
 #[derive(Debug, Clone)]
 pub(crate) struct Content {
     pub filename: Option<String>,

@@ -67,14 +67,14 @@ impl StoreFlags {
     }
 }
 
-/// What a backup holds.
+/// The content of a backup.
 struct Report {
     header: Header,
     objects: u64,
     bytes: u64,
     has_secret_key: bool,
     missing: Vec<String>,
-    /// What is there and is not as it was written.
+    /// Objects that differ from their checksums.
     damaged: Vec<String>,
 }
 

@@ -1,13 +1,16 @@
-//! `outlast completions`: a script that teaches a shell our commands.
+//! `outlast completions`: prints a completion script for a shell.
 
 use clap_complete::{Shell, generate};
 
+use crate::client::NoServer;
 use crate::failure::Failure;
 use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     pub shell: Shell,
+    #[command(flatten)]
+    no_server: NoServer,
 }
 
 pub(crate) fn run(args: &Args, mut command: clap::Command) -> Result<(), Failure> {

@@ -12,14 +12,18 @@ use serde_json::json;
 
 use crate::client::{Remote, find};
 use crate::config::{Config, Environment, Flags};
+use crate::display::{Display, status_style};
 use crate::failure::{EXIT_CODES, Exit, Failure};
-use crate::output::{self, Table, escape};
+use crate::output::{self, escape};
+use crate::table::wrap;
+
+/// Findings keep at least this width, however narrow the terminal is.
+const FINDING_WIDTH_MIN: usize = 30;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    remote: Remote,
+    // The server and the file are global flags.
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,15 +59,15 @@ impl Check {
     }
 }
 
-pub(crate) async fn run(args: &Args, environment: &Environment) -> Result<(), Failure> {
+pub(crate) async fn run(_args: &Args, remote: &Remote, environment: &Environment) -> Result<(), Failure> {
     let mut checks = Vec::new();
-    let flags = Flags { data: args.remote.data.clone(), config: args.remote.config.clone(), ..Flags::default() };
+    let flags = Flags { data: remote.data.clone(), config: remote.config.clone(), ..Flags::default() };
     let loaded = Config::load(&flags, environment);
     checks.extend(configuration(&loaded));
     // A broken file may name another directory; then the one the command line would use is looked at.
     let data = match &loaded {
         Ok(config) => config.data.clone(),
-        Err(_) => find::data_directory(&args.remote, environment, None),
+        Err(_) => find::data_directory(remote, environment, None),
     };
     match &loaded {
         Ok(config) if config.external.database_url.is_some() => checks.extend(services::checks(config).await),
@@ -76,7 +80,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Result<(), Fa
     if let Ok(config) = &loaded {
         checks.push(objects::check(config).await);
     }
-    let remote = Remote { data: Some(data), ..args.remote.clone() };
+    let remote = Remote { data: Some(data), ..remote.clone() };
     match server::checks(&remote, environment).await {
         Ok(answers) => checks.extend(answers),
         // The file that names the address is broken; what is wrong with it was said above.
@@ -85,13 +89,13 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Result<(), Fa
         }
         Err(failure) => return Err(failure),
     }
-    print(&checks, args.remote.json)?;
+    print(&checks, remote.json, Display::of_stdout(environment))?;
 
     let failed = checks.iter().filter(|check| check.verdict == Verdict::Fail).count();
     match failed {
         0 => Ok(()),
-        1 => Err(Failure::new(Exit::Refused, "1 check failed")),
-        _ => Err(Failure::new(Exit::Refused, format!("{failed} checks failed"))),
+        1 => Err(Failure::new(Exit::Refused, "1 check failed").printed()),
+        _ => Err(Failure::new(Exit::Refused, format!("{failed} checks failed")).printed()),
     }
 }
 
@@ -102,7 +106,7 @@ fn configuration(loaded: &Result<Config, Vec<crate::config::problem::Problem>>) 
     problems.iter().map(|problem| Check::new("configuration", Verdict::Fail, problem.to_string())).collect()
 }
 
-fn print(checks: &[Check], is_json: bool) -> Result<(), Failure> {
+fn print(checks: &[Check], is_json: bool, display: Display) -> Result<(), Failure> {
     if is_json {
         let mut listed = Vec::new();
         for check in checks {
@@ -110,19 +114,20 @@ fn print(checks: &[Check], is_json: bool) -> Result<(), Failure> {
         }
         return output::print_json(&json!({"checks": listed}).to_string());
     }
-    let mut table = Table::new(&["check", "result"]);
-    let mut findings = Vec::new();
-    for check in checks {
-        table.row(&[check.name.to_owned(), check.verdict.word().to_owned()]);
-        findings.push(escape(&check.finding));
-    }
-    // Findings are not cut like table cells: they say what to do.
-    let rendered = table.render();
-    let width = rendered.lines().map(|line| line.chars().count()).max().unwrap_or_default();
+    let names = checks.iter().map(|check| check.name.len()).max().unwrap_or_default();
+    let indent = names + "  fail  ".len();
     let mut text = String::new();
-    for (at, line) in rendered.lines().enumerate() {
-        let finding = at.checked_sub(1).and_then(|row| findings.get(row)).map_or("FINDING", String::as_str);
-        text.push_str(&format!("{line:<width$}  {finding}\n"));
+    for check in checks {
+        let (word, finding) = (check.verdict.word(), escape(&check.finding));
+        let room = display.width.map(|width| width.saturating_sub(indent).max(FINDING_WIDTH_MIN));
+        // Findings are wrapped, not cut: they say what to do.
+        let mut lines = room.map_or_else(|| vec![finding.clone()], |room| wrap(&finding, room)).into_iter();
+        let verdict = display.paint(&format!("{word:<4}"), status_style(word));
+        let name = check.name;
+        text.push_str(&format!("{name:<names$}  {verdict}  {}\n", lines.next().unwrap_or_default()));
+        for line in lines {
+            text.push_str(&format!("{}{line}\n", " ".repeat(indent)));
+        }
     }
     output::print(&text)
 }

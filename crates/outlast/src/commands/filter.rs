@@ -3,9 +3,13 @@
 use outlast_core::filter::{Exhausted, Explanation, Filter, FilterError, Finding};
 use serde_json::{Value, json};
 
+use crate::client::{NoServer, Remote};
 use crate::commands::argument;
+use crate::config::Environment;
+use crate::display::Display;
 use crate::failure::{Exit, Failure};
-use crate::output::{self, Table, escape};
+use crate::output::{self, escape};
+use crate::table::{Cell, Column, Table};
 
 /// Of the values that a path leads to, this many are shown.
 const SHOWN_MAX: usize = 3;
@@ -27,27 +31,26 @@ pub(crate) struct Args {
     /// The event: JSON, @FILE, or - for stdin
     #[arg(long, value_name = "JSON", default_value = "-")]
     event: String,
-    /// Print the answer as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    no_server: NoServer,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    // First, so that nobody types an event for a filter that is none.
+pub(crate) fn run(args: &Args, remote: &Remote, environment: &Environment) -> Result<(), Failure> {
+    // First, so that a wrong filter is refused before stdin is read.
     let filter = Filter::parse(&args.filter).map_err(|error| not_a_filter(&args.filter, &error))?;
     let text = argument::text(&args.event)?;
     let event: Value =
         serde_json::from_str(&text).map_err(|error| Failure::usage(format!("the event is not JSON: {error}")))?;
     let explanation = filter.explain(&event).map_err(|error| too_expensive(&error))?;
-    if args.json {
+    if remote.json {
         output::print_json(&to_json(&explanation))?;
     } else {
-        output::print(&to_text(&explanation))?;
+        output::print(&to_text(&explanation, Display::of_stdout(environment)))?;
     }
     if explanation.is_match {
         return Ok(());
     }
-    Err(Failure::new(Exit::Refused, "the event does not match"))
+    Err(Failure::new(Exit::Refused, "the event does not match").printed())
 }
 
 fn not_a_filter(text: &str, error: &FilterError) -> Failure {
@@ -70,14 +73,14 @@ fn pointed(text: &str, column: usize) -> Vec<String> {
     vec![format!("{lead}{before}{behind}{tail}"), format!("{}^", " ".repeat(indent))]
 }
 
-fn to_text(explanation: &Explanation<'_>) -> String {
-    let mut table = Table::new(&["holds", "term", "found"]);
+fn to_text(explanation: &Explanation<'_>, display: Display) -> String {
+    let mut table = Table::new(&[Column::fixed("holds"), Column::text("term").at_least(20), Column::text("found")]);
     for finding in &explanation.findings {
         let holds = if finding.holds { "yes" } else { "no" };
-        table.row(&[holds.to_owned(), finding.term(), found(finding)]);
+        table.row([holds.to_owned(), finding.term(), found(finding)].map(Cell::from));
     }
     let answer = if explanation.is_match { "matches" } else { "does not match" };
-    format!("{answer}\n\n{}", table.render())
+    format!("{answer}\n\n{}", table.render(display))
 }
 
 fn found(finding: &Finding<'_>) -> String {
@@ -108,22 +111,26 @@ mod tests {
     use super::*;
 
     fn args(filter: &str, event: &str) -> Args {
-        Args { filter: filter.to_owned(), event: event.to_owned(), json: false }
+        Args { filter: filter.to_owned(), event: event.to_owned(), no_server: NoServer::default() }
+    }
+
+    fn tried(filter: &str, event: &str) -> Result<(), Failure> {
+        run(&args(filter, event), &Remote::default(), &Environment::default())
     }
 
     #[track_caller]
     fn refused(filter: &str, event: &str) -> Failure {
-        run(&args(filter, event)).unwrap_err()
+        tried(filter, event).unwrap_err()
     }
 
     #[test]
-    fn the_answer_shows_what_every_term_found() {
+    fn the_answer_shows_the_values_that_every_term_found() {
         let event = json!({"type": "invoice.paid", "items": [{"price": 5}, {"price": 50}, {"price": 6}, {"price": 7}]});
         let filter = Filter::parse("$.type == 'invoice.open' or $.items[*].price > 10 and not $.test exists").unwrap();
         let explanation = filter.explain(&event).unwrap();
 
         assert_eq!(
-            to_text(&explanation),
+            to_text(&explanation, Display::PLAIN),
             "matches\n\n\
              HOLDS  TERM                      FOUND\n\
              no     $.type == \"invoice.open\"  \"invoice.paid\"\n\
@@ -141,7 +148,7 @@ mod tests {
     #[test]
     fn a_caret_points_at_the_error() {
         assert_eq!(
-            refused("$.ä => 1", "{}").render(),
+            refused("$.ä => 1", "{}").render(Display::PLAIN),
             "error: column 5: expected an operator such as ==, >= or contains, found \"=>\"; did you mean \">=\"?\n  \
              $.ä => 1\n      ^\n"
         );
@@ -154,7 +161,7 @@ mod tests {
 
     #[test]
     fn the_exit_code_tells_no_match_from_bad_input() {
-        assert_eq!(run(&args("$.a == 1", r#"{"a": 1}"#)), Ok(()));
+        assert_eq!(tried("$.a == 1", r#"{"a": 1}"#), Ok(()));
         assert_eq!(refused("$.a == 1", r#"{"a": 2}"#).exit, Exit::Refused);
         assert_eq!(refused("$.a", "{}").exit, Exit::Usage);
         assert_eq!(refused("$.a == 1", "{a: 1}").exit, Exit::Usage);

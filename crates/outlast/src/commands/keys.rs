@@ -1,4 +1,4 @@
-//! `outlast keys`: API keys. A key is shown once, when it is made.
+//! `outlast keys`: API keys. A key is shown once, when it is created.
 
 use std::time::Duration;
 
@@ -7,10 +7,13 @@ use serde_json::Value;
 
 use super::Session;
 use super::settings::Fields;
+use crate::age;
 use crate::client::{Call, Remote, duration};
 use crate::config::Environment;
+use crate::display::{Display, Style};
 use crate::failure::{EXIT_CODES, Failure};
-use crate::output::{self, Table, cell, escape};
+use crate::output::{self, cell, escape, show};
+use crate::table::{Cell, Column, Table};
 
 /// More keys than anybody has; the list is followed to its end.
 const KEYS_MAX: usize = 100_000;
@@ -18,18 +21,16 @@ const KEYS_MAX: usize = 100_000;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    remote: Remote,
     #[command(subcommand)]
     action: Action,
 }
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Make a key and show it, once
+    /// Create a key and show it, once
     #[command(after_help = EXIT_CODES)]
     Create(Create),
-    /// List the keys, without the keys themselves
+    /// List the keys, without their text
     #[command(after_help = EXIT_CODES)]
     List,
     /// Revoke a key at once
@@ -45,7 +46,7 @@ enum Action {
 
 #[derive(Debug, clap::Args)]
 struct Create {
-    /// What the key is for
+    /// Name of the key
     name: String,
     /// publish, consume, read, manage or admin, each optionally for one queue, as in consume:mail; may be repeated
     #[arg(long = "scope", value_name = "SCOPE", required = true, value_delimiter = ',')]
@@ -53,13 +54,13 @@ struct Create {
     /// Namespace of the key; only an admin key of the namespace "default" may choose another than its own
     #[arg(long)]
     namespace: Option<String>,
-    /// The key stops working after this time
+    /// Lifetime of the key
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     expires_in: Option<Duration>,
 }
 
-pub(crate) async fn run(args: Args, environment: &Environment) -> Result<(), Failure> {
-    let session = Session::open(&args.remote, environment)?;
+pub(crate) async fn run(args: Args, remote: &Remote, environment: &Environment) -> Result<(), Failure> {
+    let session = Session::open(remote, environment)?;
     match args.action {
         Action::Create(create) => make(&session, &create).await,
         Action::List => list(&session).await,
@@ -89,23 +90,39 @@ async fn make(session: &Session, create: &Create) -> Result<(), Failure> {
 
 async fn list(session: &Session) -> Result<(), Failure> {
     let page = session.client.list(&["v1", "keys"], &[], None, KEYS_MAX).await?;
-    if session.is_json {
-        return output::print_json(&page.to_json()?);
-    }
-    let mut table = Table::new(&["id", "name", "prefix", "namespace", "scopes", "created", "expires", "revoked"]);
-    for key in page.values() {
-        table.row(&[
-            cell(&key, "id"),
-            cell(&key, "name"),
-            cell(&key, "prefix"),
-            cell(&key, "namespace"),
-            scopes(&key),
-            cell(&key, "createdAt"),
-            cell(&key, "expiresAt"),
-            cell(&key, "revokedAt"),
+    session.print_page(&page, "no keys", |page| table(&page.values(), session.display))
+}
+
+fn table(keys: &[Value], display: Display) -> String {
+    let mut table = Table::new(&[
+        Column::number("id"),
+        Column::text("name"),
+        Column::fixed("prefix").rank(3),
+        Column::text("namespace").rank(2),
+        Column::text("scopes").at_least(12),
+        Column::fixed("created").rank(1),
+        Column::fixed("last used").rank(1).optional(),
+        Column::fixed("expires"),
+        Column::fixed("revoked").optional(),
+        Column::fixed("created at").rank(4),
+    ]);
+    let now = age::now();
+    for key in keys {
+        let time = |name: &str| key.get(name).and_then(|at| age::relative(at, now)).unwrap_or("-".to_owned());
+        table.row([
+            cell(key, "id").into(),
+            cell(key, "name").into(),
+            cell(key, "prefix").into(),
+            cell(key, "namespace").into(),
+            scopes(key).into(),
+            time("createdAt").into(),
+            time("lastUsedAt").into(),
+            time("expiresAt").into(),
+            Cell::styled(time("revokedAt"), Style::Faint),
+            show(key.get("createdAt").unwrap_or(&Value::Null)).into(),
         ]);
     }
-    output::print(&table.render())
+    table.render(display)
 }
 
 async fn revoke(session: &Session, id: &str, force: bool) -> Result<(), Failure> {
@@ -121,6 +138,6 @@ async fn revoke(session: &Session, id: &str, force: bool) -> Result<(), Failure>
 
 fn scopes(key: &Value) -> String {
     let scopes = key.get("scopes").and_then(Value::as_array);
-    let words: Vec<String> = scopes.into_iter().flatten().map(output::show).collect();
+    let words: Vec<String> = scopes.into_iter().flatten().map(show).collect();
     words.join(",")
 }

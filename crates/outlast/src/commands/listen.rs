@@ -1,5 +1,5 @@
-//! `outlast listen`: a receiver on this machine that shows what a webhook gets, checks signatures, and answers as told.
-//! For trying out a queue and for seeing how it behaves when its endpoint does not.
+//! `outlast listen`: a test endpoint on this machine that shows deliveries, verifies signatures, and answers as its flags
+//! say. For testing a queue, and how it behaves when its endpoint fails.
 
 mod answer;
 mod delivery;
@@ -28,22 +28,20 @@ use show::Printer;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    remote: Remote,
     /// Address to receive deliveries on
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9000")]
     listen: String,
-    /// Make this queue, or change it, so that it delivers here
+    /// Create or change this queue so that it delivers here
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
     /// Point the queue here even if it delivers to another machine or is a pull queue
     #[arg(long, requires = "queue")]
     force: bool,
-    /// Check signatures with this secret; may be repeated [environment: OUTLAST_SIGNING_SECRET]
+    /// Verify signatures with this secret; may be repeated [environment: OUTLAST_SIGNING_SECRET]
     // Text of the environment is not shown by ps, so the secret is better given there.
     #[arg(long = "secret", value_name = "SECRET")]
     secrets: Vec<config::Secret>,
-    /// Print nothing but what was counted at the end
+    /// Print only the summary at the end
     #[arg(long)]
     quiet: bool,
     #[command(flatten)]
@@ -52,11 +50,11 @@ pub(crate) struct Args {
     outcome: OutcomeFlags,
 }
 
-pub(crate) async fn run(args: Args, environment: &Environment) -> Result<(), Failure> {
+pub(crate) async fn run(args: Args, remote: &Remote, environment: &Environment) -> Result<(), Failure> {
     let mut secrets = secrets(&args.secrets, environment)?;
     let report = Report::read(args.outcome)?;
     let plan = Plan::read(args.answers, report.is_some())?;
-    let session = Arc::new(Session::open(&args.remote, environment)?);
+    let session = Arc::new(Session::open(remote, environment)?);
     let listener = TcpListener::bind(&args.listen).await.map_err(|error| {
         Failure::usage(format!("cannot listen on {}: {error}", args.listen)).with_hint("choose another with --listen")
     })?;
@@ -73,10 +71,10 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<(), Fai
     }
     output::note(&format!("listening on http://{address}, Ctrl-C ends"));
     if secrets.is_empty() {
-        output::note("signatures are not checked: give --secret, or --queue to make a queue and take its secret");
+        output::note("signatures are not verified: give --secret, or --queue to create a queue and use its secret");
     }
 
-    let printer = Printer::new(args.remote.json, args.quiet);
+    let printer = Printer::new(remote.json, args.quiet);
     let receiver = Receiver::new(plan, secrets, signature_header, printer);
     let receiver = Arc::new(match report {
         Some(report) => receiver.reporting(report, session),

@@ -1,4 +1,4 @@
-//! `outlast reload`: a running server reads its configuration again, or says why not.
+//! `outlast reload`: makes a running server read its configuration again, or shows why it cannot.
 
 use serde_json::Value;
 
@@ -11,25 +11,24 @@ use crate::output::{self, escape};
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    remote: Remote,
+    // The server is a global flag.
 }
 
-pub(crate) async fn run(args: &Args, environment: &Environment) -> Result<(), Failure> {
-    let session = Session::open(&args.remote, environment)?;
+pub(crate) async fn run(_args: &Args, remote: &Remote, environment: &Environment) -> Result<(), Failure> {
+    let session = Session::open(remote, environment)?;
     let answer = session.client.send(Call::post(&["v1", "reload"])).await?;
     if session.is_json {
         return output::print_json(&answer.text);
     }
-    output::print(&told(&answer.json))
+    output::print(&summary(&answer.json))
 }
 
-fn told(answer: &Value) -> String {
+fn summary(answer: &Value) -> String {
     let count = |name: &str| answer.get(name).and_then(Value::as_u64).unwrap_or(0);
-    let mut text = format!("in force: {} sources, {} queues\n", count("sources"), count("queues"));
+    let mut text = format!("configuration loaded: {} sources, {} queues\n", count("sources"), count("queues"));
     for option in answer.get("needsRestart").and_then(Value::as_array).into_iter().flatten() {
         let name = escape(option.as_str().unwrap_or_default());
-        text.push_str(&format!("{name} has changed, too; restart the server for it\n"));
+        text.push_str(&format!("{name} has changed; restart the server to apply it\n"));
     }
     text
 }
@@ -41,11 +40,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_counts_and_what_needs_a_restart_is_told() {
+    fn counts_and_options_that_need_a_restart_are_shown() {
         let answer = json!({"sources": 2, "queues": 3, "needsRestart": ["listen"]});
 
-        let text = told(&answer);
+        let text = summary(&answer);
 
-        assert_eq!(text, "in force: 2 sources, 3 queues\nlisten has changed, too; restart the server for it\n");
+        assert_eq!(
+            text,
+            "configuration loaded: 2 sources, 3 queues\nlisten has changed; restart the server to apply it\n"
+        );
     }
 }

@@ -1,5 +1,4 @@
-//! `outlast send`: an event as its provider would send it, signed with the secret of the configuration file. For trying out
-//! a source and the queues behind it.
+//! `outlast send`: sends a test event to a source as its provider would, signed with the secret in the configuration file.
 
 mod draft;
 mod members;
@@ -22,25 +21,23 @@ use draft::{Draft, Wish, compose};
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    remote: Remote,
     /// A source of the configuration file
     source: String,
-    /// Type of the event, as in invoice.paid; put where the provider has it, unless it is there
+    /// Type of the event, as in invoice.paid; written where the provider puts it, unless it is there
     #[arg(value_name = "TYPE")]
     kind: String,
     /// File with the body; - for stdin
     file: String,
-    /// The provider's id of the event; without it that of the file or a new one. The same id again is a duplicate
+    /// The provider's id of the event [default: that of the file, or a new one]; the same id again is a duplicate
     #[arg(long)]
     id: Option<String>,
 }
 
-pub(crate) async fn run(args: &Args, environment: &Environment) -> Result<(), Failure> {
-    let config = sources::load(args.remote.config.as_ref(), environment)?;
+pub(crate) async fn run(args: &Args, remote: &Remote, environment: &Environment) -> Result<(), Failure> {
+    let config = sources::load(remote.config.as_ref(), environment)?;
     let source = find(&config, &args.source)?;
     let verifier = source.verifier().map_err(|error| Failure::usage(format!("source \"{}\": {error}", source.name)))?;
-    let session = Session::open(&args.remote, environment)?;
+    let session = Session::open(remote, environment)?;
     let text = if args.file == "-" { argument::text("-") } else { argument::text(&format!("@{}", args.file)) };
 
     let (now, spare_id) = (SystemClock::start().now(), new_id()?);
@@ -84,15 +81,15 @@ fn print(session: &Session, answer: &Answer) -> Result<(), Failure> {
 
 fn describe(answer: &Answer) -> String {
     let Some(id) = answer.json.get("event_id").and_then(Value::as_str) else {
-        // What Slack asks for to see whether an address is ours.
+        // The challenge that Slack sends to verify an address.
         return format!("answered {}", answer.text.trim_end());
     };
     if answer.json.get("duplicate") == Some(&Value::Bool(true)) {
-        return format!("event {id} came before, nothing was done");
+        return format!("event {id} is a duplicate, ignored");
     }
     match cell(&answer.json, "jobs_created").as_str() {
-        "1" => format!("event {id} taken, 1 job created"),
-        count => format!("event {id} taken, {count} jobs created"),
+        "1" => format!("event {id} accepted, 1 job created"),
+        count => format!("event {id} accepted, {count} jobs created"),
     }
 }
 
@@ -105,9 +102,9 @@ mod tests {
     #[test]
     fn the_answer_tells_id_repetition_and_jobs() {
         for (text, shown) in [
-            (r#"{"event_id":"0198","duplicate":false,"jobs_created":2}"#, "event 0198 taken, 2 jobs created"),
-            (r#"{"event_id":"0198","duplicate":false,"jobs_created":1}"#, "event 0198 taken, 1 job created"),
-            (r#"{"event_id":"0198","duplicate":true,"jobs_created":0}"#, "event 0198 came before, nothing was done"),
+            (r#"{"event_id":"0198","duplicate":false,"jobs_created":2}"#, "event 0198 accepted, 2 jobs created"),
+            (r#"{"event_id":"0198","duplicate":false,"jobs_created":1}"#, "event 0198 accepted, 1 job created"),
+            (r#"{"event_id":"0198","duplicate":true,"jobs_created":0}"#, "event 0198 is a duplicate, ignored"),
             ("3eZbrw1a", "answered 3eZbrw1a"),
         ] {
             let json = serde_json::from_str(text).unwrap_or(Value::Null);

@@ -5,20 +5,19 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
+use crate::client::{NoServer, Remote};
 use crate::config::sources::SourceConfig;
 use crate::config::{Config, Environment, Flags, config_path};
+use crate::display::Display;
 use crate::failure::{EXIT_CODES, Failure};
-use crate::output::{self, Table};
+use crate::output;
+use crate::table::{Cell, Column, Table};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
-    /// The file that has the sources [environment: OUTLAST_CONFIG]
-    #[arg(short, long, global = true, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Print JSON instead of what people read
-    #[arg(long, global = true)]
-    json: bool,
+    #[command(flatten)]
+    no_server: NoServer,
     #[command(subcommand)]
     action: Action,
 }
@@ -30,37 +29,38 @@ enum Action {
     List,
 }
 
-pub(crate) fn run(args: &Args, environment: &Environment) -> Result<(), Failure> {
-    let config = load(args.config.as_ref(), environment)?;
+pub(crate) fn run(args: &Args, remote: &Remote, environment: &Environment) -> Result<(), Failure> {
+    let config = load(remote.config.as_ref(), environment)?;
     match args.action {
-        Action::List if args.json => output::print_json(&to_json(&config)),
-        Action::List => output::print(&to_text(&config)),
+        Action::List if remote.json => output::print_json(&to_json(&config)),
+        Action::List => output::print(&to_text(&config, Display::of_stdout(environment))),
     }
 }
 
-/// The whole file, for commands that make no sense without one.
+/// Loads the whole file, for commands that need one.
 pub(crate) fn load(flag: Option<&PathBuf>, environment: &Environment) -> Result<Config, Failure> {
     let Some(path) = config_path(flag, environment) else {
-        return Err(Failure::usage("sources stand in the configuration file, and none is named")
-            .with_hint("give it with -c or OUTLAST_CONFIG"));
+        return Err(Failure::usage("sources are declared in the configuration file, and none is given")
+            .with_hint("give it with -c or OUTLAST_CONFIG, or name it outlast.yaml in this directory"));
     };
     let flags = Flags { config: Some(path), ..Flags::default() };
     Config::load(&flags, environment).map_err(|problems| Failure::configuration(&problems))
 }
 
-fn to_text(config: &Config) -> String {
+fn to_text(config: &Config, display: Display) -> String {
     if config.sources.is_empty() {
         return "no sources\n".to_owned();
     }
-    let mut table = Table::new(&["name", "path", "scheme", "queues"]);
+    let mut table =
+        Table::new(&[Column::text("name"), Column::text("path"), Column::fixed("scheme"), Column::text("queues")]);
     for source in &config.sources {
         let queues = match takers(config, source).join(" ") {
             names if names.is_empty() => "-".to_owned(),
             names => names,
         };
-        table.row(&[source.name.clone(), source.path.clone(), source.verify.name().to_owned(), queues]);
+        table.row([&source.name, &source.path, source.verify.name(), &queues].map(Cell::from));
     }
-    table.render()
+    table.render(display)
 }
 
 fn to_json(config: &Config) -> String {
@@ -117,14 +117,14 @@ NAME    PATH              SCHEME  QUEUES
 stripe  /webhook/stripe   stripe  billing audit
 orders  /webhooks/orders  hmac    -
 ";
-        assert_eq!(to_text(&config), expected);
+        assert_eq!(to_text(&config, Display::PLAIN), expected);
         let document: Value = serde_json::from_str(&to_json(&config)).unwrap();
         assert_eq!(
             document["sources"][0],
             json!({"name": "stripe", "path": "/webhook/stripe", "scheme": "stripe", "queues": ["billing", "audit"]})
         );
         assert!(!document.to_string().contains("hunter"));
-        assert_eq!(to_text(&self::config("")), "no sources\n");
+        assert_eq!(to_text(&self::config(""), Display::PLAIN), "no sources\n");
     }
 
     #[test]

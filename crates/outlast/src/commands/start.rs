@@ -1,6 +1,7 @@
-//! `outlast serve` and `outlast dev`: load the configuration, start the log, run the server.
+//! `outlast serve` and `outlast dev`: loads the configuration, starts the log and runs the server.
 
-use crate::config::{Config, Environment, Flags};
+use crate::client::NoServer;
+use crate::config::{Config, Environment, Flags, found_config_path};
 use crate::failure::{EXIT_CODES, Failure};
 use crate::serve::{self, Mode};
 use crate::telemetry;
@@ -10,11 +11,17 @@ use crate::telemetry;
 pub(crate) struct Args {
     #[command(flatten)]
     pub flags: Flags,
+    #[command(flatten)]
+    no_server: NoServer,
 }
 
 pub(crate) async fn run(args: &Args, environment: &Environment, mode: Mode) -> Result<(), Failure> {
     let config = Config::load(&args.flags, environment).map_err(|problems| Failure::configuration(&problems))?;
     telemetry::start(&config.log)?;
+    if let Some(path) = found_config_path(args.flags.config.as_ref(), environment) {
+        let file = path.display().to_string();
+        tracing::info!(file, "configuration read from the file in the working directory; name another with -c");
+    }
     let (flags, environment) = (args.flags.clone(), environment.clone());
     let load = Box::new(move || Config::load(&flags, &environment));
     serve::run(config, mode, load).await?;

@@ -1,5 +1,4 @@
-//! `outlast tail`: follows the events of sources as they come, by asking for the newest again and again. What came before
-//! the start is not shown.
+//! `outlast tail`: follows new events of sources by polling for the newest ones. Earlier events are not shown.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -24,18 +23,16 @@ const SEEN_MAX: usize = 5 * PAGE_ITEMS_MAX;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    remote: Remote,
     /// Only events of this source
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
-    /// Only events of this type; a family of them is written like invoice.*
+    /// Only events of this type, as in invoice.paid or invoice.*
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
 }
 
-pub(crate) async fn run(args: &Args, environment: &Environment) -> Result<(), Failure> {
-    let session = Session::open(&args.remote, environment)?;
+pub(crate) async fn run(args: &Args, remote: &Remote, environment: &Environment) -> Result<(), Failure> {
+    let session = Session::open(remote, environment)?;
     let stop = stop::signal()?;
     tokio::select! {
         () = stop => Ok(()),
@@ -43,7 +40,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Result<(), Fa
     }
 }
 
-/// Ends when nobody reads any more, or with a failure that does not pass.
+/// Ends when stdout is closed, or with a permanent failure.
 async fn follow(session: &Session, args: &Args) -> Result<(), Failure> {
     let mut seen = Seen::default();
     let present = session.client.page(newest(None)).await?;
@@ -56,7 +53,7 @@ async fn follow(session: &Session, args: &Args) -> Result<(), Failure> {
             Ok(events) => events,
             Err(failure) if failure.is_temporary => {
                 if !is_away {
-                    output::note(&format!("{}; trying again", failure.message));
+                    output::note(&format!("{}; retrying", failure.message));
                 }
                 is_away = true;
                 continue;
@@ -72,7 +69,7 @@ async fn follow(session: &Session, args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// What has come since the last look, the oldest first. Nothing is remembered of a look that failed half-way.
+/// The events since the last poll, the oldest first. A poll that fails half-way remembers nothing.
 async fn fetch(session: &Session, seen: &mut Seen) -> Result<Vec<Item>, Failure> {
     let mut items = Vec::new();
     let mut cursor = None;
@@ -87,7 +84,7 @@ async fn fetch(session: &Session, seen: &mut Seen) -> Result<Vec<Item>, Failure>
             break;
         }
         if pages == PAGES_MAX {
-            output::note(&format!("more than {} events came at once; older ones are left out", items.len()));
+            output::note(&format!("more than {} events came at once; older ones are not shown", items.len()));
             break;
         }
     }
@@ -200,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn source_and_type_choose_what_is_shown() {
+    fn source_and_type_select_events() {
         let event = json!({"source": "stripe", "type": "invoice.paid"});
         for (words, wanted) in [
             (&[][..], true),

@@ -1,65 +1,62 @@
 //! `outlast validate`: reads a configuration exactly as the server would and explains every problem; a
 //! sound one it sums up, without its secrets.
 
-use std::path::PathBuf;
-
 use serde_json::{Value, json};
 
+use crate::client::{NoServer, Remote};
 use crate::config::problem::Problem;
 use crate::config::queues::{QueueConfig, Subscription};
 use crate::config::sources::SourceConfig;
 use crate::config::{Config, Environment, Flags, config_path};
+use crate::display::Display;
 use crate::failure::{EXIT_CODES, Failure};
-use crate::output::{self, Table, cell, escape};
+use crate::output::{self, cell, escape};
+use crate::table::{Cell, Column, Table};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
-    /// The file to check [environment: OUTLAST_CONFIG]
-    #[arg(short, long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// Print the problems as JSON
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    no_server: NoServer,
 }
 
-pub(crate) fn run(args: &Args, environment: &Environment) -> Result<(), Failure> {
-    let flags = Flags { config: args.config.clone(), ..Flags::default() };
+pub(crate) fn run(_args: &Args, remote: &Remote, environment: &Environment) -> Result<(), Failure> {
+    let flags = Flags { config: remote.config.clone(), ..Flags::default() };
     let loaded = Config::load(&flags, environment);
-    if args.json {
+    if remote.json {
         output::print_json(&to_json(&loaded))?;
     } else if let Ok(config) = &loaded {
-        let file = config_path(args.config.as_ref(), environment);
+        let file = config_path(remote.config.as_ref(), environment);
         let name = file.map_or("the configuration".to_owned(), |path| path.display().to_string());
-        output::print(&format!("{} is valid\n{}", escape(&name), summary(config)))?;
+        output::print(&format!("{} is valid\n{}", escape(&name), summary(config, Display::of_stdout(environment))))?;
     }
     let Err(problems) = loaded else {
         return Ok(());
     };
     let failure = Failure::configuration(&problems);
-    // The document on stdout has the details already.
-    Err(if args.json { Failure { details: Vec::new(), ..failure } } else { failure })
+    // With --json the document on stdout has the details already.
+    Err(if remote.json { Failure { details: Vec::new(), ..failure }.printed() } else { failure })
 }
 
 /// The sources and queues of the file, without anything that may be secret.
-fn summary(config: &Config) -> String {
+fn summary(config: &Config, display: Display) -> String {
     let mut text = String::new();
     if !config.sources.is_empty() {
-        let mut table = Table::new(&["source", "path", "verify"]);
+        let mut table = Table::new(&[Column::text("source"), Column::text("path"), Column::fixed("verify")]);
         for source in &config.sources {
-            table.row(&[source.name.clone(), source.path.clone(), source.verify.name().to_owned()]);
+            table.row([&source.name, &source.path, source.verify.name()].map(Cell::from));
         }
-        text.push_str(&format!("\n{}", table.render()));
+        text.push_str(&format!("\n{}", table.render(display)));
     }
     if !config.queues.is_empty() {
-        let mut table = Table::new(&["queue", "source", "events", "filter"]);
+        let mut table = Table::new(&["queue", "source", "events", "filter"].map(Column::text));
         for queue in &config.queues {
             let shown = queue_json(queue);
             let events = queue.subscription.as_ref().map(|subscription| patterns(subscription).join(" "));
             let events = events.unwrap_or_else(|| "-".to_owned());
-            table.row(&[queue.name.clone(), cell(&shown, "source"), events, cell(&shown, "filter")]);
+            table.row([queue.name.clone(), cell(&shown, "source"), events, cell(&shown, "filter")].map(Cell::from));
         }
-        text.push_str(&format!("\n{}", table.render()));
+        text.push_str(&format!("\n{}", table.render(display)));
     }
     text
 }
@@ -130,7 +127,7 @@ queues:
     fn a_sound_file_is_summed_up_without_its_secrets() {
         let config = load(YAML).unwrap();
 
-        let text = summary(&config);
+        let text = summary(&config, Display::PLAIN);
 
         let expected = "
 SOURCE  PATH              VERIFY
@@ -142,7 +139,7 @@ billing  stripe  invoice.paid charge.*  $.data.object.amount_due >= 1000
 mail     -       -                      -
 ";
         assert_eq!(text, expected);
-        assert_eq!(summary(&load("").unwrap()), "");
+        assert_eq!(summary(&load("").unwrap(), Display::PLAIN), "");
     }
 
     #[test]

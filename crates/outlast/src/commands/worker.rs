@@ -40,15 +40,13 @@ use result::ResultFlags;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    remote: Remote,
     #[command(subcommand)]
     action: Action,
 }
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Run a program for each job of a queue: payload on stdin, exit code as outcome
+    /// Run a program for each job of a pull queue: payload on stdin, exit code as outcome
     #[command(after_help = format!("{PROGRAM_EXITS}\n\n{EXIT_CODES}"))]
     Run(Box<Run>),
 }
@@ -57,31 +55,31 @@ enum Action {
 struct Run {
     /// A pull queue
     queue: String,
-    /// Jobs at the same time
+    /// Number of jobs that run at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     concurrency: u16,
-    /// How long a job is leased; renewed by heartbeats while the program runs
+    /// Lease time; heartbeats renew the lease while the program runs
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     visibility: Duration,
-    /// Time between two heartbeats, which is also how late a cancel is heard of [default: a third of the lease]
+    /// Time between heartbeats; the worker learns of a cancel at the next one [default: a third of the lease]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     heartbeat: Option<Duration>,
-    /// Between SIGTERM and SIGKILL, when the worker is told to stop or has lost the lease
+    /// Time between SIGTERM and SIGKILL when the worker stops or has lost the lease
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     grace: Duration,
     /// End after one job
-    #[arg(long, conflicts_with = "drain")]
+    #[arg(long, conflicts_with = "until_empty")]
     once: bool,
-    /// End when nothing is due any more
+    /// End when no job is waiting
     #[arg(long)]
-    drain: bool,
-    /// Name of this worker, for those who look at the queue
+    until_empty: bool,
+    /// Name of this worker; `jobs show` displays it
     #[arg(long)]
     name: Option<String>,
-    /// Take checkpoints of this schema version only; may be repeated
+    /// Accept checkpoints of this schema version only; may be repeated
     #[arg(long, value_name = "VERSION")]
     accepts_schema: Vec<u32>,
-    /// Pass the API key on to the program, as OUTLAST_KEY
+    /// Pass the API key to the program, as OUTLAST_KEY
     #[arg(long)]
     pass_key: bool,
     #[command(flatten)]
@@ -91,7 +89,7 @@ struct Run {
     command: Vec<OsString>,
 }
 
-/// What all jobs of this worker have in common.
+/// Settings that all jobs of this worker share.
 struct Work {
     session: Arc<Session>,
     queue: String,
@@ -104,18 +102,18 @@ struct Work {
     result_flags: ResultFlags,
 }
 
-/// How far the worker has been told to end.
+/// Stages of stopping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stop {
     Working,
-    /// No new jobs; programs have their grace.
+    /// No new jobs; programs have their grace to end.
     Draining,
     /// Programs are killed.
     Aborting,
 }
 
-pub(crate) async fn run(args: Args, environment: &Environment) -> Result<(), Failure> {
-    let session = Arc::new(Session::open(&args.remote, environment)?);
+pub(crate) async fn run(args: Args, remote: &Remote, environment: &Environment) -> Result<(), Failure> {
+    let session = Arc::new(Session::open(remote, environment)?);
     match args.action {
         Action::Run(run) => work(*run, session, environment).await,
     }
@@ -124,7 +122,7 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<(), Fai
 async fn work(run: Run, session: Arc<Session>, environment: &Environment) -> Result<(), Failure> {
     let program = run.command.first().map(OsString::as_os_str).unwrap_or_default();
     find(program, environment.variable("PATH").unwrap_or_default())?;
-    let until = match (run.once, run.drain) {
+    let until = match (run.once, run.until_empty) {
         (true, _) => Until::OneJob,
         (_, true) => Until::Empty,
         _ => Until::Signalled,
@@ -140,9 +138,9 @@ async fn work(run: Run, session: Arc<Session>, environment: &Environment) -> Res
         passes_key: run.pass_key,
         result_flags: run.result_flags,
     };
-    // Before the first job: from then on a signal must not leave a program behind.
+    // Before the first job, so that a signal never leaves a program running.
     let mut signals = Signals::take()?;
-    output::note(&format!("working on queue \"{}\", Ctrl-C ends", work.queue));
+    output::note(&format!("receiving jobs from queue \"{}\"; Ctrl-C stops", work.queue));
     let stop = Arc::new(watch::channel(Stop::Working).0);
     let pool = Pool { work: Arc::new(work), slots: usize::from(run.concurrency), until, stop: Arc::clone(&stop) };
     let mut working = std::pin::pin!(pool.run());
@@ -151,7 +149,7 @@ async fn work(run: Run, session: Arc<Session>, environment: &Environment) -> Res
             ended = &mut working => return ended,
             () = signals.next() => {
                 stop.send_modify(|stop| *stop = stop.next());
-                output::note("no new jobs; programs are told to end, and are killed by the next signal");
+                output::note("stopping: no new jobs; running programs got SIGTERM, the next signal kills them");
             }
         }
     }
@@ -187,19 +185,19 @@ impl Signals {
     }
 }
 
-/// A program that is not there is a mistake of the command, not of every job.
+/// Checks the program before the first job: a missing one is a usage error, not a failure of every job.
 fn find(program: &OsStr, search: &str) -> Result<PathBuf, Failure> {
     let is_runnable = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
     let given = Path::new(program);
-    let mut places: Vec<PathBuf> = match given.components().count() {
+    let mut candidates: Vec<PathBuf> = match given.components().count() {
         1 if !program.as_encoded_bytes().contains(&b'/') => {
             std::env::split_paths(search).map(|directory| directory.join(given)).collect()
         }
         _ => vec![given.to_owned()],
     };
-    places.retain(|path| is_runnable(path));
-    places.into_iter().next().ok_or_else(|| {
-        Failure::usage(format!("\"{}\" is not a program that can be run", given.display()))
+    candidates.retain(|path| is_runnable(path));
+    candidates.into_iter().next().ok_or_else(|| {
+        Failure::usage(format!("\"{}\" is not an executable program", given.display()))
             .with_hint("give its path, as in -- ./work.sh, or a shell, as in -- sh -c 'cat; echo'")
     })
 }

@@ -4,7 +4,7 @@ use serde_json::{Number, Value as Json};
 
 use super::tree::Value;
 
-/// The same value. What JSON has no number for becomes a text, which nobody takes for a number.
+/// The same value. Numbers that JSON cannot express become strings.
 pub(crate) fn to_json(value: Value) -> Json {
     match value {
         Value::Null | Value::Refused => Json::Null,

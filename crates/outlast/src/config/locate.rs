@@ -42,7 +42,7 @@ impl ServerLocation {
         if problems.is_empty() { Ok(location) } else { Err(problems) }
     }
 
-    /// What a client on this machine calls; nothing where the port is found out at each start. "Any" is an address to
+    /// The URL for a client on this machine; none where the port is chosen at each start. "Any" is an address to
     /// listen on, not one to call.
     pub(crate) fn url(&self) -> Option<String> {
         let host = match self.listen.host.parse() {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_read_can_be_wrong() {
+    fn other_sections_of_the_file_are_ignored() {
         let yaml = "sources: {stripe: {secret: '${NOT_SET_HERE}', odd: 1}}\nmistake: [1]\nlisten: nonsense\n";
 
         let problems = load(yaml, &[("OUTLAST_REDIS_URL", "redis://127.0.0.1")]).unwrap_err();

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, and where it was written.
+//! A problem of a configuration and the place where it was written.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -48,7 +48,7 @@ impl Section {
         value
     }
 
-    /// What is wrong with everything read, and with every key that was not read.
+    /// The problems of everything read, and of every key that was not read.
     pub(crate) fn finish(mut self) -> Vec<Problem> {
         for (key, _) in &self.entries {
             self.problems.push(unknown_key(&self.path, key, self.known.iter().map(|name| &**name)));

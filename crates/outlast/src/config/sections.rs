@@ -170,7 +170,7 @@ pub(crate) struct Store {
 /// Whether statements are prepared under names in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PreparedStatements {
-    /// Where nothing stands between.
+    /// Without a proxy in front.
     Auto,
     On,
     Off,
@@ -208,7 +208,7 @@ impl Push {
     }
 }
 
-/// `HOST:PORT`; an IPv6 address stands in brackets.
+/// `HOST:PORT`; an IPv6 address is written in brackets.
 pub(crate) fn listen(section: &mut Section, name: &'static str) -> Option<ListenAddress> {
     let text = section.optional_text(name)?;
     let parsed = text.rsplit_once(':').and_then(|(host, port)| {

@@ -1,6 +1,6 @@
 //! The settings of a queue as the file has them. Names, ranges and rules are those of HTTP: the table that requests are
 //! read by says which settings there are, the file's values are put together as the body of such a request, and what is
-//! wrong with that body is told at the lines it came from.
+//! wrong with that body is reported at the lines it came from.
 
 use outlast_api::fields::QUEUE_NEW;
 use outlast_api::schema::{Field, Kind};
@@ -16,7 +16,7 @@ use super::reader::Section;
 use super::suggest::unknown_key;
 use super::tree::{Key, Node, Value, join};
 
-/// Stands in the table, but in the file the key above the settings is the name.
+/// In the table of fields, but in the file the key above the settings is the name.
 const NAME: &str = "name";
 
 /// Every setting by the name it has in the file.
@@ -48,7 +48,7 @@ pub(crate) fn read(key: &Key, section: &mut Section) -> (QueueChange, Vec<String
     for problem in body.problems {
         section.report(problem);
     }
-    // What a template presets is said by the file as well.
+    // The file declares the presets of its template too.
     given.extend(change.settings.differing(&QueueSettings::default()));
     given.sort_unstable();
     given.dedup();
@@ -178,7 +178,7 @@ impl Body {
     }
 }
 
-/// A value by itself. Variables only give texts, so a text stands for a number or a truth value where one is wanted.
+/// A single value. Variables hold only strings, so a string is read as a number or a boolean where one is needed.
 fn single(kind: &Kind, value: Value) -> Json {
     match (kind, &value) {
         (Kind::Int { .. } | Kind::Number { .. }, Value::Text { value: text, .. }) => {

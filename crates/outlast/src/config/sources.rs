@@ -1,5 +1,5 @@
 //! The section `sources`: where other services send their events, and how it is proven that they come from there. Only
-//! read and checked here; whoever verifies takes it from there. Must never show a secret.
+//! read and checked here; the verifier uses the result. Must never show a secret.
 
 pub(crate) mod verify;
 
@@ -62,7 +62,7 @@ pub(crate) struct SourceConfig {
     pub tolerance: Duration,
     /// From where events may come; anywhere if empty.
     pub allowed_ips: Vec<IpNet>,
-    /// What events must look like: a JSON Schema, as it was written. Known to be an object, not to be a sound schema.
+    /// The JSON Schema of events, as it was written. Known to be an object, not to be a sound schema.
     pub schema: Option<serde_json::Value>,
     pub max_body: usize,
 }
@@ -93,7 +93,7 @@ fn read_one(key: &Key, section: &mut Section, limits: &Limits) -> SourceConfig {
         section.report(Problem::new(key.origin.clone(), message));
     }
     let url = section.optional_text("url");
-    // Zero stands for a limit that was refused.
+    // Zero marks a limit that was refused.
     let body_most = if limits.batch_bytes == 0 { MAX_BODY_DEFAULT } else { limits.batch_bytes };
     let body_range = MAX_BODY_LEAST..=u64::try_from(body_most).unwrap_or(u64::MAX);
     let source = SourceConfig {
@@ -210,7 +210,7 @@ fn allowed_ips(section: &mut Section) -> Vec<IpNet> {
     let is_empty = section.is_empty_list("allowed_ips");
     let blocks = section.list("allowed_ips", "address blocks such as 10.0.0.0/8 or fd00::/8", block);
     if is_empty {
-        // Nobody who writes a list means everybody: it may come from a variable that is empty.
+        // An empty list does not mean everybody: it may come from an empty variable.
         section.complain("allowed_ips", "must have at least one entry; left out, events may come from anywhere");
     }
     blocks

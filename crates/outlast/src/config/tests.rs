@@ -345,7 +345,7 @@ fn the_other_options_of_the_way_out_are_read() {
 }
 
 #[test]
-fn what_cannot_be_a_way_out_is_refused_entry_by_entry() {
+fn invalid_egress_entries_are_refused_one_by_one() {
     check_refused(
         "egress:\n  allow_private_targets: [10.0.0.0/33, lan]\n  ports: [0, 443, 65536]\n  nameservers: dns.example\n  \
          denied_hosts: ['http://x']\n  per_host_rate: 0\n",

@@ -16,14 +16,14 @@ pub(crate) struct Node {
 #[derive(Debug, Clone)]
 pub(crate) enum Value {
     Null,
-    /// Stands where something was refused already, so that the same mistake is not reported twice.
+    /// Marks a value that was refused already, so that the same mistake is not reported twice.
     Refused,
     Bool(bool),
     Integer(i128),
     Float(f64),
     Text {
         value: String,
-        /// The text as it stands in the file when variables were put in; shown instead of the value, which may be secret.
+        /// The text of the file before variables were put in; shown instead of the value, which may be secret.
         written: Option<String>,
     },
     List(Vec<Node>),
@@ -89,7 +89,7 @@ pub(crate) fn overlay(base: &mut Node, top: Node, path: &str, problems: &mut Vec
     match (&mut base.value, top.value) {
         (_, Value::Null) => {}
         (Value::Null, Value::Refused) => *base = Node { value: Value::Refused, origin: top.origin },
-        // What is below stands in.
+        // The lower layer is used instead.
         (_, Value::Refused) => {}
         (Value::Map(below), Value::Map(above)) => {
             for (key, node) in above {
@@ -110,7 +110,7 @@ pub(crate) fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// What the YAML parser hands over, before positions are turned into origins.
+/// A node of the YAML parser, before positions are turned into origins.
 enum Parsed {
     Null,
     Bool(bool),

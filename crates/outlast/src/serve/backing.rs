@@ -1,4 +1,4 @@
-//! What the server stands on: the store, the clock it goes by, and the link to other nodes, as the configuration asks.
+//! Opens the store, the clock and the link to other nodes that the configuration names.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! PostgreSQL as the store: opened, looked at, and told to the log.
+//! Opens PostgreSQL as the store, checks it, and logs its version and settings.
 
 use std::sync::Arc;
 

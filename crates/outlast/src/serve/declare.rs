@@ -1,5 +1,5 @@
-//! What the configuration file declares, put to work: its queues are made or changed, its sources open, and from then on
-//! nobody else changes what the file says. Done at the start and whenever the file is read again.
+//! Applies the declarations of the configuration file: creates or changes its queues and opens its sources. From then on
+//! only the file can change them. Done at the start and whenever the file is read again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -11,7 +11,7 @@ pub(super) fn raise(connections: usize) {
     let is_raised = current != maximum && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
     let allowed = if is_raised { maximum } else { current };
     let needed = u64::try_from(connections).unwrap_or(u64::MAX).saturating_add(BESIDE_CONNECTIONS);
-    // None stands for no limit.
+    // None means no limit.
     if let Some(allowed) = allowed.filter(|allowed| *allowed < needed) {
         tracing::warn!(allowed, needed, "fewer file descriptors than limits.connections may need; raise the limit");
     }

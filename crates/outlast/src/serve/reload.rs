@@ -51,8 +51,8 @@ impl Reloader {
         })
     }
 
-    /// Reloads at every SIGHUP, and tells the log how it went. Whoever calls this hears of all that come from here on; before
-    /// that a SIGHUP ends the process.
+    /// Reloads at every SIGHUP and logs the result. Signals are caught from this call on; before it a SIGHUP ends the
+    /// process.
     pub(crate) fn run(self: Arc<Self>) -> anyhow::Result<impl Future<Output = ()>> {
         let hangup = signal(SignalKind::hangup())?;
         Ok(self.reload_at(hangup))

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// What a file was found to hold.
+/// Length and hash of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Content {
     pub bytes: u64,

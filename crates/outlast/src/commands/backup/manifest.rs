@@ -67,7 +67,7 @@ enum Line {
     Footer(Footer),
 }
 
-/// What a manifest holds besides its files.
+/// The members of a manifest besides its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Manifest {
     pub header: Header,

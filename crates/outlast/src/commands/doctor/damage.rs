@@ -1,4 +1,4 @@
-//! What the doctor finds damaged in the database of an embedded store: it reads all of it and changes nothing.
+//! Looks for damage in the database of an embedded store: reads all of it and changes nothing.
 
 use std::path::Path;
 

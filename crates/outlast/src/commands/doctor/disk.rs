@@ -1,4 +1,4 @@
-//! What the doctor sees on disk: the data directory, who may read it, whether a server holds it, and the space left.
+//! Checks the disk: the data directory, its permissions, whether a server has it locked, and the space left.
 
 use std::fs::{File, Metadata, TryLockError};
 use std::io::ErrorKind;
@@ -124,7 +124,7 @@ fn is_held(data: &Path) -> bool {
 fn space(data: &Path) -> Check {
     let free = match statvfs(data) {
         Ok(found) => found.f_bavail.saturating_mul(found.f_frsize),
-        Err(error) => return Check::new("disk space", Verdict::Warn, format!("cannot be told: {error}")),
+        Err(error) => return Check::new("disk space", Verdict::Warn, format!("unknown: {error}")),
     };
     let finding = format!("{} MiB free", free / MIB);
     Check::new("disk space", judge_space(free), finding)
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_lock_is_told_from_a_free_one() {
+    fn a_held_lock_differs_from_a_free_one() {
         let directory = private_directory();
         let file = File::create(directory.path().join(LOCK_FILE)).unwrap();
         assert!(lock(directory.path()).finding.starts_with("free"));

@@ -1,4 +1,4 @@
-//! What the doctor sees of the files of an embedded store: database, log and state file, whether they belong together, and
+//! Checks the files of an embedded store: database, log and state file, whether they belong together, and
 //! the clock against the last commit. Only reads, also where a server refuses to start.
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What the doctor finds at the object store: a small object is written, read back and removed.
+//! Checks the object store: writes a small object, reads it back and removes it.
 
 use outlast_core::Entropy;
 use outlast_engine::ports::SystemEntropy;
@@ -17,7 +17,7 @@ pub(crate) async fn check(config: &Config) -> Check {
     if let Location::Folder(path) = &location
         && !path.exists()
     {
-        // To try it would make it.
+        // A probe would create it.
         return Check::new(
             NAME,
             Verdict::Warn,
@@ -35,6 +35,6 @@ pub(crate) async fn check(config: &Config) -> Check {
             let finding = format!("{shown} is of this machine only; several nodes need one blobs_url");
             Check::new(NAME, Verdict::Warn, finding)
         }
-        Ok(()) => Check::new(NAME, Verdict::Ok, format!("{shown} takes, gives back and deletes")),
+        Ok(()) => Check::new(NAME, Verdict::Ok, format!("{shown}: read, write and delete work")),
     }
 }

@@ -1,4 +1,4 @@
-//! What the doctor asks the server: is it there, is it ready, does it know the key.
+//! Checks the server: whether it is reachable, ready, and accepts the key.
 
 use reqwest::StatusCode;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! What the doctor finds at the services outside: the database and Redis, if the configuration names them. Looks only.
+//! Checks the database and Redis, if the configuration names them. Read-only.
 
 use outlast_core::Entropy;
 use outlast_engine::ports::SystemEntropy;
@@ -19,7 +19,7 @@ pub(crate) async fn checks(config: &Config) -> Vec<Check> {
     checks
 }
 
-/// What a server would meet at its start.
+/// The checks that a server makes at its start.
 async fn database(url: &Secret, config: &Config) -> Vec<Check> {
     let found = match postgres::inspect(url.expose()).await {
         Ok(found) => found,

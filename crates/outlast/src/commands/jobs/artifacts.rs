@@ -4,11 +4,13 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::age;
 use crate::client::Call;
 use crate::commands::Session;
 use crate::failure::{Exit, Failure};
-use crate::output::{self, Table, cell, escape};
+use crate::output::{self, cell, escape, show};
 use crate::progress_bar::size;
+use crate::table::{Cell, Column, Pairs, Table};
 
 /// More sections than a job can have; the list is followed to its end.
 const SECTIONS_MAX: usize = 100_000;
@@ -18,15 +20,16 @@ pub(crate) async fn show_checkpoint(session: &Session, id: &str) -> Result<(), F
     if session.is_json {
         return output::print_json(&answer.text);
     }
-    let mut table = Table::bare();
+    let (mut pairs, now) = (Pairs::default(), age::now());
     for field in ["schemaVersion", "at", "replays", "attempt", "length", "sha256"] {
-        table.row(&[field.to_owned(), cell(&answer.json, field)]);
+        let value = answer.json.get(field).filter(|value| !value.is_null());
+        pairs.row_some(field, value.map(|value| age::stamp(value, now)));
     }
-    output::print(&table.render())?;
+    output::print(&pairs.render(session.display))?;
     match answer.raw("data").filter(|_| !is_blob(&answer.json)) {
         Some(data) => output::print(&format!("\n{}\n", escape(&data))),
         None => {
-            output::note("its data is a blob; write it to a file with -o FILE");
+            output::note("the data is a blob; write it to a file with -o FILE");
             Ok(())
         }
     }
@@ -47,18 +50,17 @@ pub(crate) async fn write_checkpoint(session: &Session, id: &str, file: &Path) -
 
 pub(crate) async fn list_sections(session: &Session, id: &str) -> Result<(), Failure> {
     let page = session.client.list(&["v1", "jobs", id, "sections"], &[], None, SECTIONS_MAX).await?;
-    if session.is_json {
-        return output::print_json(&page.to_json()?);
-    }
-    if page.items.is_empty() {
-        return output::print("no sections\n");
-    }
-    let mut table = Table::new(&["name", "saved", "bytes"]);
-    table.align_right(2);
-    for section in page.values() {
-        table.row(&[cell(&section, "name"), cell(&section, "at"), cell(&section, "length")]);
-    }
-    output::print(&table.render())
+    session.print_page(&page, "no sections", |page| {
+        let columns =
+            [Column::text("name"), Column::number("bytes"), Column::fixed("saved"), Column::fixed("at").rank(1)];
+        let (mut table, now) = (Table::new(&columns), age::now());
+        for section in page.values() {
+            let at = section.get("at").unwrap_or(&Value::Null);
+            let saved = age::relative(at, now).unwrap_or("-".to_owned());
+            table.row([cell(&section, "name"), cell(&section, "length"), saved, show(at)].map(Cell::from));
+        }
+        table.render(session.display)
+    })
 }
 
 pub(crate) async fn show_section(session: &Session, id: &str, name: &str) -> Result<(), Failure> {

@@ -1,38 +1,57 @@
-//! The attempts of a job and the state of its callback, for people.
+//! The attempts of a job and the state of its callback, as tables.
 
 use serde_json::Value;
 
-use crate::output::{Table, cell, escape, show};
+use crate::age;
+use crate::display::{Display, Style};
+use crate::output::{cell, escape, show};
+use crate::table::{Cell, Column, Pairs, Table};
 
 const CALLBACK: [&str; 7] = ["id", "url", "status", "attempt", "lastError", "scheduledFor", "finishedAt"];
 
 /// One line per attempt among the events; nothing where there is none.
-pub(crate) fn table(events: &[Value]) -> Option<String> {
-    let mut table = Table::new(&["attempt", "ended", "phase", "outcome", "status", "took", "error", "answer"]);
-    let mut is_empty = true;
+pub(crate) fn table(events: &[Value], display: Display) -> Option<String> {
+    let mut table = Table::new(&[
+        Column::number("attempt"),
+        Column::fixed("outcome"),
+        Column::number("took"),
+        Column::fixed("ended"),
+        Column::text("worker").rank(2).optional(),
+        Column::number("http").rank(1).optional(),
+        Column::text("error").at_least(16).optional(),
+        Column::text("response").at_least(12).rank(3).optional(),
+        Column::fixed("phase").rank(4),
+        Column::fixed("ended at").rank(5),
+    ]);
+    let (mut is_empty, now) = (true, age::now());
     for attempt in attempts(events) {
         is_empty = false;
-        table.row(&[
-            cell(attempt, "number"),
-            cell(attempt, "at"),
-            cell(attempt, "phase"),
-            cell(attempt, "outcome"),
-            cell(attempt, "statusCode"),
-            took(attempt),
-            cell(attempt, "error"),
-            first_line(attempt),
+        let outcome = cell(attempt, "outcome");
+        let style = if outcome == "acked" { Style::Good } else { Style::Plain };
+        let ended = attempt.get("at").unwrap_or(&Value::Null);
+        table.row([
+            cell(attempt, "number").into(),
+            Cell::styled(outcome, style),
+            took(attempt).into(),
+            age::relative(ended, now).unwrap_or("-".to_owned()).into(),
+            cell(attempt, "worker").into(),
+            cell(attempt, "statusCode").into(),
+            cell(attempt, "error").into(),
+            first_line(attempt).into(),
+            cell(attempt, "phase").into(),
+            show(ended).into(),
         ]);
     }
-    (!is_empty).then(|| table.render())
+    (!is_empty).then(|| table.render(display))
 }
 
-/// What webhooks have answered, as far as it was kept.
+/// The stored responses of webhooks.
 pub(crate) fn answers(events: &[Value]) -> String {
     let mut text = String::new();
     for attempt in attempts(events) {
         let Some(excerpt) = excerpt(attempt) else { continue };
         let (number, status) = (cell(attempt, "number"), cell(attempt, "statusCode"));
-        text.push_str(&format!("\n{}\n", escape(&format!("answer to attempt {number}, status {status}"))));
+        text.push_str(&format!("\n{}\n", escape(&format!("response to attempt {number}, status {status}"))));
         for line in excerpt.lines() {
             text.push_str(&format!("  {}\n", escape(line)));
         }
@@ -41,16 +60,17 @@ pub(crate) fn answers(events: &[Value]) -> String {
 }
 
 /// The completion callback, if the job has one.
-pub(crate) fn callback(job: &Value) -> Option<String> {
+pub(crate) fn callback(job: &Value, display: Display) -> Option<String> {
     let callback = job.get("callback").filter(|callback| callback.is_object())?;
-    let mut table = Table::bare();
+    let (mut pairs, now) = (Pairs::default(), age::now());
     for name in CALLBACK {
-        let value = callback.get(name).unwrap_or(&Value::Null);
-        if !value.is_null() {
-            table.row(&[name.to_owned(), show(value)]);
+        let value = callback.get(name).filter(|value| !value.is_null());
+        match name {
+            "status" => pairs.row_some(name, value.map(|value| Cell::status(show(value)))),
+            _ => pairs.row_some(name, value.map(|value| age::stamp(value, now))),
         }
     }
-    Some(table.render())
+    Some(pairs.render(display))
 }
 
 pub(crate) fn is_attempt(event: &Value) -> bool {
@@ -65,7 +85,7 @@ fn excerpt(attempt: &Value) -> Option<&str> {
     attempt.get("responseExcerpt").and_then(Value::as_str).filter(|excerpt| !excerpt.trim().is_empty())
 }
 
-/// The beginning of the answer; the rest is marked.
+/// The first line of the response; the rest is marked.
 fn first_line(attempt: &Value) -> String {
     let Some(excerpt) = excerpt(attempt) else { return "-".to_owned() };
     let mut lines = excerpt.lines().filter(|line| !line.trim().is_empty());
@@ -103,27 +123,31 @@ mod tests {
             attempt(2, 15_012, json!(null), json!("no answer within 15 s"), json!(null)),
         ];
 
-        let shown = table(&events).unwrap();
+        let shown = table(&events, Display::PLAIN).unwrap();
 
-        assert_eq!(
-            shown,
-            "ATTEMPT  ENDED                     PHASE       OUTCOME  STATUS  TOOK   ERROR                  ANSWER\n\
-             1        2026-01-01T00:00:00.000Z  delivering  nacked   500     412ms  -                      <html> …\n\
-             2        2026-01-01T00:00:00.000Z  delivering  nacked   -       15.0s  no answer within 15 s  -\n"
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines.len(), 3, "{shown}");
+        assert!(lines[0].starts_with("ATTEMPT  OUTCOME   TOOK  ENDED"), "{shown}");
+        assert!(lines[1].starts_with("      1  nacked   412ms  ") && lines[1].contains("  <html> …  "), "{shown}");
+        assert!(
+            lines[2].starts_with("      2  nacked   15.0s  ") && lines[2].contains("no answer within 15 s"),
+            "{shown}"
         );
-        assert_eq!(answers(&events), "\nanswer to attempt 1, status 500\n  <html>\n  <body>sorry\\u{1b}[2J</body>\n");
+        assert_eq!(answers(&events), "\nresponse to attempt 1, status 500\n  <html>\n  <body>sorry\\u{1b}[2J</body>\n");
+        let narrow = table(&events, Display { width: Some(80), has_colour: false }).unwrap();
+        assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
     }
 
     #[test]
     fn a_job_without_attempts_has_no_table() {
-        assert_eq!(table(&[json!({"type": "state"})]), None);
+        assert_eq!(table(&[json!({"type": "state"})], Display::PLAIN), None);
         assert_eq!(answers(&[]), "");
     }
 
     #[test]
-    fn long_durations_are_told_in_minutes() {
-        for (millis, told) in [(0, "0ms"), (999, "999ms"), (1_500, "1.5s"), (59_999, "59.9s"), (125_000, "2m5s")] {
-            assert_eq!(took(&attempt(1, millis, json!(null), json!(null), json!(null))), told);
+    fn long_durations_are_shown_in_minutes() {
+        for (millis, shown) in [(0, "0ms"), (999, "999ms"), (1_500, "1.5s"), (59_999, "59.9s"), (125_000, "2m5s")] {
+            assert_eq!(took(&attempt(1, millis, json!(null), json!(null), json!(null))), shown);
         }
     }
 
@@ -134,12 +158,12 @@ mod tests {
             "finishedAt": null,
         }});
 
-        let shown = callback(&job).unwrap();
+        let shown = callback(&job, Display::PLAIN).unwrap();
 
         assert_eq!(
             shown,
             "id         c1\nurl        https://example.com/\nstatus     pending\nattempt    2\nlastError  status\\n500\n"
         );
-        assert_eq!(callback(&json!({"callback": null})), None);
+        assert_eq!(callback(&json!({"callback": null}), Display::PLAIN), None);
     }
 }

@@ -1,6 +1,5 @@
-//! `outlast jobs result`: fetches a job's result, inline or by the link that the server gives for it. A file is written
-//! beside its place, checked against the length and the hash that the server has recorded, and only then put there; a
-//! transfer that breaks off goes on where it was.
+//! `outlast jobs result`: downloads a job's result, inline or by the server's link. A file is written as `NAME.part`,
+//! checked against the recorded length and hash, and then renamed; an interrupted download resumes.
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -26,12 +25,12 @@ const BUFFER_BYTES: usize = 256 * 1024;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     id: String,
-    /// Where to write it; - for stdout
+    /// File to write; - for stdout
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
 }
 
-/// What the server has recorded about the result.
+/// The length and hash that the server has recorded.
 struct Recorded {
     length: Option<u64>,
     sha256: Option<String>,
@@ -73,8 +72,9 @@ async fn to_stdout(session: &Session, id: &str, recorded: &Recorded) -> Result<(
         Source::Bytes { response, .. } => response,
     };
     if is_terminal {
-        // Nobody knows what is in it; a terminal would obey it.
-        return Err(Failure::usage("the result is a file").with_hint("write it to a file with -o FILE, or pipe it on"));
+        // Its bytes are unknown and could steer the terminal.
+        return Err(Failure::usage("the result is a file")
+            .with_hint("write it to a file with -o FILE, or pipe it to a program"));
     }
     let (mut length, mut hash) = (0, Sha256::new());
     while let Some(chunk) = session.client.chunk(&mut response).await? {
@@ -150,7 +150,7 @@ async fn open(session: &Session, id: &str, from: u64) -> Result<Source, Failure>
     match response.status() {
         StatusCode::OK => Ok(Source::Bytes { response, offset: 0 }),
         StatusCode::PARTIAL_CONTENT => Ok(Source::Bytes { response, offset: from }),
-        // What is there is as long as the whole, or longer: from the beginning.
+        // The partial file is as long as the result, or longer: restart.
         StatusCode::RANGE_NOT_SATISFIABLE if from > 0 => Box::pin(open(session, id, 0)).await,
         status => {
             let is_temporary = status.is_server_error() || status == StatusCode::FORBIDDEN;
@@ -169,11 +169,11 @@ impl Recorded {
     fn check(&self, length: u64, sha256: &str) -> Result<(), Failure> {
         if self.length.is_some_and(|recorded| recorded != length) {
             let recorded = self.length.unwrap_or_default();
-            let message = format!("the result has {recorded} bytes, and {length} came");
+            let message = format!("the result has {recorded} bytes, but {length} bytes were received");
             return Err(Failure::new(Exit::Refused, message).with_hint("try again"));
         }
         if self.sha256.as_ref().is_some_and(|recorded| !recorded.eq_ignore_ascii_case(sha256)) {
-            let message = format!("what came is not the result: its SHA-256 is {sha256}");
+            let message = format!("the download is not the result: its SHA-256 is {sha256}");
             return Err(Failure::new(Exit::Refused, message).with_hint("try again"));
         }
         Ok(())
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_result_is_checked_against_what_was_recorded() {
+    fn a_result_is_checked_against_its_record() {
         let recorded = Recorded::read(&json!({"length": 3, "sha256": "AB"}));
 
         assert!(recorded.check(3, "ab").is_ok());

@@ -1,4 +1,4 @@
-//! `outlast jobs token`: a capability for one job, to be given to a browser in place of a key.
+//! `outlast jobs token`: creates a token for one job, which a browser uses instead of a key.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::output::{self, cell, escape, show};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     id: String,
-    /// What it allows: read, cancel, download
+    /// Permissions: read, cancel, download
     #[arg(long, value_name = "WORDS", value_delimiter = ',', default_value = "read")]
     can: Vec<String>,
-    /// The token stops working after this time
+    /// Lifetime of the token
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h")]
     expires: Duration,
 }

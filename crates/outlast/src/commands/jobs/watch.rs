@@ -1,6 +1,5 @@
-//! `outlast jobs watch`: follows one job until it is finished, prints each change and shows how far the work has come, by
-//! its stream, and by long polling where there is none or where whole jobs are printed. A server that goes away for a
-//! moment, for a restart say, is waited for.
+//! `outlast jobs watch`: follows one job until it is finished, prints each change and shows its progress. Reads the job's
+//! stream, or long-polls where there is none and for `--json`. Retries while the server is unreachable, as in a restart.
 
 use std::time::Duration;
 
@@ -15,9 +14,9 @@ use crate::failure::Failure;
 use crate::output::{self, cell};
 use crate::progress_bar::Screen;
 
-/// How long the server holds an answer; its own maximum.
+/// Long-poll time: the server's maximum.
 const WAIT: Duration = Duration::from_secs(30);
-/// Between two tries while the server is away, and after an answer that came without a change.
+/// Between two tries while the server is unreachable, and after a response without a change.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Tries in a row before giving up: a restart takes less than this many pauses.
 const TRIES_MAX: u32 = 60;
@@ -35,7 +34,7 @@ async fn watch(session: &Session, id: &str, screen: &mut Screen) -> Result<(), F
     let mut last_seq = print_change(session, &job, streamed, screen)?;
     while !is_terminal(&job.json) {
         let version = version(&job.json);
-        let next = next_answer(session, id, version).await?;
+        let next = screen.redraw_during(next_answer(session, id, version)).await??;
         if self::version(&next.json) == version {
             tokio::time::sleep(PAUSE).await;
             continue;
@@ -46,11 +45,11 @@ async fn watch(session: &Session, id: &str, screen: &mut Screen) -> Result<(), F
     verdict(&job.json)
 }
 
-/// Prints events as they come, up to the end of the job or as long as there is a stream; the number of the last one.
+/// Prints events until the job is finished or the stream ends. Returns the number of the last event.
 async fn follow(session: &Session, id: &str, screen: &mut Screen) -> Result<u64, Failure> {
     let mut last_seq = 0;
     while let Some(mut stream) = session.client.stream(id, last_seq).await {
-        while let Some(frame) = stream.next().await {
+        while let Some(frame) = screen.redraw_during(stream.next()).await? {
             let event = match frame {
                 Frame::Progress(progress) => {
                     screen.progress(&progress)?;
@@ -67,7 +66,7 @@ async fn follow(session: &Session, id: &str, screen: &mut Screen) -> Result<u64,
     Ok(last_seq)
 }
 
-/// The job once its version has passed `version`, or as it is when the wait is over.
+/// The job once it is newer than `version`, or unchanged after the wait.
 async fn next_answer(session: &Session, id: &str, version: u64) -> Result<Answer, Failure> {
     let query = [("wait", format!("{}s", WAIT.as_secs())), ("version", version.to_string())];
     let mut tries = 0;
@@ -75,7 +74,7 @@ async fn next_answer(session: &Session, id: &str, version: u64) -> Result<Answer
         match session.client.job(id, &query, WAIT).await {
             Err(failure) if failure.is_temporary && tries < TRIES_MAX => {
                 if tries == 0 {
-                    output::note(&format!("{}; trying again", failure.message));
+                    output::note(&format!("{}; retrying", failure.message));
                 }
                 tries += 1;
                 tokio::time::sleep(PAUSE).await;
@@ -98,7 +97,10 @@ fn print_change(session: &Session, job: &Answer, last_seq: u64, screen: &mut Scr
             seen = seen.max(seq(event));
         }
     }
-    screen.line(&format!("{}  attempt {}", cell(&job.json, "status"), attempts(&job.json)))?;
+    if is_terminal(&job.json) {
+        screen.clear()?;
+    }
+    screen.line(&format!("{}  attempts {}", cell(&job.json, "status"), attempts(&job.json)))?;
     if let Some(progress) = job.json.get("progress").filter(|progress| progress.is_object() && !is_terminal(&job.json))
     {
         screen.progress(progress)?;

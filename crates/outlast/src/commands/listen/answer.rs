@@ -1,4 +1,4 @@
-//! What the receiver answers: from the flags, by the number of the delivery.
+//! Chooses the receiver's response from the flags, by the number of the delivery.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::client::duration;
 use crate::commands::argument;
 use crate::failure::Failure;
 
-/// What a delivery is answered with while `--fail-first` lasts.
+/// The response while `--fail-first` lasts.
 const FAILURE: u16 = 500;
 
 #[derive(Debug, clap::Args)]

@@ -34,7 +34,7 @@ pub(crate) enum Verdict {
     Wrong(String),
 }
 
-/// What signatures are checked with.
+/// The secrets that signatures are verified with.
 #[derive(Debug)]
 pub(crate) struct Checker {
     pub secrets: Vec<Secret>,
@@ -136,11 +136,11 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_signature_is_told_with_its_reason() {
-        let nobody = Checker { secrets: Vec::new(), plain_header: PLAIN_HEADER.to_owned() };
+    fn a_wrong_signature_is_shown_with_its_reason() {
+        let unchecked = Checker { secrets: Vec::new(), plain_header: PLAIN_HEADER.to_owned() };
         let wrong = |reason: &str| Verdict::Wrong(reason.to_owned());
 
-        assert_eq!(read("{}", "{}", None, &nobody).verdict, Verdict::Unchecked);
+        assert_eq!(read("{}", "{}", None, &unchecked).verdict, Verdict::Unchecked);
         assert_eq!(read("{}", "{}", None, &checker(SECRET)).verdict, Verdict::Right);
         assert_eq!(read("{}", "{ }", None, &checker(SECRET)).verdict, wrong("no signature matches"));
         assert_eq!(read("{}", "{}", None, &checker("some-other-secret")).verdict, wrong("no signature matches"));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_callback_is_told_from_a_job() {
+    fn a_callback_differs_from_a_job() {
         let body = r#"{"id":"j1","queue":"mail","status":"succeeded","replays":0}"#;
 
         assert!(read(body, body, None, &checker(SECRET)).is_callback());

@@ -1,4 +1,4 @@
-//! What becomes of a delivery after its receipt: `--ack` and `--nack` report the outcome over the API, with the lease
+//! Reports the outcome of a delivery after its receipt: `--ack` and `--nack` call the API, with the lease
 //! that came with the delivery, as a worker of an ack queue does.
 
 use serde_json::value::RawValue;
@@ -13,25 +13,25 @@ use crate::output::cell;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Outcomes")]
 pub(crate) struct OutcomeFlags {
-    /// Acknowledge each job over the API after the answer
+    /// After the response, report each job as done over the API
     #[arg(long, conflicts_with = "nack")]
     ack: bool,
     /// The result that --ack reports: JSON, or @file
     #[arg(long, value_name = "JSON", requires = "ack")]
     result: Option<String>,
-    /// Report each job as failed over the API after the answer
+    /// After the response, report each job as failed over the API
     #[arg(long, value_name = "REASON")]
     nack: Option<String>,
 }
 
-/// What is reported.
+/// The outcome to report.
 #[derive(Debug)]
 pub(crate) enum Report {
     Ack { result: Option<Box<RawValue>> },
     Nack { reason: String },
 }
 
-/// What the server said to it.
+/// The server's response to a report.
 #[derive(Debug)]
 pub(crate) struct Reported {
     pub id: String,

@@ -19,7 +19,7 @@ pub(crate) struct Wish<'a> {
     pub url: &'a str,
     /// The outcome will be reported later.
     pub is_ack: bool,
-    /// Taken from whoever has it.
+    /// Even if the queue delivers elsewhere.
     pub is_forced: bool,
 }
 
@@ -71,7 +71,7 @@ async fn change(session: &Session, wish: &Wish<'_>, known: &[Secret], present: &
     if answer.json.get("signingSecret").is_some_and(Value::is_string) || !known.is_empty() {
         return pointed(&answer, remark);
     }
-    // The secret is not shown again. It was for this receiver alone, so a new one harms nobody.
+    // The secret is not shown again. It was for this receiver alone, so a new one breaks nothing.
     let path = ["v1", "queues", wish.name, "rotate-secret"];
     let rotated = session.client.send(Call::post(&path).body("{}".to_owned())).await?;
     remark.push_str("; its signing secret was rotated, since the old one cannot be read back");

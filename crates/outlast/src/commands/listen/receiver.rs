@@ -1,5 +1,5 @@
 //! The HTTP side of `outlast listen`: takes connections, reads each delivery whole within a time and a size, shows it,
-//! answers by the plan, and reports the outcome where that was asked for. Ends when told and counts what it saw.
+//! answers by the plan, and reports the outcome where that was asked for. Counts deliveries until it is stopped.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -30,9 +30,9 @@ use crate::output;
 
 /// Above the largest delivery: a payload of 1 MiB and what is around it.
 const BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// Above the concurrency a queue has by itself; more wait to be accepted.
+/// Above the default concurrency of a queue; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 256;
-/// For the head and for the body of a request; whoever takes longer is cut off.
+/// Deadline for the head and for the body of a request; slower clients are cut off.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long answers and outcomes may take after the signal to end.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -73,7 +73,7 @@ impl Receiver {
         Receiver { later: Some(Later { report: Arc::new(report), session, running: Mutex::default() }), ..self }
     }
 
-    /// What was counted, in one line.
+    /// The counts, in one line.
     pub(crate) fn summary(&self) -> String {
         let tally = locked(&self.tally);
         let mut text = match tally.deliveries {
@@ -191,13 +191,13 @@ async fn connection(stream: TcpStream, receiver: Arc<Receiver>, mut stopping: wa
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(READ_TIMEOUT);
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let mut told = false;
+    let mut is_asked = false;
     loop {
         tokio::select! {
-            // A connection that breaks has nobody left to tell.
+            // A broken connection cannot be answered.
             _ = &mut connection => return,
-            _ = stopping.wait_for(|stopping| *stopping), if !told => {
-                told = true;
+            _ = stopping.wait_for(|stopping| *stopping), if !is_asked => {
+                is_asked = true;
                 connection.as_mut().graceful_shutdown();
             }
         }

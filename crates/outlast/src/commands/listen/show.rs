@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::answer::Answer;
 use super::delivery::{Delivery, Verdict};
 use super::outcome::Reported;
+use crate::display::Display;
 use crate::output::{self, escape, escape_json};
 
 /// So much of a payload is shown to people; `--json` has all of it.
@@ -22,13 +23,13 @@ const CALLBACKS_DIFFER: &str = "callbacks have a secret of their own, see `outla
 pub(crate) enum Printer {
     People,
     Json,
-    Nobody,
+    Quiet,
 }
 
 impl Printer {
     pub(crate) fn new(is_json: bool, is_quiet: bool) -> Printer {
         match (is_quiet, is_json) {
-            (true, _) => Printer::Nobody,
+            (true, _) => Printer::Quiet,
             (false, true) => Printer::Json,
             (false, false) => Printer::People,
         }
@@ -47,10 +48,10 @@ impl Printer {
         let printed = match self {
             Printer::People => output::print(&people()),
             Printer::Json => output::print_json_line(&json()),
-            Printer::Nobody => Ok(()),
+            Printer::Quiet => Ok(()),
         };
         if let Err(failure) = printed {
-            failure.print();
+            failure.print(Display { width: None, has_colour: false });
         }
     }
 }
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_tells_what_went_with_it() {
+    fn an_answer_is_shown_with_its_headers_body_and_delay() {
         let answer = Answer {
             status: 429,
             retry_after: Some("5".to_owned()),
@@ -285,9 +286,9 @@ mod tests {
             delay: Duration::from_millis(1500),
         };
 
-        let told = answered(&answer);
+        let shown = answered(&answer);
 
-        assert_eq!(told, "answered 429, retry-after: 5, x-outlast-retry: false, with a body, after 1.5s");
+        assert_eq!(shown, "answered 429, retry-after: 5, x-outlast-retry: false, with a body, after 1.5s");
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub(crate) struct Create {
     name: String,
     #[command(flatten)]
     settings: SettingFlags,
-    /// Replace the settings when the queue exists
+    /// Replace the settings if the queue exists
     #[arg(long)]
     replace: bool,
 }

@@ -13,85 +13,85 @@ use crate::failure::Failure;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SettingFlags {
-    /// Presets for a kind of work; any other flag wins over them
+    /// Preset for a kind of work; other flags override it
     #[arg(long, value_parser = ["anthropic", "openai", "report", "transcode", "webhook"])]
     template: Option<String>,
-    /// standard: the webhook's answer is the outcome; ack: the outcome comes later; pull: workers fetch the jobs
+    /// standard: the webhook's response is the outcome; ack: the outcome is reported later; pull: workers receive the jobs
     #[arg(long, value_parser = ["standard", "ack", "pull"])]
     mode: Option<String>,
-    /// Where jobs are delivered
+    /// URL to which jobs are delivered
     #[arg(long, value_name = "URL")]
     webhook_url: Option<String>,
-    /// How long a delivery may take
+    /// Timeout of a delivery
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     webhook_timeout: Option<Duration>,
-    /// Sent with each delivery; may be repeated
+    /// Header of each delivery; may be repeated
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = pair)]
     headers: Vec<(String, String)>,
-    /// Your own secret instead of a made one; unlike this flag, a --file is not shown by ps
+    /// Use this secret instead of a random one; `ps` shows it, so prefer --file
     #[arg(long, value_name = "SECRET")]
     signing_secret: Option<Secret>,
     /// Name of the plain signature header
     #[arg(long, value_name = "NAME")]
     signature_header: Option<String>,
-    /// What a missing outcome leads to
+    /// Action when no outcome is reported in time
     #[arg(long, value_parser = ["retry", "dead"])]
     ack_timeout_action: Option<String>,
-    /// What a 429, 503 or 529 holds
+    /// Whether a response of 429, 503 or 529 holds the queue or the job
     #[arg(long, value_parser = ["queue", "job"])]
     backpressure_scope: Option<String>,
-    /// The hold when no Retry-After came
+    /// Length of a hold without Retry-After
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     backpressure_delay: Option<Duration>,
-    /// Most hand-outs over time, as in 50/s, 100/m or 10/30s
+    /// Limit of jobs handed out, as in 50/s, 100/m or 10/30s
     #[arg(long, value_name = "COUNT/PERIOD", value_parser = rate)]
     rate_limit: Option<Rate>,
-    /// Pullers may take jobs from this push queue too
+    /// Let workers receive jobs of this push queue too
     #[arg(long)]
     allow_pull: bool,
     /// Attempts before a job becomes a dead letter
     #[arg(long, value_name = "N")]
     max_attempts: Option<u32>,
-    /// How long a receiver holds a job before it is handed out again
+    /// Lease time: a job without a heartbeat or an outcome for this long is handed out again
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     visibility_timeout: Option<Duration>,
-    /// How long to wait for an outcome after a receipt
+    /// How long to wait for the outcome after the webhook accepted a job
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     ack_timeout: Option<Duration>,
-    /// A running job must heartbeat this often
+    /// Longest time between two heartbeats of a running job
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     heartbeat_timeout: Option<Duration>,
-    /// Ends an attempt that takes longer
+    /// Longest time of one attempt
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     hard_time_limit: Option<Duration>,
-    /// Cancels a job whose whole run takes longer
+    /// Longest time of all attempts together; then the job is cancelled
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     job_timeout: Option<Duration>,
-    /// Fails a job that is older
+    /// Longest time from publish to end; then the job fails
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     max_age: Option<Duration>,
-    /// Most jobs running at once
+    /// Limit of jobs that run at the same time
     #[arg(long, value_name = "N")]
     concurrency: Option<u32>,
-    /// How long finished jobs and dead letters are kept
+    /// How long finished jobs and dead letters are stored
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     retention: Option<Duration>,
-    /// How long results are kept
+    /// How long results are stored
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     result_ttl: Option<Duration>,
-    /// Whether a key may make a new job once its first one failed
+    /// Whether a key may create a new job after its first one failed
     #[arg(long, value_parser = ["always", "unless_failed"])]
     dedupe: Option<String>,
     /// How long an idempotency key is remembered
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     dedupe_window: Option<Duration>,
-    /// Whether an outcome must name its lease
+    /// Whether an outcome must include the lease
     #[arg(long, value_parser = ["optional", "required"])]
     fencing: Option<String>,
-    /// Any field by its API name; the value is JSON, or a text; may be repeated
+    /// Any field by its API name; the value is JSON or a string; may be repeated
     #[arg(long = "set", value_name = "FIELD=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
-    /// A JSON object of settings; flags win over it
+    /// JSON object with settings; flags override it
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 }
@@ -112,7 +112,7 @@ fn rate(text: &str) -> Result<Rate, String> {
 }
 
 impl SettingFlags {
-    /// What was given, under the names of the API. Named flags win over `--set`, and both over the file.
+    /// The given settings, under the names of the API. Named flags win over `--set`, and both over the file.
     pub(crate) fn fields(&self) -> Result<Fields, Failure> {
         let mut fields = self.file_fields()?;
         for assignment in &self.set {

@@ -3,17 +3,20 @@
 use serde_json::Value;
 
 use super::count;
+use crate::age;
 use crate::client::Call;
 use crate::commands::{Session, jobs};
+use crate::display::Display;
 use crate::failure::Failure;
-use crate::output::{self, Table, show, show_pairs};
+use crate::output::{self, show, show_pairs};
+use crate::table::{Cell, Column, Pairs, Table};
 
 const STATUSES: [&str; 7] = ["pending", "queued", "running", "succeeded", "failed", "cancelled", "expired"];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Inspect {
     name: String,
-    /// How many recent jobs
+    /// Number of recent jobs
     #[arg(long, default_value_t = 20)]
     limit: usize,
 }
@@ -26,37 +29,41 @@ pub(crate) async fn run(session: &Session, args: &Inspect) -> Result<(), Failure
     if session.is_json {
         return output::print_json(&format!("{{\"queue\":{},\"jobs\":{}}}", queue.text.trim(), recent.to_json()?));
     }
-    output::print(&settings_table(&queue.json))?;
-    output::print(&format!("\n{}", counts_table(&queue.json)))?;
+    output::print(&settings_table(&queue.json, session.display))?;
+    output::print(&format!("\n{}", counts_table(&queue.json, session.display)))?;
     if recent.items.is_empty() {
         return output::print("\nno jobs\n");
     }
-    output::print(&format!("\n{}", jobs::table(&recent.values())))
+    output::print(&format!("\n{}", jobs::table(&recent.values(), session.display)))
 }
 
-/// What a reader looks for first; the rest follows as it came.
+/// Shown first; the rest follows in the server's order.
 const FIRST: [&str; 6] = ["name", "mode", "webhookUrl", "paused", "hold", "pace"];
 
 /// Everything that is set, names as in the API.
-fn settings_table(queue: &Value) -> String {
-    let mut table = Table::bare();
+fn settings_table(queue: &Value, display: Display) -> String {
+    let (mut pairs, now) = (Pairs::default(), age::now());
     let fields: Vec<(&str, &Value)> =
         queue.as_object().into_iter().flatten().map(|(name, value)| (name.as_str(), value)).collect();
     let first = FIRST.iter().filter_map(|name| queue.get(name).map(|value| (*name, value)));
     let rest = fields.into_iter().filter(|(name, _)| !FIRST.contains(name) && *name != "counts");
     for (name, value) in first.chain(rest) {
-        let shown = if value.is_object() { show_pairs(Some(value)) } else { show(value) };
+        let shown = match value {
+            Value::Object(_) => show_pairs(Some(value)),
+            value if name.ends_with("At") => age::stamp(value, now),
+            value => show(value),
+        };
         if shown != "-" {
-            table.row(&[name.to_owned(), shown]);
+            pairs.row(name, shown);
         }
     }
-    table.render()
+    pairs.render(display)
 }
 
-fn counts_table(queue: &Value) -> String {
-    let mut table = Table::new(&STATUSES);
-    table.row(&STATUSES.map(|status| count(queue, status)));
-    table.render()
+fn counts_table(queue: &Value, display: Display) -> String {
+    let mut table = Table::new(&STATUSES.map(Column::number));
+    table.row(STATUSES.map(|status| Cell::from(count(queue, status))));
+    table.render(display)
 }
 
 #[cfg(test)]
@@ -66,14 +73,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_show_what_is_set_and_nothing_else() {
+    fn only_settings_with_a_value_are_shown() {
         let queue = json!({
             "maxAttempts": 5, "jobTimeout": null, "headers": {}, "counts": {"queued": 1}, "name": "mail",
             "webhookUrl": "https://example.com/", "hold": {"reason": "http_429", "probing": false},
         });
 
         assert_eq!(
-            settings_table(&queue),
+            settings_table(&queue, Display::PLAIN),
             "name         mail\nwebhookUrl   https://example.com/\nhold         reason=http_429 probing=false\nmaxAttempts  5\n"
         );
     }

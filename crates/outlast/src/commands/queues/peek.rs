@@ -1,33 +1,35 @@
-//! `outlast queues peek`: the next waiting jobs, without taking them.
+//! `outlast queues peek`: shows the next waiting jobs without receiving them.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::age;
 use crate::client::Call;
 use crate::commands::{Session, jobs};
 use crate::failure::{Exit, Failure};
-use crate::output::{self, Table, cell, escape};
+use crate::output::{self, cell, escape};
+use crate::table::{Cell, Column, Table};
 
-/// How many waiting jobs are looked at to find the next ones: the API lists the newest first.
+/// Waiting jobs that are read to find the next ones: the API lists the newest first.
 const WINDOW: usize = 5_000;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Peek {
     name: String,
-    /// How many jobs
+    /// Number of jobs
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=100))]
     limit: u16,
 }
 
 pub(crate) async fn run(session: &Session, args: &Peek) -> Result<(), Failure> {
     let name = args.name.as_str();
-    // An unknown queue must be told apart from an empty one.
+    // Fails for an unknown queue, which the list would show as an empty one.
     session.client.send(Call::get(&["v1", "queues", name])).await?;
     let query = [("queue", name.to_owned()), ("status", "queued".to_owned())];
     let window = session.client.list(&["v1", "jobs"], &query, None, WINDOW).await?;
     if window.next_cursor.is_some() {
-        output::note(&format!("more than {WINDOW} jobs wait; these are the first of the newest {WINDOW}"));
+        output::note(&format!("more than {WINDOW} jobs are waiting; these are the next of the newest {WINDOW}"));
     }
     let mut texts = Vec::new();
     let mut waiting = Vec::new();
@@ -46,14 +48,22 @@ pub(crate) async fn run(session: &Session, args: &Peek) -> Result<(), Failure> {
         return output::print_json(&format!("{{\"items\":[{}],\"nextCursor\":null}}", texts.join(",")));
     }
     if waiting.is_empty() {
-        return output::print(&format!("nothing waits in queue \"{}\"\n", escape(name)));
+        return output::print(&format!("no waiting jobs in queue \"{}\"\n", escape(name)));
     }
-    let mut table = Table::new(&["id", "priority", "attempt", "queued", "payload"]);
+    let mut table = Table::new(&[
+        Column::fixed("id"),
+        Column::number("priority").rank(1),
+        Column::fixed("attempts").rank(2),
+        Column::fixed("waiting"),
+        Column::text("payload").at_least(12),
+    ]);
+    let now = age::now();
     for (id, payload, job) in waiting {
         let payload = payload.unwrap_or_else(|| "-".to_owned());
-        table.row(&[id, cell(&job, "priority"), jobs::attempts(&job), cell(&job, "queuedAt"), payload]);
+        let waiting = age::age(job.get("queuedAt").unwrap_or(&Value::Null), now);
+        table.row([id, cell(&job, "priority"), jobs::attempts(&job), waiting, payload].map(Cell::from));
     }
-    output::print(&table.render())
+    output::print(&table.render(session.display))
 }
 
 /// Ids in the order of hand-out: higher priority first, then the one that waits longest.

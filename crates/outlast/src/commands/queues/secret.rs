@@ -1,4 +1,4 @@
-//! Signing secrets of queues: shown once, when they are made. `outlast queues rotate-secret` makes a new one.
+//! Signing secrets of queues: shown once, when they are created. `outlast queues rotate-secret` creates a new one.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(crate) struct Rotate {
     /// How long deliveries carry signatures of both secrets
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     overlap: Option<Duration>,
-    /// Your own secret instead of a made one
+    /// Use this secret instead of a random one
     #[arg(long, value_name = "SECRET")]
     signing_secret: Option<Secret>,
 }
@@ -33,18 +33,18 @@ pub(crate) async fn rotate(session: &Session, args: &Rotate) -> Result<(), Failu
     }
     print(&answer.json)?;
     output::note(&match cell(&answer.json, "previousValidUntil").as_str() {
-        "-" => "the old secret is not used any more".to_owned(),
+        "-" => "the old secret is no longer used".to_owned(),
         until => format!(
-            "until {until} webhook-signature has a signature of each secret; the plain header is made with the new one only"
+            "until {until} the header webhook-signature has a signature of each secret; the plain header uses the new secret only"
         ),
     });
     Ok(())
 }
 
-/// The secret in an answer, if there is one: alone on a line of stdout, so that a script can take it.
+/// Prints the secret in a response, if there is one: alone on a line of stdout, for scripts.
 pub(crate) fn print(answer: &Value) -> Result<(), Failure> {
     let Some(secret) = answer.get("signingSecret").and_then(Value::as_str) else { return Ok(()) };
     output::print(&format!("{}\n", escape(secret)))?;
-    output::note("the signing secret is shown only this once; the receiver checks deliveries with it");
+    output::note("the signing secret is shown only this once; your endpoint verifies deliveries with it");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A webhook before it is signed: the file, with type and id where the provider has them. What the file has already stays,
+//! A webhook before it is signed: the file, with type and id where the provider has them. Members of the file stay,
 //! and must fit.
 
 use outlast_core::Timestamp;
@@ -16,13 +16,13 @@ use crate::failure::Failure;
 const JSON: &str = "application/json";
 const FORM: &str = "application/x-www-form-urlencoded";
 
-/// What is asked for.
+/// The event to compose.
 pub(crate) struct Wish<'a> {
     pub kind: &'a str,
     pub id: Option<&'a str>,
     /// For an event that has no id otherwise.
     pub spare_id: &'a str,
-    /// What the file holds.
+    /// The content of the file.
     pub text: String,
     pub now: Timestamp,
 }
@@ -68,10 +68,10 @@ pub(crate) fn compose(scheme: &Scheme, wish: Wish<'_>) -> Result<Draft, Failure>
     Ok(draft)
 }
 
-/// A type without an action stands for the event with any.
-fn is_kind(scheme: &Scheme, told: &str, kind: &str) -> bool {
+/// A type without an action matches the event with any action.
+fn is_kind(scheme: &Scheme, found: &str, kind: &str) -> bool {
     let has_actions = matches!(scheme, Scheme::Github | Scheme::Linear) && !kind.contains('.');
-    told == kind || has_actions && told.strip_prefix(kind).is_some_and(|rest| rest.starts_with('.'))
+    found == kind || has_actions && found.strip_prefix(kind).is_some_and(|rest| rest.starts_with('.'))
 }
 
 impl Draft {

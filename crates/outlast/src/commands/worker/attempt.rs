@@ -99,6 +99,8 @@ impl Attempt {
         let work = &self.work;
         let stdout = match work.result_flags.stdout_result {
             true => Stdio::from(workdir.stdout()?),
+            // With --json our stdout has JSON lines and nothing else.
+            false if work.session.is_json => Stdio::from(io::stderr()),
             false => Stdio::inherit(),
         };
         let mut environment = workdir.environment();
@@ -112,7 +114,7 @@ impl Attempt {
         let mut texts = vec![
             ("OUTLAST_JOB_ID", job.id.clone()),
             ("OUTLAST_LEASE", job.lease.clone()),
-            ("OUTLAST_ATTEMPT", job.attempt.clone()),
+            ("OUTLAST_ATTEMPT", job.attempt.to_string()),
             ("OUTLAST_REPLAYS", job.replays.clone()),
             ("OUTLAST_QUEUE", work.queue.clone()),
             ("OUTLAST_URL", work.session.client.base().to_owned()),
@@ -154,7 +156,7 @@ impl Attempt {
         }
     }
 
-    /// Reports the outcome that the exit status stands for.
+    /// Reports the outcome that the exit status means.
     async fn report_end(
         &self,
         workdir: &Workdir,

@@ -8,7 +8,7 @@ const FIRST: Duration = Duration::from_millis(200);
 const LAST: Duration = Duration::from_secs(10);
 
 pub(crate) struct Backoff {
-    /// What tells this caller from others.
+    /// Seed that differs between callers.
     seed: String,
     tries: u32,
 }

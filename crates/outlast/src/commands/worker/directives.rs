@@ -32,7 +32,7 @@ pub(crate) struct Directives {
     grace: Duration,
     pub why: Option<StopReason>,
     pub kill_at: Option<Instant>,
-    /// The hard time limit: the attempt is over whatever the program does.
+    /// The hard time limit: the attempt ends whatever the program does.
     pub hard_end: Option<Instant>,
 }
 
@@ -45,7 +45,7 @@ impl Directives {
     pub(crate) fn observe(&mut self, lease_state: &LeaseState) -> Option<StopSignal> {
         self.hard_end = lease_state.hard_end.or(self.hard_end);
         if lease_state.lost.is_some() {
-            // After a cancel, a lost lease means that the queue's cancel grace is over.
+            // After a cancel, a lost lease means that the queue's cancel grace has ended.
             let was_asked = self.why >= Some(StopReason::Cancel);
             self.raise(StopReason::Lost);
             return Some(if was_asked { self.kill() } else { self.terminate_within_grace() });
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cancel_is_told_once_and_killed_only_when_the_lease_is_gone() {
+    async fn a_cancel_terminates_once_and_kills_only_when_the_lease_is_gone() {
         let mut directives = directives();
         let cancelled = LeaseState { is_cancelled: true, ..LeaseState::default() };
 
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cancel_after_the_soft_limit_is_told_again() {
+    async fn a_cancel_after_the_soft_limit_terminates_again() {
         let mut directives = directives();
         let late = LeaseState { is_past_soft_limit: true, ..LeaseState::default() };
 

@@ -5,14 +5,15 @@ use std::process::ExitStatus;
 
 /// Shown below the help of `worker run`; the page about workers has the same table.
 pub(crate) const PROGRAM_EXITS: &str = "\
-How the program ends is the outcome of its job:
-  0                ack; the result is what it has written to $OUTLAST_RESULT_FILE, if anything
+The exit of the program is the outcome of its job:
+  0                ack; the result is the content of $OUTLAST_RESULT_FILE, if any
   64..69, 76..78   nack, not retryable: bad usage, bad input, no permission (sysexits.h)
   75               nack, retryable: a temporary failure (EX_TEMPFAIL)
   any other        nack, retryable
   by a signal      nack, retryable
-After a cancel, any end is reported as cancelled. When the worker itself is told to stop, any end but 0 slots the job back.
-The reason of a nack is the end of what the program has written to stderr.";
+After a cancel, any exit is reported as cancelled. When the worker stops, any exit but 0 releases the job without a charge.
+The reason of a nack is the end of the program's stderr.
+The program's stdout goes to the worker's stdout; with --json it goes to stderr, and stdout has one JSON line per job.";
 
 /// The most a server takes as a reason, in bytes.
 const REASON_BYTES_MAX: usize = 1024;
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_the_end_of_what_was_said_and_fits() {
+    fn a_reason_is_the_end_of_stderr_and_fits() {
         let End::Failed { reason, .. } = classify(ExitStatus::from_raw(1 << 8), &format!("{}é", "ü".repeat(2000)))
         else {
             panic!("it failed")

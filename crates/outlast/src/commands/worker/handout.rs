@@ -16,7 +16,7 @@ pub(crate) struct Handout {
     pub lease: String,
     /// When the lease ends, by the server's clock.
     pub lease_expires_at: Option<jiff::Timestamp>,
-    pub attempt: String,
+    pub attempt: u64,
     pub replays: String,
     pub payload: Box<RawValue>,
     pub checkpoint: Option<Checkpoint>,
@@ -52,7 +52,7 @@ fn read_one(mut fields: BTreeMap<String, Box<RawValue>>) -> Result<Handout, Stri
         id: text(value("id")).ok_or("a job has no id")?,
         lease: text(value("lease")).ok_or("a job has no lease")?,
         lease_expires_at: text(value("leaseExpiresAt")).and_then(|time| time.parse().ok()),
-        attempt: value("attempt").to_string(),
+        attempt: value("attempt").as_u64().ok_or("a job has no attempt")?,
         replays: value("replays").to_string(),
         payload: payload.unwrap_or_else(|| RawValue::NULL.to_owned()),
         checkpoint,
@@ -102,7 +102,7 @@ mod tests {
 
         let job = jobs.first().unwrap();
         assert_eq!(job.payload.get(), r#"{"n": 12345678901234567890}"#);
-        assert_eq!((job.attempt.as_str(), job.hard_time_limit), ("2", Some(Duration::from_secs(90))));
+        assert_eq!((job.attempt, job.hard_time_limit), (2, Some(Duration::from_secs(90))));
         assert_eq!(job.sections, ["a", "b"]);
         let checkpoint = job.checkpoint.as_ref().unwrap();
         assert_eq!(checkpoint.schema_version, "3");
@@ -110,8 +110,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_null_is_left_out() {
-        let jobs = read(&answer(r#"{"jobs":[{"id":"j","lease":"l","payload":null,"checkpoint":null}]}"#)).unwrap();
+    fn missing_and_null_members_are_left_out() {
+        let jobs =
+            read(&answer(r#"{"jobs":[{"id":"j","lease":"l","attempt":1,"payload":null,"checkpoint":null}]}"#)).unwrap();
 
         let job = jobs.first().unwrap();
         assert_eq!(job.payload.get(), "null");

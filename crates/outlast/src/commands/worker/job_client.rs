@@ -59,7 +59,7 @@ impl JobClient {
         loop {
             match self.report_once(report).await {
                 Err(CallError::Unavailable(why)) => pause.wait(&why).await,
-                told => return told.map(drop),
+                result => return result.map(drop),
             }
         }
     }
@@ -70,7 +70,7 @@ impl JobClient {
         loop {
             match self.send(Method::POST, verb, fields.clone()).await {
                 Err(CallError::Unavailable(why)) => pause.wait(&why).await,
-                told => return told.map(|answer| cell(&answer.json, "status")),
+                result => return result.map(|answer| cell(&answer.json, "status")),
             }
         }
     }
@@ -86,7 +86,7 @@ impl JobClient {
             }
             match self.check(self.session.client.upload(call, file, &content.kind).await) {
                 Err(CallError::Unavailable(why)) => pause.wait(&why).await,
-                told => return told.map(drop),
+                result => return result.map(drop),
             }
         }
     }
@@ -135,7 +135,7 @@ impl JobClient {
         }
         match self.send(Method::PUT, "checkpoint", fields).await {
             Err(CallError::TooLarge(_)) => self.save_as_blob(version, data).await,
-            told => told,
+            result => result,
         }
     }
 
@@ -194,7 +194,7 @@ struct RetryPause<'a> {
 impl RetryPause<'_> {
     async fn wait(&mut self, why: &str) {
         if self.backoff.is_first() {
-            output::note(&format!("job {}: {why}; trying again", self.id));
+            output::note(&format!("job {}: {why}; retrying", self.id));
         }
         tokio::time::sleep(self.backoff.next()).await;
     }

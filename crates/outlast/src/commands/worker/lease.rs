@@ -20,10 +20,10 @@ use crate::output;
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// Timeout of one heartbeat where the interval is shorter.
 const ANSWER_MIN: Duration = Duration::from_secs(2);
-/// The longest time between two heartbeats after a cancel: only their responses tell that the queue's cancel grace is over.
+/// The longest time between two heartbeats after a cancel: only their responses tell that the queue's cancel grace has ended.
 const CANCELLED_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the responses to heartbeats have said so far.
+/// The state of the lease, by the responses to heartbeats so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LeaseState {
     /// Why the lease is lost.
@@ -31,7 +31,7 @@ pub(crate) struct LeaseState {
     pub is_cancelled: bool,
     pub is_past_soft_limit: bool,
     pub is_handed_over: bool,
-    /// The hard time limit: the attempt is over whatever the program does.
+    /// The hard time limit: the attempt ends whatever the program does.
     pub hard_end: Option<Instant>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) async fn keep(
         wait = match answer.unwrap_or_else(|_| Err(CallError::Unavailable("no answer to a heartbeat".to_owned()))) {
             Ok(answer) => {
                 if !backoff.is_first() {
-                    output::note(&format!("job {}: heartbeats are answered again", client.id));
+                    output::note(&format!("job {}: heartbeats work again", client.id));
                     backoff.reset();
                 }
                 write_directives(&directives, &answer).await;
@@ -75,7 +75,7 @@ pub(crate) async fn keep(
             }
             Err(CallError::Unavailable(why) | CallError::Refused(why) | CallError::TooLarge(why)) => {
                 if backoff.is_first() {
-                    output::note(&format!("job {}: heartbeat: {why}; trying again", client.id));
+                    output::note(&format!("job {}: heartbeat: {why}; retrying", client.id));
                 }
                 backoff.next().min(interval)
             }
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hard_end_is_told_by_the_times_of_the_answer() {
+    fn the_hard_end_follows_from_the_times_of_the_response() {
         let answer = |deadline: Value| json!({"leaseExpiresAt": "2000-01-01T00:00:30.000Z", "deadline": deadline});
 
         for (deadline, seconds) in [("2000-01-01T00:01:00.000Z", 60), ("2000-01-01T00:00:10.000Z", 10)] {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_once_stays_asked_for() {
+    fn a_request_to_stop_is_never_taken_back() {
         let mut lease_state = LeaseState::default();
         lease_state.take(&json!({"directives": ["cancel", "checkpoint_now"], "cancelRequested": true}), &PACE);
         lease_state.take(&json!({"directives": ["hand_over"], "softLimitReached": true}), &PACE);

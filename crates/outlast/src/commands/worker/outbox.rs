@@ -1,4 +1,4 @@
-//! What a program has reported and the server has not got yet. Progress is one slot in which the latest wins; everything
+//! Reports of a program that the server does not have yet. Progress is one slot in which the latest wins; everything
 //! else keeps its order. When it is full, the pipe is not read, and a program that goes on writing has to wait.
 
 use std::collections::VecDeque;
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn progress_is_merged_and_the_last_checkpoint_follows_what_it_covers() {
+    async fn progress_is_merged_and_the_last_checkpoint_follows_the_reports_it_covers() {
         let outbox = Outbox::default();
         for line in [
             "progress 1 render",

@@ -33,7 +33,7 @@ impl ProgressReader {
         ProgressReader { job: job.to_owned(), outbox, unread: Vec::new(), is_skipping: false, complaints: 0 }
     }
 
-    /// Reads until `ended` is told. Closes the outbox.
+    /// Reads until `ended` fires. Closes the outbox.
     pub(crate) async fn carry(
         mut self,
         (receiver, sender): (pipe::Receiver, pipe::Sender),
@@ -46,14 +46,14 @@ impl ProgressReader {
                 _ = &mut ended => break,
                 ready = receiver.readable() => {
                     let Ok(()) = ready else { break };
-                    // Not ready after all, or nobody writes: the next round waits again.
+                    // Not ready after all, or no writer is left: the next round waits again.
                     let Ok(length) = receiver.try_read(&mut buffer) else { continue };
                     self.take(buffer.get(..length).unwrap_or_default()).await;
                 }
             }
         }
         drop(sender);
-        // Read past the runtime, which knows only of what it has been told: it must not miss the program's last words.
+        // Read past the runtime, which may not know of the last bytes yet.
         if let Ok(rest) = receiver.into_nonblocking_fd() {
             self.take_rest(File::from(rest), &mut buffer).await;
         }
@@ -61,7 +61,7 @@ impl ProgressReader {
         self.outbox.close();
     }
 
-    /// What is in the pipe.
+    /// Reads the rest of the pipe.
     async fn take_rest(&mut self, mut rest: File, buffer: &mut [u8]) {
         let mut total = 0;
         while let Ok(length @ 1..) = rest.read(buffer)

@@ -39,17 +39,28 @@ pub(crate) struct Pool {
     pub stop: Arc<watch::Sender<Stop>>,
 }
 
-/// A job that is over.
+/// An attempt that has ended.
 struct Ended {
     id: String,
-    attempt: String,
-    told: Reported,
+    attempt: u64,
+    reported: Reported,
 }
 
 #[derive(Debug, Default)]
 struct Tally {
     reported: usize,
     unreported: usize,
+}
+
+impl Tally {
+    fn summary(&self) -> String {
+        let attempts = if self.reported == 1 { "attempt" } else { "attempts" };
+        let finished = format!("{} {attempts} finished", self.reported);
+        match self.unreported {
+            0 => finished,
+            count => format!("{finished}, {count} without a reported outcome"),
+        }
+    }
 }
 
 enum Step {
@@ -71,12 +82,11 @@ impl Pool {
         while let Some(job) = join(&mut jobs).await? {
             self.count(&job, &mut tally)?;
         }
-        let jobs = if tally.reported == 1 { "job" } else { "jobs" };
-        output::note(&format!("{} {jobs} reported, {} not", tally.reported, tally.unreported));
+        output::note(&tally.summary());
         ended
     }
 
-    /// Starts jobs until it is told to stop, or until the work that was asked for is done.
+    /// Starts jobs until the worker stops, or until the work that was asked for is done.
     async fn hand_out(&self, jobs: &mut JoinSet<Ended>, tally: &mut Tally) -> Result<(), Failure> {
         let mut stop = self.stop.subscribe();
         let mut backoff = Backoff::new(&std::process::id().to_string());
@@ -116,7 +126,7 @@ impl Pool {
         match self.receive(free).await {
             Ok(received) => {
                 backoff.reset();
-                // What is under way may come back to the queue: it is empty when nothing is left of either.
+                // Running jobs may return to the queue: it is empty when neither waiting nor running jobs are left.
                 if received.is_empty()
                     && self.until == Until::Empty
                     && let Some(job) = join(jobs).await?
@@ -127,7 +137,7 @@ impl Pool {
             }
             Err(failure) if failure.is_temporary => {
                 if backoff.is_first() {
-                    output::note(&format!("{}; trying again", failure.message));
+                    output::note(&format!("{}; retrying", failure.message));
                 }
                 tokio::time::sleep(backoff.next()).await;
                 Ok(Step::Waited)
@@ -150,22 +160,23 @@ impl Pool {
         }
         let path = ["v1", "queues", &work.queue, "receive"];
         let answer = work.session.client.send(Call::post(&path).body(fields.to_json()?).wait(wait)).await?;
-        handout::read(&answer).map_err(|why| Failure::new(Exit::Refused, format!("what was received is odd: {why}")))
+        handout::read(&answer)
+            .map_err(|why| Failure::new(Exit::Refused, format!("the response to receive is invalid: {why}")))
     }
 
     fn start(&self, jobs: &mut JoinSet<Ended>, received: Handout) {
-        let (id, attempt) = (received.id.clone(), received.attempt.clone());
+        let (id, attempt) = (received.id.clone(), received.attempt);
         let run = attempt::run(Arc::clone(&self.work), received, self.stop.subscribe());
-        jobs.spawn(async move { Ended { id, attempt, told: run.await } });
+        jobs.spawn(async move { Ended { id, attempt, reported: run.await } });
     }
 
     fn count(&self, job: &Ended, tally: &mut Tally) -> Result<(), Failure> {
-        let (Ended { id, attempt, told }, is_json) = (job, self.work.session.is_json);
-        match told {
+        let (Ended { id, attempt, reported }, is_json) = (job, self.work.session.is_json);
+        match reported {
             Ok(_) => tally.reported += 1,
             Err(_) => tally.unreported += 1,
         }
-        let line = match told {
+        let line = match reported {
             Ok((verb, status)) if is_json => json!({"id": id, "attempt": attempt, "outcome": verb, "status": status}),
             Err(why) if is_json => json!({"id": id, "attempt": attempt, "outcome": null, "reason": why}),
             Ok((verb, status)) => {
@@ -181,11 +192,11 @@ impl Pool {
     }
 }
 
-/// The next job that is over; `None` when there are none under way.
+/// The next attempt that ends; `None` when none is running.
 async fn join(jobs: &mut JoinSet<Ended>) -> Result<Option<Ended>, Failure> {
     match jobs.join_next().await {
         Some(Ok(job)) => Ok(Some(job)),
-        Some(Err(error)) => Err(Failure::new(Exit::Refused, format!("a job was left alone: {error}"))),
+        Some(Err(error)) => Err(Failure::new(Exit::Refused, format!("the task of a job ended abnormally: {error}"))),
         None => Ok(None),
     }
 }

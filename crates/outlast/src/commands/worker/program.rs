@@ -1,4 +1,4 @@
-//! One program at work: started in a process group of its own, told to end, killed, and waited for, so that nothing of
+//! One program at work: started in a process group of its own, terminated, killed and waited for, so that no process of
 //! it is left. Its stderr is passed on and its end is remembered.
 
 use std::collections::VecDeque;
@@ -33,7 +33,7 @@ pub(crate) struct Program {
     reader: JoinHandle<()>,
 }
 
-/// What a program is started with.
+/// The arguments of a program's start.
 pub(crate) struct Start<'a> {
     pub command: &'a [OsString],
     pub environment: Vec<(&'static str, OsString)>,
@@ -79,7 +79,7 @@ impl Program {
     pub(crate) async fn finish(mut self) -> String {
         self.kill();
         self.reap().await;
-        // From here on the number may belong to somebody else.
+        // From here on the group id may belong to another process.
         self.group = None;
         if timeout(STDERR_DRAIN, &mut self.reader).await.is_err() {
             self.reader.abort();
@@ -88,7 +88,7 @@ impl Program {
         String::from_utf8_lossy(stderr_tail.make_contiguous()).into_owned()
     }
 
-    /// What the program has left behind goes to the system's first process when its parent is gone. Where that is this
+    /// Processes that the program has left behind go to the system's first process when their parent is gone. Where that is this
     /// one, as in a container, it has to be waited for here.
     async fn reap(&self) {
         let Some(group) = self.group else { return };
@@ -105,7 +105,7 @@ impl Program {
 
     fn signal(&self, signal: Signal) {
         if let Some(group) = self.group {
-            // It fails when nobody is left in the group, and that is what is wanted.
+            // It fails when the group is empty, which is the goal.
             let _ = kill_process_group(group, signal);
         }
     }
@@ -126,7 +126,7 @@ async fn pass_on(stderr: Option<ChildStderr>, stderr_tail: Arc<Mutex<VecDeque<u8
     while let Ok(length @ 1..) = stderr.read(&mut buffer).await {
         let Some(bytes) = buffer.get(..length) else { return };
         remember(&stderr_tail, bytes);
-        // A closed stderr leaves nobody to tell; the reason of a failure is still kept.
+        // A closed stderr loses the copy; the tail is still kept.
         let _ = own.write_all(bytes).await;
         let _ = own.flush().await;
     }

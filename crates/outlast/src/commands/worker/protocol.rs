@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_not_understood_is_told() {
+    fn an_invalid_line_is_an_error() {
         for line in [
             "hello",
             "progress",

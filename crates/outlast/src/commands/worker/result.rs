@@ -12,17 +12,17 @@ use crate::commands::settings::Fields;
 const JSON: &str = "application/json";
 const BYTES: &str = "application/octet-stream";
 
-/// What the user has said about results.
+/// Flags about the result.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Results")]
 pub(crate) struct ResultFlags {
-    /// What the program prints to stdout is the result, in place of $OUTLAST_RESULT_FILE
+    /// Use the program's stdout as the result instead of $OUTLAST_RESULT_FILE
     #[arg(long)]
     pub stdout_result: bool,
-    /// File name of a result that is uploaded
+    /// File name of an uploaded result
     #[arg(long, value_name = "NAME")]
     pub result_filename: Option<String>,
-    /// Media type of a result that is uploaded [default: application/json or application/octet-stream]
+    /// Media type of an uploaded result [default: application/json or application/octet-stream]
     #[arg(long, value_name = "TYPE")]
     pub result_type: Option<String>,
 }
@@ -36,7 +36,7 @@ pub(crate) async fn ack(client: &JobClient, path: &Path, result_flags: &ResultFl
             upload(client, path, result_flags, JSON).await?;
             client.outcome("ack", &Fields::default()).await
         }
-        told => told,
+        result => result,
     }
 }
 

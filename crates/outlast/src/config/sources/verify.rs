@@ -12,7 +12,7 @@ const ALGORITHMS: &[(&str, Algorithm)] =
 /// Where most senders have the id of an event.
 const ID_PLACE: &str = "$.id";
 
-/// Reads `verify` and the options that belong to it. Where something is wrong with them, which is told, any scheme stands in.
+/// Reads `verify` and the options that belong to it. Reports what is wrong with them and returns any scheme then.
 pub(crate) fn read(section: &mut Section) -> Scheme {
     scheme(section).unwrap_or(Scheme::Stripe)
 }

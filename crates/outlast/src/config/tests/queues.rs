@@ -35,7 +35,7 @@ fn queue(options: &str) -> QueueConfig {
     load(&with_source(options), &[("NUMBER", "7"), ("YES", "true"), ("SPAN", "90")]).unwrap().queues.remove(0)
 }
 
-/// What is wrong with such a queue, without the place.
+/// The problems of such a queue, without the position.
 fn complaints(options: &str) -> Vec<String> {
     let problems = load(&with_source(options), &[]).unwrap_err();
     problems.iter().map(|problem| problem.split_once(": ").unwrap().1.to_owned()).collect()
@@ -151,7 +151,7 @@ fn events_are_whole_types_beginnings_or_all() {
 }
 
 #[test]
-fn what_a_source_sends_needs_the_source() {
+fn events_need_their_source() {
     check_refused(
         "sources: {stripe: {verify: stripe, secret: x}}\nqueues:\n  a: {source: strip}\n  b:\n    events: [x]\n    filter: $.y exists\n    idempotency_key: $.z\n",
         &[
@@ -250,7 +250,7 @@ fn problems_of_all_sections_come_together_in_the_order_of_the_file() {
 }
 
 #[test]
-fn a_variable_that_is_not_set_is_told_once() {
+fn a_variable_that_is_not_set_is_reported_once() {
     let unset = "environment variable NONE is not set; set it, or write ${NONE:-default}";
     for options in [
         "max_attempts: \"${NONE}\"",
@@ -360,7 +360,7 @@ fn the_examples_of_the_defaults_are_valid() {
     assert_eq!((config.sources.len(), config.queues.len()), (3, 2), "{yaml}");
     let subscription = config.queues[0].subscription.as_ref().unwrap();
     assert_eq!(subscription.idempotency_key.as_ref().map(ToString::to_string).as_deref(), Some("$.id"));
-    // What has a default is shown with it.
+    // Options with a default are shown with it.
     let default = QueueSettings { mode: Mode::Standard, ..QueueSettings::default() };
     let (default, shown) =
         (serde_json::to_value(default).unwrap(), serde_json::to_value(&config.queues[1].change.settings).unwrap());

@@ -14,7 +14,7 @@ fn source(options: &str) -> SourceConfig {
     sources.remove(0)
 }
 
-/// What is wrong with one source named `shop` with these options, without the place.
+/// The problems of one source named `shop` with these options, without the place.
 fn complaints(options: &str) -> Vec<String> {
     let problems = load(&format!("sources: {{shop: {{{options}}}}}\n"), &[]).unwrap_err();
     problems.iter().map(|problem| problem.split_once(": ").unwrap().1.to_owned()).collect()
@@ -113,7 +113,7 @@ fn a_schema_is_read_from_a_file_beside_the_configuration() {
 }
 
 #[test]
-fn what_is_missing_is_told_at_the_name_of_the_source() {
+fn a_missing_option_is_reported_at_the_name_of_the_source() {
     check_refused(
         "sources:\n  shop:\n  mail: {verify: hmac, secret: x}\n  a: 5\n",
         &[
@@ -231,7 +231,7 @@ fn values_that_make_no_sense_are_refused_one_by_one() {
 }
 
 #[test]
-fn a_body_is_never_larger_than_what_the_server_reads() {
+fn a_body_is_never_larger_than_the_server_reads() {
     let yaml = "limits: {batch_bytes: 300KiB}\nsources: {shop: {verify: stripe, secret: x}}\n";
 
     assert_eq!(load(yaml, &[]).unwrap().sources[0].max_body, 307_200);
@@ -277,7 +277,7 @@ fn a_secret_is_a_text_that_is_not_empty_and_never_shown() {
 }
 
 #[test]
-fn a_variable_that_is_not_set_is_told_once() {
+fn a_variable_that_is_not_set_is_reported_once() {
     let unset = "environment variable SECRET is not set; set it, or write ${SECRET:-default}";
     for (options, column) in [
         ("verify: stripe, secret: \"${SECRET}\"", 42),

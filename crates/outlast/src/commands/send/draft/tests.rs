@@ -21,7 +21,7 @@ fn scheme(name: &str) -> Scheme {
 }
 
 /// Signs, checks and reads as sender and receiver do.
-fn told(scheme: &Scheme, draft: Draft) -> Event {
+fn event_of(scheme: &Scheme, draft: Draft) -> Event {
     let verifier = Verifier::new(scheme.clone(), &["a secret of ours"], TOLERANCE).unwrap();
     let Draft { mut headers, body, content_type } = draft;
     let outgoing = Outgoing { url: URL, id: "evt_spare", content_type, body: body.as_bytes(), now: now() };
@@ -52,7 +52,7 @@ fn a_bare_file_gets_type_and_id_of_every_provider() {
         ("hmac", "order.placed", true),
     ] {
         let scheme = scheme(name);
-        let event = told(&scheme, compose(&scheme, wish(kind, "{\"amount\": 1.10}")).unwrap());
+        let event = event_of(&scheme, compose(&scheme, wish(kind, "{\"amount\": 1.10}")).unwrap());
 
         assert_eq!(event.event_type, kind, "{name}");
         assert_eq!(event.provider_event_id.as_deref(), has_id.then_some("evt_spare"), "{name}");
@@ -78,13 +78,13 @@ fn a_file_that_has_everything_is_sent_as_it_is() {
         let draft = compose(&scheme, wish(kind, text)).unwrap();
 
         assert_eq!(draft.body, text, "{name}");
-        assert_eq!(told(&scheme, draft).provider_event_id.as_deref(), Some(id), "{name}");
+        assert_eq!(event_of(&scheme, draft).provider_event_id.as_deref(), Some(id), "{name}");
     }
 }
 
 #[test]
 fn a_file_that_tells_of_another_type_is_refused() {
-    for (name, kind, text, told) in [
+    for (name, kind, text, found) in [
         ("stripe", "invoice.paid", r#"{"type":"charge.failed"}"#, "charge.failed"),
         ("github", "pull_request.opened", r#"{"action":"closed"}"#, "pull_request.closed"),
         ("linear", "Issue.create", r#"{"type":"Comment","action":"create"}"#, "Comment.create"),
@@ -94,7 +94,7 @@ fn a_file_that_tells_of_another_type_is_refused() {
     ] {
         let failure = compose(&scheme(name), wish(kind, text)).unwrap_err();
 
-        assert_eq!(failure.message, format!("the file tells of an event \"{told}\", not of \"{kind}\""), "{name}");
+        assert_eq!(failure.message, format!("the file tells of an event \"{found}\", not of \"{kind}\""), "{name}");
     }
 }
 
@@ -103,7 +103,7 @@ fn an_event_of_github_may_be_named_without_its_action() {
     let scheme = Scheme::Github;
     let draft = compose(&scheme, wish("pull_request", r#"{"action":"closed"}"#)).unwrap();
 
-    assert_eq!(told(&scheme, draft).event_type, "pull_request.closed");
+    assert_eq!(event_of(&scheme, draft).event_type, "pull_request.closed");
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn an_id_that_is_given_wins_over_that_of_the_file() {
     for name in ["stripe", "github", "shopify", "paddle", "hmac"] {
         let scheme = scheme(name);
         let wish = Wish { id: Some("evt_given"), ..wish("a.b", r#"{"id":"evt_file","event_id":"evt_file"}"#) };
-        let event = told(&scheme, compose(&scheme, wish).unwrap());
+        let event = event_of(&scheme, compose(&scheme, wish).unwrap());
 
         assert_eq!(event.provider_event_id.as_deref(), Some("evt_given"), "{name}");
     }
@@ -127,7 +127,7 @@ fn the_time_of_linear_is_that_of_sending() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_a_usage_error() {
+fn an_event_that_cannot_be_sent_is_a_usage_error() {
     for (name, kind, text, said) in [
         ("stripe", "invoice.paid", "MessageStatus=x", "the file is not JSON: "),
         ("stripe", "invoice.paid", "[1]", "cannot put \"invoice.paid\" at $.type of the file: "),
