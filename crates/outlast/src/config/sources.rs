@@ -187,7 +187,8 @@ fn is_plain_path(path: &str) -> bool {
 
 /// The beginning that the path shares with what is ours: the reserved ones, and whatever has a route.
 fn own_beginning(path: &str) -> Option<&'static str> {
-    let routes = ROUTES.iter().filter_map(|route| {
+    // The route `/` is the page at the root, which no other path begins with.
+    let routes = ROUTES.iter().filter(|route| route.path != "/").filter_map(|route| {
         let end = route.path.match_indices('/').nth(1).map_or(route.path.len(), |(at, _)| at);
         route.path.get(..end)
     });
