@@ -16,7 +16,7 @@ use outlast_core::{
     Clock, Command, Evidence, Job, JobId, Lease, NamespaceId, Outcome, QueueSettings, Spec, State, Status,
 };
 use outlast_engine::Engine;
-use outlast_engine::long_poll::Until;
+use outlast_engine::jobs::long_poll::Until;
 use outlast_engine::queues::QueueChange;
 use outlast_store::jobs::{Claim, NewJob, Order, Published, Reach};
 use outlast_store::operations::{Filter, NewOperation, OperationKind, OperationStatus};
@@ -70,9 +70,10 @@ impl Rig {
         let server = Arc::new(Server::new(disk, Arc::new(faults), Arc::new(clock), Plant::Nothing));
         server.start();
         let engine = server.engine().unwrap();
-        let namespace = engine.store().namespace("default").await.unwrap();
+        let namespace = engine.keys.namespace("default").await.unwrap();
         engine
-            .save_queue(namespace, QUEUE, QueueChange { settings, secret: None }, Expect::Absent)
+            .queues
+            .save(namespace, QUEUE, QueueChange { settings, secret: None }, Expect::Absent)
             .await
             .unwrap()
             .unwrap();
@@ -86,7 +87,7 @@ impl Rig {
     }
 
     async fn publish(&self, delay: Duration) -> JobId {
-        match self.engine.publish(vec![self.new_job(delay)]).await.unwrap().pop().unwrap() {
+        match self.engine.jobs.publish(vec![self.new_job(delay)]).await.unwrap().pop().unwrap() {
             Published::Created { job, .. } => job.id,
             other => panic!("{other:?}"),
         }
@@ -98,14 +99,14 @@ impl Rig {
     }
 
     async fn claim(&self) -> Job {
-        self.engine.claim(self.want(), Duration::ZERO).await.unwrap().unwrap().jobs.pop().expect("a job is there")
+        self.engine.jobs.claim(self.want(), Duration::ZERO).await.unwrap().unwrap().jobs.pop().expect("a job is there")
     }
 
     /// Somebody who waits for work, and when he gets it.
     fn waiter(&self) -> JoinHandle<(Job, Instant)> {
         let (engine, want) = (self.engine.clone(), self.want());
         tokio::spawn(async move {
-            let mut claimed = engine.claim(want, LONG).await.unwrap().unwrap();
+            let mut claimed = engine.jobs.claim(want, LONG).await.unwrap().unwrap();
             (claimed.jobs.pop().expect("the wait found a job"), Instant::now())
         })
     }
@@ -115,7 +116,7 @@ impl Rig {
     }
 
     async fn report(&self, job: &Job, outcome: Outcome) {
-        self.engine.apply_one(self.order(job.id, report(job, outcome))).await.unwrap().unwrap();
+        self.engine.jobs.apply_one(self.order(job.id, report(job, outcome))).await.unwrap().unwrap();
     }
 
     fn operation(&self, kind: OperationKind, rate_per_second: Option<u32>) -> NewOperation {
@@ -227,11 +228,11 @@ fn a_waiting_receive_is_woken_by_room_under_the_limit() {
 #[test]
 fn a_waiting_receive_is_woken_when_the_queue_goes_on() {
     let paused = async |rig: &Rig| {
-        rig.engine.set_paused(rig.namespace, QUEUE, true).await.unwrap();
+        rig.engine.queues.set_paused(rig.namespace, QUEUE, true).await.unwrap();
         rig.publish(Duration::ZERO).await;
         None
     };
-    let resume = async |rig: &Rig, _| drop(rig.engine.set_paused(rig.namespace, QUEUE, false).await.unwrap());
+    let resume = async |rig: &Rig, _| drop(rig.engine.queues.set_paused(rig.namespace, QUEUE, false).await.unwrap());
     check_that_a_waiter_gets_work(QueueSettings::default(), Duration::ZERO, paused, resume);
 }
 
@@ -243,7 +244,7 @@ fn a_waiting_receive_is_woken_by_a_bulk_replay() {
     };
     let replay = async |rig: &Rig, _| {
         let replay = rig.operation(OperationKind::Replay, None);
-        rig.engine.start_operation(replay).await.unwrap().unwrap();
+        rig.engine.jobs.start_operation(replay).await.unwrap().unwrap();
     };
     check_that_a_waiter_gets_work(QueueSettings::default(), Duration::ZERO, dead, replay);
 }
@@ -279,7 +280,8 @@ fn a_receive_that_hangs_up_leases_nothing_and_the_next_one_gets_the_job() {
     case(QueueSettings::default(), async |rig| {
         let (engine, want) = (rig.engine.clone(), rig.want());
         // Hangs up when the publish has rung and its claim has taken effect, before the answer.
-        let hasty = tokio::spawn(async move { timeout(SECOND + 2 * HALF + IMPATIENT, engine.claim(want, LONG)).await });
+        let hasty =
+            tokio::spawn(async move { timeout(SECOND + 2 * HALF + IMPATIENT, engine.jobs.claim(want, LONG)).await });
         sleep(MILLISECOND).await;
         let patient = rig.waiter();
         sleep(SECOND - MILLISECOND).await;
@@ -299,7 +301,7 @@ fn a_delayed_job_is_served_in_time_although_its_publisher_hung_up() {
         let waiter = rig.waiter();
         sleep(SECOND).await;
         let start = Instant::now();
-        let call = rig.engine.publish(vec![rig.new_job(5 * SECOND)]);
+        let call = rig.engine.jobs.publish(vec![rig.new_job(5 * SECOND)]);
         assert!(timeout(IMPATIENT, call).await.is_err(), "it should have hung up");
 
         let (_, got_at) = waiter.await.unwrap();
@@ -315,7 +317,7 @@ fn a_job_is_handed_on_although_the_worker_that_gave_it_back_hung_up() {
             let waiter = rig.waiter();
             sleep(SECOND).await;
             let start = Instant::now();
-            let call = rig.engine.apply_one(rig.order(job.id, report(&job, nack(delay))));
+            let call = rig.engine.jobs.apply_one(rig.order(job.id, report(&job, nack(delay))));
             assert!(timeout(IMPATIENT, call).await.is_err(), "it should have hung up");
 
             let (again, got_at) = waiter.await.unwrap();
@@ -330,7 +332,7 @@ fn an_operation_is_carried_out_although_its_caller_hung_up() {
     case(QueueSettings::default(), async |rig| {
         let id = rig.publish(Duration::ZERO).await;
         sleep(SECOND).await;
-        let call = rig.engine.start_operation(rig.operation(OperationKind::Purge, None));
+        let call = rig.engine.jobs.start_operation(rig.operation(OperationKind::Purge, None));
         assert!(timeout(IMPATIENT, call).await.is_err(), "it should have hung up");
         sleep(SECOND).await;
 
@@ -346,7 +348,7 @@ fn the_last_step_of_an_operation_is_announced_although_its_answer_is_lost() {
         sleep(SECOND).await;
         rig.server.faults.lose_steps();
         let start = Instant::now();
-        rig.engine.start_operation(rig.operation(OperationKind::Replay, None)).await.unwrap();
+        rig.engine.jobs.start_operation(rig.operation(OperationKind::Replay, None)).await.unwrap();
 
         let (_, got_at) = waiter.await.unwrap();
         assert!(got_at - start < AT_ONCE, "after {:?}", got_at - start);
@@ -356,12 +358,12 @@ fn the_last_step_of_an_operation_is_announced_although_its_answer_is_lost() {
 #[test]
 fn a_waiting_receive_gets_work_although_the_one_who_resumed_the_queue_hung_up() {
     case(QueueSettings::default(), async |rig| {
-        rig.engine.set_paused(rig.namespace, QUEUE, true).await.unwrap();
+        rig.engine.queues.set_paused(rig.namespace, QUEUE, true).await.unwrap();
         rig.publish(Duration::ZERO).await;
         let waiter = rig.waiter();
         sleep(SECOND).await;
         let start = Instant::now();
-        let call = rig.engine.set_paused(rig.namespace, QUEUE, false);
+        let call = rig.engine.queues.set_paused(rig.namespace, QUEUE, false);
         assert!(timeout(IMPATIENT, call).await.is_err(), "it should have hung up");
 
         assert!(waiter.await.unwrap().1 - start < AT_ONCE);
@@ -375,7 +377,7 @@ fn jobs_that_an_operation_cancels_are_purged_in_time() {
         let id = rig.publish(Duration::ZERO).await;
         // An alarm far away, for which the sweep sleeps.
         rig.publish(LONG).await;
-        rig.engine.start_operation(rig.operation(OperationKind::Purge, None)).await.unwrap();
+        rig.engine.jobs.start_operation(rig.operation(OperationKind::Purge, None)).await.unwrap();
         sleep(SECOND).await;
         assert_eq!(rig.status(id), Some(Status::Cancelled));
         sleep(10 * SECOND).await;
@@ -391,19 +393,21 @@ fn an_operation_keeps_its_rate_also_beside_others() {
         for _ in 0..2 {
             rig.publish(LONG).await;
         }
-        let slow = rig.engine.start_operation(rig.operation(OperationKind::Replay, Some(2))).await.unwrap().unwrap();
+        let slow =
+            rig.engine.jobs.start_operation(rig.operation(OperationKind::Replay, Some(2))).await.unwrap().unwrap();
         let start = Instant::now();
-        let mut fast = rig.engine.start_operation(rig.operation(OperationKind::Purge, None)).await.unwrap().unwrap();
+        let mut fast =
+            rig.engine.jobs.start_operation(rig.operation(OperationKind::Purge, None)).await.unwrap().unwrap();
         sleep(5 * SECOND).await;
 
         let elapsed = start.elapsed().as_millis() as u64;
-        let slow = rig.engine.store().operation(rig.namespace, slow.id).await.unwrap().unwrap();
-        fast = rig.engine.store().operation(rig.namespace, fast.id).await.unwrap().unwrap();
+        let slow = rig.engine.jobs.operation(rig.namespace, slow.id).await.unwrap().unwrap();
+        fast = rig.engine.jobs.operation(rig.namespace, fast.id).await.unwrap().unwrap();
         assert_eq!(fast.status, OperationStatus::Done);
         let due = elapsed * 2 / 1000;
         assert!((due - 1..=due + 1).contains(&slow.processed), "{} of {due}", slow.processed);
         sleep(15 * SECOND).await;
-        let done = rig.engine.store().operation(rig.namespace, slow.id).await.unwrap().unwrap();
+        let done = rig.engine.jobs.operation(rig.namespace, slow.id).await.unwrap().unwrap();
         assert_eq!((done.status, done.processed), (OperationStatus::Done, 30));
     });
 }
@@ -426,7 +430,7 @@ fn an_idle_engine_does_not_tick() {
 fn draining_answers_those_who_wait_and_hands_out_nothing() {
     case(QueueSettings::default(), async |rig| {
         let (engine, want) = (rig.engine.clone(), rig.want());
-        let waiting = tokio::spawn(async move { engine.claim(want, LONG).await.unwrap().unwrap() });
+        let waiting = tokio::spawn(async move { engine.jobs.claim(want, LONG).await.unwrap().unwrap() });
         sleep(SECOND).await;
         let start = Instant::now();
         rig.engine.drain();
@@ -434,7 +438,7 @@ fn draining_answers_those_who_wait_and_hands_out_nothing() {
         assert!(waiting.await.unwrap().jobs.is_empty());
         assert!(start.elapsed() < AT_ONCE);
         rig.publish(Duration::ZERO).await;
-        assert!(rig.engine.claim(rig.want(), LONG).await.unwrap().unwrap().jobs.is_empty());
+        assert!(rig.engine.jobs.claim(rig.want(), LONG).await.unwrap().unwrap().jobs.is_empty());
     });
 }
 
@@ -444,7 +448,9 @@ fn a_watcher_of_a_job_learns_of_its_change_at_once() {
         let id = rig.publish(Duration::ZERO).await;
         let watch = |until| {
             let (engine, reach) = (rig.engine.clone(), Reach::Namespace(rig.namespace));
-            tokio::spawn(async move { (engine.watch(&reach, id, until, LONG).await.unwrap().unwrap(), Instant::now()) })
+            tokio::spawn(
+                async move { (engine.jobs.watch(&reach, id, until, LONG).await.unwrap().unwrap(), Instant::now()) },
+            )
         };
         let (version, end) = (watch(Until::VersionPasses(1)), watch(Until::Terminal));
         sleep(SECOND).await;
@@ -456,7 +462,7 @@ fn a_watcher_of_a_job_learns_of_its_change_at_once() {
         sleep(SECOND).await;
         let cancelled_at = Instant::now();
         let cancel = Command::Cancel { reason: CancelReason::User };
-        rig.engine.apply_one(rig.order(id, cancel)).await.unwrap().unwrap();
+        rig.engine.jobs.apply_one(rig.order(id, cancel)).await.unwrap().unwrap();
         let (found, seen_at) = end.await.unwrap();
         let drained_at = cancelled_at + QueueSettings::default().drain_timeout;
         assert_eq!(found.job.status(), Status::Cancelled);
@@ -500,7 +506,12 @@ fn a_pause_of_the_process_is_granted_to_those_who_hold_leases() {
 
         advance(60 * SECOND).await;
         sleep(SECOND).await;
-        rig.engine.apply_one(rig.order(alive.id, Command::beat(Some(lease(&alive)), None))).await.unwrap().unwrap();
+        rig.engine
+            .jobs
+            .apply_one(rig.order(alive.id, Command::beat(Some(lease(&alive)), None)))
+            .await
+            .unwrap()
+            .unwrap();
 
         while rig.status(gone.id) == Some(Status::Running) {
             sleep(100 * MILLISECOND).await;

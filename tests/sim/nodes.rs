@@ -11,10 +11,10 @@ use outlast_core::{Clock, Command, JobId, Lease, NamespaceId, Progress, QueueSet
 use outlast_engine::Engine;
 use outlast_engine::engine::Loops;
 use outlast_engine::engine::Ports;
+use outlast_engine::jobs::long_poll::Until;
 use outlast_engine::keys::KeyRequest;
-use outlast_engine::long_poll::Until;
+use outlast_engine::keys::scope::{Principal, Scope, Word};
 use outlast_engine::push::PushSettings;
-use outlast_engine::scope::{Principal, Scope, Word};
 use outlast_engine::seal::Seal;
 use outlast_store::JobStore;
 use outlast_store::jobs::{Claim, NewJob, Order, Published, Reach};
@@ -179,7 +179,7 @@ impl Rig {
         let not_before = (!delay.is_zero()).then(|| self.clock.now().plus(delay));
         let spec = Arc::new(Spec { payload: "{}".into(), not_before, ..Spec::default() });
         let new = NewJob { namespace: self.namespace, queue: QUEUE.into(), spec };
-        match node.engine.publish(vec![new]).await.unwrap().pop().unwrap() {
+        match node.engine.jobs.publish(vec![new]).await.unwrap().pop().unwrap() {
             Published::Created { job, .. } => job.id,
             other => panic!("{other:?}"),
         }
@@ -191,7 +191,7 @@ impl Rig {
         let (namespace, queue) = (self.namespace, QUEUE.into());
         let want = Claim { namespace, queue, limit: 1, phase: Phase::Leased, visibility: Some(LONG), worker: None };
         tokio::spawn(async move {
-            let claimed = engine.claim(want, LONG).await.unwrap().unwrap();
+            let claimed = engine.jobs.claim(want, LONG).await.unwrap().unwrap();
             assert_eq!(claimed.jobs.len(), 1, "the wait found a job");
             Instant::now()
         })
@@ -253,13 +253,13 @@ fn a_watcher_sees_what_another_node_did() {
         let watcher = {
             let reach = reach.clone();
             tokio::spawn(async move {
-                let found = engine.watch(&reach, id, Until::Terminal, LONG).await.unwrap().unwrap();
+                let found = engine.jobs.watch(&reach, id, Until::Terminal, LONG).await.unwrap().unwrap();
                 (found.job.status(), Instant::now())
             })
         };
         sleep(100 * HALF).await;
         let cancel = Command::Cancel { reason: outlast_core::state::CancelReason::User };
-        rig.a.engine.apply_one(Order { id, reach, command: cancel }).await.unwrap().unwrap();
+        rig.a.engine.jobs.apply_one(Order { id, reach, command: cancel }).await.unwrap().unwrap();
         let cancelled = Instant::now();
 
         let (status, seen) = watcher.await.unwrap();
@@ -316,7 +316,7 @@ fn an_operation_of_a_node_that_died_is_carried_on_by_another() {
         let (namespace, queue) = (rig.namespace, QUEUE.to_owned());
         let (kind, filter) = (OperationKind::Purge, Filter::default());
         let new = NewOperation { namespace, queue, kind, filter, limit: None, rate_per_second: None };
-        rig.a.engine.start_operation(new).await.unwrap().unwrap();
+        rig.a.engine.jobs.start_operation(new).await.unwrap().unwrap();
 
         sleep(FLOOR_ALONE + AT_ONCE).await;
 
@@ -329,15 +329,15 @@ fn an_operation_of_a_node_that_died_is_carried_on_by_another() {
 fn a_key_works_everywhere_once_it_is_made_and_nowhere_once_it_is_revoked() {
     for (is_cut, most) in [(false, AT_ONCE), (true, 3 * SECOND)] {
         case(is_cut, async |rig| {
-            let (text, record) = rig.a.engine.create_key(key_request()).await.unwrap();
+            let (text, record) = rig.a.engine.keys.create(key_request()).await.unwrap();
             let made = Instant::now();
-            assert!(rig.b.engine.authenticate(&text).await.unwrap().is_some());
+            assert!(rig.b.engine.keys.authenticate(&text).await.unwrap().is_some());
             assert!(made.elapsed() <= 250 * HALF * 2, "{:?}", made.elapsed());
 
-            rig.a.engine.revoke_key(&rig.operator(), record.id, true).await.unwrap();
-            assert!(rig.a.engine.authenticate(&text).await.unwrap().is_none());
+            rig.a.engine.keys.revoke(&rig.operator(), record.id, true).await.unwrap();
+            assert!(rig.a.engine.keys.authenticate(&text).await.unwrap().is_none());
             sleep(most).await;
-            assert!(rig.b.engine.authenticate(&text).await.unwrap().is_none());
+            assert!(rig.b.engine.keys.authenticate(&text).await.unwrap().is_none());
         });
     }
 }
@@ -349,8 +349,8 @@ fn unknown_keys_make_the_store_read_a_few_times_a_second_at_most() {
         let began = Instant::now();
         let mut tries = Vec::new();
         for _ in 0..1000 {
-            let (engine, text) = (rig.b.engine.clone(), rig.a.engine.key_text());
-            tries.push(tokio::spawn(async move { engine.authenticate(&text).await.unwrap().is_some() }));
+            let (engine, text) = (rig.b.engine.clone(), rig.a.engine.keys.key_text());
+            tries.push(tokio::spawn(async move { engine.keys.authenticate(&text).await.unwrap().is_some() }));
             sleep(2 * HALF).await;
         }
         for known in tries {
@@ -360,7 +360,7 @@ fn unknown_keys_make_the_store_read_a_few_times_a_second_at_most() {
         let (seconds, calls) = (began.elapsed().as_secs_f64(), rig.b.faults.calls() - before);
         // Five for the keys, and what the loops do anyway.
         assert!((5.0..12.0).contains(&(calls as f64 / seconds)), "{calls} calls in {seconds} s");
-        assert!(rig.b.engine.authenticate("ol_short").await.unwrap().is_none());
+        assert!(rig.b.engine.keys.authenticate("ol_short").await.unwrap().is_none());
     });
 }
 
@@ -377,7 +377,7 @@ fn an_idle_node_on_an_embedded_store_never_looks() {
         sleep(LONG).await;
 
         assert_eq!(node.faults.calls(), before);
-        assert!(node.engine.authenticate(&node.engine.key_text()).await.unwrap().is_none());
+        assert!(node.engine.keys.authenticate(&node.engine.keys.key_text()).await.unwrap().is_none());
         assert_eq!(node.faults.calls(), before, "an unknown key is not looked for");
         node.engine.stop();
         node.loops.finish().await;

@@ -43,7 +43,7 @@ async fn command(sim: &Sim, chance: &mut Chance, engine: &Engine) {
                     true => Command::Cancel { reason: CancelReason::User },
                     false => Command::Replay { fresh: false, payload: None },
                 };
-                let _ = engine.apply_one(Order { id, reach: Reach::Namespace(sim.namespace), command }).await;
+                let _ = engine.jobs.apply_one(Order { id, reach: Reach::Namespace(sim.namespace), command }).await;
             }
         }
         20..=39 => {
@@ -56,12 +56,12 @@ async fn command(sim: &Sim, chance: &mut Chance, engine: &Engine) {
                 limit: chance.percent(30).then(|| chance.between(1, 3)),
                 rate_per_second: chance.percent(50).then_some(10),
             };
-            let _ = engine.start_operation(operation).await;
+            let _ = engine.jobs.start_operation(operation).await;
         }
         _ => {
-            let _ = engine.set_paused(sim.namespace, &sim.queue, true).await;
+            let _ = engine.queues.set_paused(sim.namespace, &sim.queue, true).await;
             sleep(Duration::from_millis(chance.below(2000))).await;
-            let _ = engine.set_paused(sim.namespace, &sim.queue, false).await;
+            let _ = engine.queues.set_paused(sim.namespace, &sim.queue, false).await;
         }
     }
 }

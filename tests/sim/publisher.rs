@@ -50,7 +50,7 @@ async fn publish_until_answered(sim: &Sim, chance: &mut Chance, spec: &Arc<Spec>
         let answer = match sim.server.engine() {
             None => Err(Error::Stopped),
             Some(engine) => {
-                let call = engine.publish((0..batch).map(|_| new.clone()).collect());
+                let call = engine.jobs.publish((0..batch).map(|_| new.clone()).collect());
                 match sim.patience(chance) {
                     // The client hangs up: the call is dropped wherever it is.
                     Some(patience) => timeout(patience, call).await.unwrap_or(Err(Error::Indeterminate)),

@@ -161,7 +161,7 @@ async fn settle(sim: &Sim) -> Result<(), String> {
         sim.server.start();
     }
     let engine = sim.server.engine().expect("it was just started");
-    engine.set_paused(sim.namespace, &sim.queue, false).await.map_err(|error| error.to_string())?;
+    engine.queues.set_paused(sim.namespace, &sim.queue, false).await.map_err(|error| error.to_string())?;
     let deadline = Instant::now() + CALM_MAX;
     while Instant::now() < deadline && sim.server.witness.verdict().is_none() {
         sleep(Duration::from_millis(500)).await;

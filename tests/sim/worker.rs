@@ -31,7 +31,7 @@ pub async fn work(sim: Arc<Sim>, mut chance: Chance) {
             visibility: None,
             worker: None,
         };
-        let call = engine.claim(want, LONG_POLL);
+        let call = engine.jobs.claim(want, LONG_POLL);
         let answer = match sim.patience(&mut chance) {
             Some(patience) => timeout(patience, call).await.ok(),
             None => Some(call.await),
@@ -88,7 +88,7 @@ pub async fn report(sim: &Sim, chance: &mut Chance, id: JobId, lease: Lease, out
             continue;
         };
         let command = Command::Report { lease: Some(lease), outcome: outcome.clone(), evidence: Evidence::default() };
-        let call = engine.apply_one(Order { id, reach: Reach::Namespace(sim.namespace), command });
+        let call = engine.jobs.apply_one(Order { id, reach: Reach::Namespace(sim.namespace), command });
         let answer = match sim.patience(chance) {
             Some(patience) => timeout(patience, call).await.ok(),
             None => Some(call.await),

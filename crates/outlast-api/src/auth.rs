@@ -9,9 +9,9 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use outlast_core::JobId;
-use outlast_engine::Engine;
-use outlast_engine::scope::{Principal, Word};
-use outlast_engine::token::{TOKEN_MARK, Token};
+use outlast_engine::keys::Keys;
+use outlast_engine::keys::scope::{Principal, Word};
+use outlast_engine::keys::token::{TOKEN_MARK, Token};
 use outlast_store::jobs::Reach;
 use tokio::time::Instant;
 
@@ -93,7 +93,7 @@ impl Credentials {
 }
 
 pub(crate) async fn admit(
-    engine: &Engine,
+    keys: &Keys,
     failed_keys: &FailedKeys,
     route: &Route,
     credentials: Credentials,
@@ -106,11 +106,11 @@ pub(crate) async fn admit(
         Pass::None => Err(unauthorized()),
         Pass::Key(key) => {
             // A key that is known is never slowed down. Only the others can make the store be read.
-            let principal = match engine.known_holder(&key) {
+            let principal = match keys.known_holder(&key) {
                 Some(principal) => Some(principal),
                 None => {
                     check_wait(failed_keys, address)?;
-                    engine.authenticate(&key).await?
+                    keys.authenticate(&key).await?
                 }
             };
             let principal = principal.ok_or_else(|| refused(failed_keys, address))?;
@@ -119,7 +119,7 @@ pub(crate) async fn admit(
             Ok(Admitted { principal: Some(principal), reach, token: None })
         }
         Pass::Token(text) => {
-            let opened = engine.open_token(&text).await?;
+            let opened = keys.open_token(&text).await?;
             let Some((token, principal)) = opened else {
                 check_wait(failed_keys, address)?;
                 return Err(refused(failed_keys, address));

@@ -10,9 +10,9 @@ use http::{HeaderMap, Version};
 use outlast_core::JobId;
 use outlast_core::queue::is_name;
 use outlast_core::system_queue;
-use outlast_engine::Engine;
-use outlast_engine::scope::Principal;
-use outlast_engine::token::Token;
+use outlast_engine::Rooms;
+use outlast_engine::keys::scope::Principal;
+use outlast_engine::keys::token::Token;
 use outlast_store::jobs::Reach;
 
 use crate::answers::{Answers, Turn, Weight};
@@ -25,7 +25,7 @@ use crate::schema::{Object, Values, read};
 use crate::view::Views;
 
 pub(crate) struct Call {
-    pub(crate) engine: Engine,
+    pub(crate) rooms: Arc<Rooms>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) budgets: Arc<Budgets>,
     pub(crate) answers: Arc<Answers>,
@@ -83,7 +83,7 @@ impl Call {
 
     /// How long an answer may go on: no longer than the token.
     pub(crate) fn life(&self, most: Duration) -> Duration {
-        self.token.as_ref().map_or(most, |token| token.expires_at.since(self.engine.now()).min(most))
+        self.token.as_ref().map_or(most, |token| token.expires_at.since(self.rooms.clock.now()).min(most))
     }
 
     /// Before a wait that may be long: gives back the slot and the body, and keeps of the headers only what the answer

@@ -23,7 +23,7 @@ pub(crate) async fn put(call: Call) -> Result<Response, Problem> {
     let worker = work::worker(&call, &mut values)?;
     let report = values.object("progress").map(work::report);
     let checkpoint = inline(&call, values)?;
-    let applied = call.engine.checkpoint(&worker, checkpoint, report).await??;
+    let applied = call.rooms.work.checkpoint(&worker, checkpoint, report).await??;
     Ok(wire::ok(StatusCode::OK, outcome::accepted(&applied)))
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn inline(call: &Call, mut saved: Values<'_>) -> Result<Arc<Checkpoin
 pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
     let _turn = call.turn(Weight::Single).await?;
-    let kept = call.engine.saved(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
+    let kept = call.rooms.work.saved(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
     let none = || Problem::new(Code::CheckpointNotFound, "no attempt of this job has saved one, or it was dropped");
     let checkpoint = kept.checkpoint.ok_or_else(none)?;
     Ok(wire::ok(StatusCode::OK, wire::checkpoint(id, &checkpoint)))
@@ -59,7 +59,7 @@ pub(crate) async fn put_section(call: Call) -> Result<Response, Problem> {
         return Err(Problem::new(Code::PayloadTooLarge, detail));
     }
     let section = Section { name: name.into(), body: body.into(), at: Timestamp::EPOCH };
-    let applied = call.engine.section(&worker, section).await?.map_err(|refusal| match refusal {
+    let applied = call.rooms.work.section(&worker, section).await?.map_err(|refusal| match refusal {
         SectionRefusal::Declined(declined) => declined.into(),
         SectionRefusal::Full => {
             Problem::new(Code::SectionsFull, format!("a job has at most {SECTIONS_MAX} sections; put more into each"))
@@ -73,7 +73,7 @@ pub(crate) async fn sections(mut call: Call) -> Result<Response, Problem> {
     let limit = call.query.usize("limit").unwrap_or(PAGE_DEFAULT);
     let after = call.query.text("cursor");
     let _turn = call.turn(Weight::Page).await?;
-    let found = call.engine.sections(&call.reach, id, after.as_deref(), limit).await?;
+    let found = call.rooms.work.sections(&call.reach, id, after.as_deref(), limit).await?;
     let found = found.ok_or_else(Problem::job_not_found)?;
     let is_full = found.len() == limit || PageSize::of(&found).is_full();
     let next = found.last().filter(|_| is_full).map(|last| last.name.to_string());
@@ -89,8 +89,8 @@ pub(crate) async fn section(call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
     let name = section_name(&call)?;
     let _turn = call.turn(Weight::Single).await?;
-    call.engine.job(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
-    let section = call.engine.one_section(&call.reach, id, name).await?;
+    call.rooms.jobs.job(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
+    let section = call.rooms.work.one_section(&call.reach, id, name).await?;
     let none = || Problem::new(Code::SectionNotFound, format!("the job has no section \"{name}\""));
     Ok(wire::ok(StatusCode::OK, section.ok_or_else(none)?.body.to_string()))
 }

@@ -22,10 +22,10 @@ pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
     let before = cursor(&mut call)?;
     let limit = call.query.usize("limit").unwrap_or(LIMIT_DEFAULT);
     let name = call.tended_queue()?;
-    call.engine.queue(namespace(&call)?, name).await?.ok_or_else(|| Problem::queue_not_found(name))?;
+    call.rooms.queues.get(namespace(&call)?, name).await?.ok_or_else(|| Problem::queue_not_found(name))?;
     let list = ListDeadLetters { reach: call.reach.clone(), queue: name.to_owned(), before, limit };
     let _turn = call.turn(Weight::Page).await?;
-    let page = call.engine.dead_letters(list).await?;
+    let page = call.rooms.jobs.dead_letters(list).await?;
     let items = page.jobs.iter().map(|found| jobs::summary(&call, found));
     let next = page.next.map(|next| format!("d{:x}-{:x}", next.at.as_millis(), next.position));
     Ok(wire::ok(StatusCode::OK, wire::list_page(items, next)))
@@ -57,8 +57,8 @@ pub(crate) async fn replay(call: Call) -> Result<Response, Problem> {
         return operations::start(&call, operation).await;
     }
     let name = &operation.queue;
-    call.engine.queue(operation.namespace, name).await?.ok_or_else(|| Problem::queue_not_found(name))?;
-    let matched = call.engine.count_operation(&operation, COUNT_MAX).await?;
+    call.rooms.queues.get(operation.namespace, name).await?.ok_or_else(|| Problem::queue_not_found(name))?;
+    let matched = call.rooms.jobs.count_operation(&operation, COUNT_MAX).await?;
     let matched = operation.limit.map_or(matched, |limit| matched.min(limit));
     Ok(wire::json_ok(StatusCode::OK, &json!({"dryRun": true, "matched": matched})))
 }

@@ -9,7 +9,7 @@ use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, 
 use http::{HeaderValue, StatusCode};
 use outlast_core::Refusal;
 use outlast_core::queue::{FieldError, is_name};
-use outlast_engine::secrets::SecretError;
+use outlast_engine::queues::secrets::SecretError;
 use outlast_store::Error;
 use outlast_store::jobs::Declined;
 use serde_json::{Map, Value, json};

@@ -8,7 +8,7 @@ use http::header::CONTENT_TYPE;
 use outlast_core::NamespaceId;
 use outlast_core::arrival::Arrival;
 use outlast_engine::inbound::catalog::Source;
-use outlast_engine::ingest::IncomingEvent;
+use outlast_engine::inbound::ingest::IncomingEvent;
 use outlast_store::arrivals::ListArrivals;
 use outlast_store::jobs::{Published, Reach};
 use serde_json::{Map, Value, json};
@@ -27,7 +27,7 @@ const KIND_BYTES_MAX: usize = 255;
 pub(crate) async fn send(call: Call) -> Result<Response, Problem> {
     let namespace = whole_namespace(&call)?;
     let body = check_json(&call.body).map_err(Problem::invalid)?;
-    let declared = call.engine.declared();
+    let declared = call.rooms.inbound.catalog();
     let name = call.parameter("source");
     let source: &Arc<Source> =
         declared.source(name).filter(|_| declared.namespace == namespace).ok_or_else(|| source_not_found(name))?;
@@ -55,7 +55,7 @@ pub(crate) async fn send(call: Call) -> Result<Response, Problem> {
         body: body.into(),
         value,
     };
-    sources::store(&call.engine, source, told).await
+    sources::store(&call.rooms, source, told).await
 }
 
 pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
@@ -70,7 +70,7 @@ pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
     };
     let (source, kind) = (call.query.text("source"), call.query.text("type"));
     let _turn = call.turn(Weight::Page).await?;
-    let page = call.engine.list_events(ListArrivals { namespace, source, kind, before, limit }).await?;
+    let page = call.rooms.inbound.list_events(ListArrivals { namespace, source, kind, before, limit }).await?;
     let items = page.arrivals.into_iter().map(|arrival| Value::Object(summary(&arrival)).to_string());
     Ok(wire::ok(StatusCode::OK, wire::list_page(items, page.next.map(|position| format!("e{position}")))))
 }
@@ -91,7 +91,7 @@ pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
 pub(crate) async fn replay(call: Call) -> Result<Response, Problem> {
     let queue = call.read(&fields::REPLAY_EVENT)?.text("queue");
     let arrival = find(&call).await?;
-    let published = call.engine.replay_event(whole_namespace(&call)?, &arrival, queue.as_deref()).await?;
+    let published = call.rooms.inbound.replay_event(whole_namespace(&call)?, &arrival, queue.as_deref()).await?;
     let mut jobs = Vec::with_capacity(published.len());
     for (name, answer) in published {
         match answer {
@@ -114,7 +114,7 @@ pub(crate) async fn replay(call: Call) -> Result<Response, Problem> {
 async fn find(call: &Call) -> Result<Arrival, Problem> {
     let not_found = || Problem::new(Code::EventNotFound, "no event with this id; events are kept for 7 days");
     let id = call.parameter("id").parse().map_err(|_| not_found())?;
-    call.engine.event(whole_namespace(call)?, id).await?.ok_or_else(not_found)
+    call.rooms.inbound.event(whole_namespace(call)?, id).await?.ok_or_else(not_found)
 }
 
 /// Events belong to no queue, so a key that is bound to some cannot touch them.

@@ -122,7 +122,7 @@ fn is_job_id(text: &str) -> bool {
 }
 
 fn is_scope(text: &str) -> bool {
-    outlast_engine::scope::Scope::parse(text).is_some()
+    outlast_engine::keys::scope::Scope::parse(text).is_some()
 }
 
 pub(crate) fn is_visible_ascii(text: &str) -> bool {

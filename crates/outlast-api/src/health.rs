@@ -23,10 +23,10 @@ pub(crate) async fn alive(_: Call) -> Result<Response, Problem> {
 }
 
 pub(crate) async fn ready(call: Call) -> Result<Response, Problem> {
-    if call.engine.is_draining() {
+    if call.rooms.status.is_draining() {
         return Err(Problem::new(Code::Draining, "the server is shutting down; use another one"));
     }
-    let stopped_loops = call.engine.stopped_loops();
+    let stopped_loops = call.rooms.status.stopped_loops();
     if !stopped_loops.is_empty() {
         let detail = format!("background loops have failed and are about to start again: {}", stopped_loops.join(", "));
         return Err(Problem::new(Code::Unavailable, detail));
@@ -37,7 +37,7 @@ pub(crate) async fn ready(call: Call) -> Result<Response, Problem> {
             return Err(Problem::new(Code::Overloaded, detail));
         }
     }
-    match timeout(PING_MAX, call.engine.ping()).await {
+    match timeout(PING_MAX, call.rooms.status.ping()).await {
         Ok(Ok(())) => Ok(wire::json_ok(StatusCode::OK, &json!({"status": "ready"}))),
         Ok(Err(Error::Unavailable)) => Err(Error::Unavailable.into()),
         Ok(Err(Error::Overloaded)) => {

@@ -5,8 +5,8 @@ use http::{HeaderValue, StatusCode};
 use outlast_core::queue::Mode;
 use outlast_core::state::CancelReason;
 use outlast_core::{Command, State, Status};
-use outlast_engine::Engine;
-use outlast_engine::long_poll::Until;
+use outlast_engine::Rooms;
+use outlast_engine::jobs::long_poll::Until;
 use outlast_store::job_detail::JobDetail;
 use outlast_store::jobs::{Found, ListJobs, Order};
 use serde_json::{Value, json};
@@ -27,19 +27,19 @@ pub(crate) async fn show(mut call: Call) -> Result<Response, Problem> {
     if let Some(wait) = call.query.duration("wait") {
         let version = call.query.int("version").and_then(|version| u64::try_from(version).ok()).unwrap_or(0);
         let waiting = call.begin_wait()?;
-        Box::pin(call.engine.watch(&call.reach, id, Until::VersionPasses(version), wait)).await?;
+        Box::pin(call.rooms.jobs.watch(&call.reach, id, Until::VersionPasses(version), wait)).await?;
         call.end_wait(waiting);
     }
     Ok(view::look(&call, id).await?.answer(&call))
 }
 
 /// In how many seconds it is worth asking again: when the work will be done, if that can be said, and within a minute.
-pub(crate) fn retry_after(engine: &Engine, found: &Found) -> u64 {
+pub(crate) fn retry_after(rooms: &Rooms, found: &Found) -> u64 {
     let State::Running(running) = &found.job.state else {
         return POLL_SECONDS;
     };
-    let eta = engine.known_progress(found.job.id, running).and_then(|progress| progress.eta);
-    eta.map_or(POLL_SECONDS, |eta| eta.since(engine.now()).as_secs().clamp(1, POLL_SECONDS_MAX))
+    let eta = rooms.work.known_progress(found.job.id, running).and_then(|progress| progress.eta);
+    eta.map_or(POLL_SECONDS, |eta| eta.since(rooms.clock.now()).as_secs().clamp(1, POLL_SECONDS_MAX))
 }
 
 /// The header for that, put off under load: from half of the request slots on it rises, up to half a minute for a full
@@ -51,29 +51,29 @@ pub(crate) fn retry_header(seconds: u64, load: f64) -> HeaderValue {
 }
 
 /// Equal for all callers, because several of them share it.
-pub(crate) async fn shown(engine: &Engine, detail: &JobDetail) -> String {
+pub(crate) async fn shown(rooms: &Rooms, detail: &JobDetail) -> String {
     let found = &detail.found;
     let moved_at = match &found.job.state {
-        State::Running(running) => engine.moved_at(found.job.id, running),
+        State::Running(running) => rooms.work.moved_at(found.job.id, running),
         _ => None,
     };
     let beside = Beside {
-        progress: engine.progress(found).await,
+        progress: rooms.work.progress(found).await,
         moved_at,
         kept: detail.kept.clone(),
         result_meta: detail.result.as_ref().map(|result| results::meta(&found.job, result)),
     };
-    wire::job(detail, callback(detail), &beside, engine.now())
+    wire::job(detail, callback(detail), &beside, rooms.clock.now())
 }
 
 /// The same for a list: only what is at hand.
-fn at_hand(engine: &Engine, found: &Found) -> Beside {
+fn at_hand(rooms: &Rooms, found: &Found) -> Beside {
     let State::Running(running) = &found.job.state else {
         return Beside::default();
     };
-    let (id, now) = (found.job.id, engine.now());
-    let progress = engine.known_progress(id, running).filter(|progress| progress.is_fresh(now));
-    Beside { progress, moved_at: engine.moved_at(id, running), ..Beside::default() }
+    let (id, now) = (found.job.id, rooms.clock.now());
+    let progress = rooms.work.known_progress(id, running).filter(|progress| progress.is_fresh(now));
+    Beside { progress, moved_at: rooms.work.moved_at(id, running), ..Beside::default() }
 }
 
 /// The state of the job that calls the callback URL, if there is a URL.
@@ -88,7 +88,7 @@ pub(crate) async fn events(mut call: Call) -> Result<Response, Problem> {
     let after = call.query.int("after").and_then(|after| u64::try_from(after).ok()).unwrap_or(0);
     let limit = call.query.usize("limit").unwrap_or(LIMIT_DEFAULT);
     let _turn = call.turn(Weight::Page).await?;
-    let events = call.engine.events(&call.reach, id, after, limit).await?.ok_or_else(Problem::job_not_found)?;
+    let events = call.rooms.jobs.events(&call.reach, id, after, limit).await?.ok_or_else(Problem::job_not_found)?;
     let next = events.last().map_or(after, |event| event.seq);
     let items = events.into_iter().map(|event| wire::event_json(&event).to_string());
     Ok(wire::ok(StatusCode::OK, wire::list(items, "nextAfter", &json!(next))))
@@ -109,14 +109,14 @@ pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
 
 async fn list_page(call: &Call, list: ListJobs) -> Result<Response, Problem> {
     let _turn = call.turn(Weight::Page).await?;
-    let page = call.engine.jobs(list).await?;
+    let page = call.rooms.jobs.list(list).await?;
     let items = page.jobs.iter().map(|found| summary(call, found));
     Ok(wire::ok(StatusCode::OK, wire::list_page(items, page.next.map(|next| format!("j{next:x}")))))
 }
 
 /// One job of a list.
 pub(crate) fn summary(call: &Call, found: &Found) -> String {
-    let shown = wire::job_summary(&found.job, &found.queue, &at_hand(&call.engine, found), call.engine.now());
+    let shown = wire::job_summary(&found.job, &found.queue, &at_hand(&call.rooms, found), call.rooms.clock.now());
     Value::Object(shown).to_string()
 }
 
@@ -150,7 +150,7 @@ pub(crate) async fn replay(call: Call) -> Result<Response, Problem> {
 /// Runs a command and shows the job as it is afterwards.
 async fn act(call: &Call, command: Command) -> Result<Response, Problem> {
     let id = call.job()?;
-    call.engine.apply_one(Order { id, reach: call.reach.clone(), command }).await??;
+    call.rooms.jobs.apply_one(Order { id, reach: call.reach.clone(), command }).await??;
     let view = view::look(call, id).await.map_err(Problem::after_commit)?;
     let mut response = view.whole(call);
     *response.status_mut() = StatusCode::OK;

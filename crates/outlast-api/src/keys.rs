@@ -3,7 +3,7 @@
 use axum::response::Response;
 use http::StatusCode;
 use outlast_engine::keys::KeyRequest;
-use outlast_engine::scope::Scope;
+use outlast_engine::keys::scope::Scope;
 use outlast_store::keys::{KeyId, Revocation};
 use serde_json::{Value, json};
 
@@ -30,9 +30,9 @@ pub(crate) async fn create(call: Call) -> Result<Response, Problem> {
             "only an admin of the default namespace makes keys for other namespaces",
         ));
     }
-    let expires_at = values.duration("expiresIn").map(|life| call.engine.now().plus(life));
+    let expires_at = values.duration("expiresIn").map(|life| call.rooms.clock.now().plus(life));
     let request = KeyRequest { name: values.text("name").unwrap_or_default(), namespace, scopes, expires_at };
-    let (text, record) = call.engine.create_key(request).await?;
+    let (text, record) = call.rooms.keys.create(request).await?;
     let mut body = wire::key(&record);
     if let Value::Object(map) = &mut body {
         map.insert("key".to_owned(), json!(text));
@@ -51,7 +51,7 @@ pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
         }
     };
     let _turn = call.turn(Weight::Page).await?;
-    let mut keys = call.engine.keys(call.caller()?).await?;
+    let mut keys = call.rooms.keys.list(call.caller()?).await?;
     keys.retain(|key| before.is_none_or(|before| key.id < before));
     keys.sort_by_key(|key| std::cmp::Reverse(key.id));
     let more = keys.len() > limit;
@@ -66,7 +66,7 @@ pub(crate) async fn revoke(mut call: Call) -> Result<Response, Problem> {
     let not_found = || Problem::new(Code::KeyNotFound, "no key with this id");
     let id = call.parameter("id").parse().map(KeyId).map_err(|_| not_found())?;
     let force = call.query.bool("force").unwrap_or(false);
-    match call.engine.revoke_key(call.caller()?, id, force).await? {
+    match call.rooms.keys.revoke(call.caller()?, id, force).await? {
         Revocation::Revoked(key) => Ok(wire::json_ok(StatusCode::OK, &wire::key(&key))),
         Revocation::NotFound => Err(not_found()),
         Revocation::LastAdmin => Err(Problem::new(

@@ -8,7 +8,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
 use outlast_core::Status;
 use outlast_core::gate::Cause;
-use outlast_engine::Engine;
+use outlast_engine::Rooms;
 use outlast_store::jobs::Reach;
 use outlast_store::live::Link;
 use prometheus_client::encoding::text::encode;
@@ -50,7 +50,7 @@ pub(crate) struct OfProcess<'a> {
 /// The registry is filled for each request: the values are kept elsewhere. Queues beyond the caller's reach are
 /// left out, and what counts the work of all namespaces is shown only to those who may see all of them.
 pub(crate) async fn render(
-    engine: &Engine,
+    rooms: &Rooms,
     of_process: Option<OfProcess<'_>>,
     reach: &Reach,
 ) -> Result<Response, Problem> {
@@ -58,7 +58,7 @@ pub(crate) async fn render(
     let jobs: Family<Labels, Gauge> = Family::default();
     let paused: Family<Labels, Gauge> = Family::default();
     let held: Family<Labels, Gauge> = Family::default();
-    for (queue, counts) in engine.census().await?.into_iter().filter(|(queue, _)| reach.covers(queue)) {
+    for (queue, counts) in rooms.queues.census().await?.into_iter().filter(|(queue, _)| reach.covers(queue)) {
         let labels = vec![("namespace", queue.namespace.0.to_string()), ("queue", queue.name.clone())];
         for status in Status::ALL {
             let mut labels = labels.clone();
@@ -76,7 +76,7 @@ pub(crate) async fn render(
     registry.register("queue_paused", "1 while a queue is paused", paused);
     registry.register("queue_held", "1 while a queue is on hold, by reason", held);
     if let Some(of_process) = of_process {
-        register_process(&mut registry, engine, &of_process);
+        register_process(&mut registry, rooms, &of_process);
     }
     let mut text = String::new();
     encode(&mut text, &registry).map_err(|_| Problem::new(Code::Internal, "the metrics could not be written"))?;
@@ -86,12 +86,12 @@ pub(crate) async fn render(
     Ok(response)
 }
 
-fn register_process(registry: &mut Registry, engine: &Engine, of_process: &OfProcess<'_>) {
+fn register_process(registry: &mut Registry, rooms: &Rooms, of_process: &OfProcess<'_>) {
     let OfProcess { requests, gauges } = of_process;
-    let damaged = usize::try_from(engine.damage().count()).unwrap_or(usize::MAX);
+    let damaged = usize::try_from(rooms.status.damage().count()).unwrap_or(usize::MAX);
     let own = [
-        ("deliveries_in_flight", "Deliveries under way on this node", engine.deliveries()),
-        ("circuits_open", "Endpoints this node sends nothing to after failures", engine.open_breakers()),
+        ("deliveries_in_flight", "Deliveries under way on this node", rooms.push.deliveries()),
+        ("circuits_open", "Endpoints this node sends nothing to after failures", rooms.push.open_breakers()),
         ("damaged_rows", "Rows that this node found damaged and set aside", damaged),
     ];
     for (name, help, value) in own.into_iter().chain(gauges.iter().copied()) {
@@ -99,32 +99,32 @@ fn register_process(registry: &mut Registry, engine: &Engine, of_process: &OfPro
         gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         registry.register(name, help, gauge);
     }
-    let meters = engine.counters();
+    let counters = &rooms.status.counters;
     for (name, help, value) in [
-        ("jobs_published", "Jobs published", &meters.published),
-        ("publish_duplicates", "Publishes that found their job by key", &meters.duplicates),
-        ("jobs_handed_out", "Hand-outs", &meters.handed_out),
-        ("deliveries", "Deliveries to endpoints that were begun", &meters.deliveries),
-        ("outcomes_acked", "Reports of success", &meters.acked),
-        ("outcomes_nacked", "Reports of failure", &meters.nacked),
-        ("outcomes_deferred", "Deferrals", &meters.deferred),
-        ("outcomes_released", "Jobs handed back", &meters.released),
-        ("reports_refused", "Reports that were refused", &meters.refused_reports),
-        ("alarms_served", "Jobs moved by time", &meters.woken),
-        ("objects_damaged", "Times that stored bytes were found to be damaged", &meters.objects_damaged),
-        ("jobs_stalled", "Times that work on a job did not move for its stallTimeout", &meters.stalled),
-        ("events", "Events of sources that were stored", &meters.events),
-        ("events_repeated", "Events that had come before", &meters.events_repeated),
-        ("events_refused", "Webhooks that were not believed", &meters.events_refused),
-        ("filters_exhausted", "Filters that were given up on an event", &meters.filters_exhausted),
-        ("job_reads", "Reads of single jobs and their logs for polls, streams and reports", &meters.job_reads),
-        ("loop_failures", "Background steps that failed and were repeated", &meters.loop_failures),
+        ("jobs_published", "Jobs published", &counters.published),
+        ("publish_duplicates", "Publishes that found their job by key", &counters.duplicates),
+        ("jobs_handed_out", "Hand-outs", &counters.handed_out),
+        ("deliveries", "Deliveries to endpoints that were begun", &counters.deliveries),
+        ("outcomes_acked", "Reports of success", &counters.acked),
+        ("outcomes_nacked", "Reports of failure", &counters.nacked),
+        ("outcomes_deferred", "Deferrals", &counters.deferred),
+        ("outcomes_released", "Jobs handed back", &counters.released),
+        ("reports_refused", "Reports that were refused", &counters.refused_reports),
+        ("alarms_served", "Jobs moved by time", &counters.woken),
+        ("objects_damaged", "Times that stored bytes were found to be damaged", &counters.objects_damaged),
+        ("jobs_stalled", "Times that work on a job did not move for its stallTimeout", &counters.stalled),
+        ("events", "Events of sources that were stored", &counters.events),
+        ("events_repeated", "Events that had come before", &counters.events_repeated),
+        ("events_refused", "Webhooks that were not believed", &counters.events_refused),
+        ("filters_exhausted", "Filters that were given up on an event", &counters.filters_exhausted),
+        ("job_reads", "Reads of single jobs and their logs for polls, streams and reports", &counters.job_reads),
+        ("loop_failures", "Background steps that failed and were repeated", &counters.loop_failures),
     ] {
         register(registry, name, help, value.get());
     }
-    let set_aside = engine.damage().violations();
+    let set_aside = rooms.status.damage().violations();
     register(registry, "jobs_set_aside", "Times that a job broke a rule of the server and was set aside", set_aside);
-    register_link(registry, engine.link());
+    register_link(registry, rooms.status.link());
     let answers: Family<Labels, Counter> = Family::default();
     for (class, count) in [("2xx", &requests.success), ("4xx", &requests.client_error), ("5xx", &requests.server_error)]
     {

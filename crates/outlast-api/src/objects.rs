@@ -14,8 +14,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use outlast_core::Object;
 use outlast_core::checkpoint::Data;
 use outlast_core::object::digest_text;
-use outlast_engine::result::{content_type_of, disposition_of};
-use outlast_engine::token::{Act, Link};
+use outlast_engine::keys::token::{Act, Link};
+use outlast_engine::objects::upload::{content_type_of, disposition_of};
 use outlast_store::kept::Stored;
 use serde_json::json;
 
@@ -32,7 +32,7 @@ const REFERRER: HeaderName = HeaderName::from_static("referrer-policy");
 /// A download.
 pub(crate) async fn get(call: Call) -> Result<Response, Problem> {
     let link = opened(&call, Act::Get).await?;
-    let stored = call.engine.stored(&link.object).await?;
+    let stored = call.rooms.objects.stored(&link.object).await?;
     let stored = stored.filter(|stored| stored.kept && stored.doomed_at.is_none()).ok_or_else(gone)?;
     let holder = Holder::Token { namespace: link.object.namespace, key: link.key, job: link.object.job };
     let mut response = serve(&call, holder, &stored).await?;
@@ -45,7 +45,7 @@ pub(crate) async fn get(call: Call) -> Result<Response, Problem> {
 pub(crate) async fn put(call: Call) -> Result<Response, Problem> {
     let link = opened(&call, Act::Put).await?;
     let stream = body::stream(&call.headers, call.take_upload(), &call.limits)?;
-    let written = call.engine.take_upload(&link.object, stream).await?;
+    let written = call.rooms.objects.take_upload(&link.object, stream).await?;
     let digest = digest_text(&written.sha256);
     let mut response = wire::json_ok(StatusCode::OK, &json!({"length": written.length, "sha256": digest}));
     // Those who upload in parts want one of each.
@@ -58,10 +58,10 @@ pub(crate) async fn put(call: Call) -> Result<Response, Problem> {
 /// The bytes of a large checkpoint, for the worker that goes on from it.
 pub(crate) async fn checkpoint(call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
-    let kept = call.engine.saved(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
+    let kept = call.rooms.work.saved(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
     match kept.checkpoint.map(|checkpoint| checkpoint.data) {
         Some(Data::Object(object)) => {
-            let stored = call.engine.stored(&object.key).await?;
+            let stored = call.rooms.objects.stored(&object.key).await?;
             serve(&call, call.holder(), &stored.ok_or_else(no_checkpoint)?).await
         }
         _ => Err(no_checkpoint()),
@@ -77,12 +77,12 @@ pub(crate) async fn put_checkpoint(mut call: Call) -> Result<Response, Problem> 
     let schema_version = call.query.u32("schemaVersion");
     let schema_version = schema_version.ok_or_else(|| Problem::field("schemaVersion", "is required"))?;
     let stream = body::stream(&call.headers, call.take_upload(), &call.limits)?;
-    let applied = call.engine.upload_checkpoint(&worker, schema_version, stream).await?;
+    let applied = call.rooms.objects.upload_checkpoint(&worker, schema_version, stream).await?;
     Ok(wire::ok(StatusCode::OK, outcome::accepted(&applied)))
 }
 
 async fn opened(call: &Call, act: Act) -> Result<Link, Problem> {
-    call.engine.open_link(call.parameter("link"), act).await?.ok_or_else(gone)
+    call.rooms.keys.open_link(call.parameter("link"), act).await?.ok_or_else(gone)
 }
 
 /// The same whatever is wrong: a link says nothing about what it does not open.
@@ -107,7 +107,7 @@ async fn serve(call: &Call, holder: Holder, stored: &Stored) -> Result<Response,
         None => (StatusCode::OK, 0..object.length),
     };
     let charge = call.answers.download(holder, span.end - span.start)?;
-    let opened = call.engine.read_object(stored, wanted.clone()).await?;
+    let opened = call.rooms.objects.open(stored, wanted.clone()).await?;
     let chunks = opened.chunks.map(move |chunk| {
         // It is given back with the end of the download.
         let _ = &charge;

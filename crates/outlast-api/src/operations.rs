@@ -34,7 +34,7 @@ pub(crate) fn everything(call: &Call, kind: OperationKind) -> Result<NewOperatio
 
 pub(crate) async fn start(call: &Call, operation: NewOperation) -> Result<Response, Problem> {
     let queue = operation.queue.clone();
-    let started = call.engine.start_operation(operation).await?.ok_or_else(|| Problem::queue_not_found(&queue))?;
+    let started = call.rooms.jobs.start_operation(operation).await?.ok_or_else(|| Problem::queue_not_found(&queue))?;
     let mut response = wire::json_ok(StatusCode::ACCEPTED, &wire::operation(&started));
     if let Ok(location) = HeaderValue::try_from(format!("/v1/operations/{}", started.id.0)) {
         response.headers_mut().insert(LOCATION, location);
@@ -45,23 +45,23 @@ pub(crate) async fn start(call: &Call, operation: NewOperation) -> Result<Respon
 pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
     let limit = call.query.usize("limit").unwrap_or(PAGE_DEFAULT);
     let _turn = call.turn(Weight::Page).await?;
-    let operations = call.engine.operations(namespace(&call)?, limit).await?;
+    let operations = call.rooms.jobs.operations(namespace(&call)?, limit).await?;
     let visible = operations.iter().filter(|operation| visible(&call, operation));
     let items = visible.map(|operation| wire::operation(operation).to_string());
     Ok(wire::ok(StatusCode::OK, wire::list_page(items, None)))
 }
 
 pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
-    let operation = call.engine.operation(namespace(&call)?, id(&call)?).await?;
+    let operation = call.rooms.jobs.operation(namespace(&call)?, id(&call)?).await?;
     let operation = operation.filter(|operation| visible(&call, operation)).ok_or_else(not_found)?;
     Ok(wire::json_ok(StatusCode::OK, &wire::operation(&operation)))
 }
 
 pub(crate) async fn stop(call: Call) -> Result<Response, Problem> {
     let (namespace, id) = (namespace(&call)?, id(&call)?);
-    let present = call.engine.operation(namespace, id).await?;
+    let present = call.rooms.jobs.operation(namespace, id).await?;
     present.filter(|operation| visible(&call, operation)).ok_or_else(not_found)?;
-    let stopped = call.engine.stop_operation(namespace, id).await?.ok_or_else(not_found)?;
+    let stopped = call.rooms.jobs.stop_operation(namespace, id).await?.ok_or_else(not_found)?;
     Ok(wire::json_ok(StatusCode::OK, &wire::operation(&stopped)))
 }
 

@@ -39,7 +39,7 @@ async fn report(call: Call, object: &'static Object, kind: &str) -> Result<Respo
     let lease = lease(&mut values, &call)?;
     let command = command(kind, lease, values, &call)?;
     let order = Order { id, reach: call.reach.clone(), command };
-    let applied = call.engine.apply_one(order).await??;
+    let applied = call.rooms.jobs.apply_one(order).await??;
     Ok(wire::ok(StatusCode::OK, accepted(&applied)))
 }
 
@@ -58,7 +58,7 @@ pub(crate) async fn batch(call: Call) -> Result<Response, Problem> {
         Many::read(&call, &fields::OUTCOMES, "outcomes", &fields::OUTCOME, |values, path| order(values, path, &call))?;
     let (orders, refused) = many.split();
     let ids: Vec<JobId> = orders.iter().map(|order| order.id).collect();
-    let answers = call.engine.apply(orders).await?;
+    let answers = call.rooms.jobs.apply(orders).await?;
     Ok(refused.answer(ids.into_iter().zip(answers).map(|(id, answer)| match answer {
         Ok(applied) => accepted(&applied),
         Err(declined) => refusal(Some(id), &declined.into()),

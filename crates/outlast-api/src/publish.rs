@@ -8,8 +8,8 @@ use http::header::{ETAG, HeaderName, LOCATION, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use outlast_core::dedupe::KEY_BYTES_MAX;
 use outlast_core::{Job, NamespaceId, Overrides, Spec, Timestamp};
-use outlast_engine::long_poll::Until;
-use outlast_engine::scope::Word;
+use outlast_engine::jobs::long_poll::Until;
+use outlast_engine::keys::scope::Word;
 use outlast_store::jobs::{Found, NewJob, Published, Reach};
 use serde_json::{Value as Json, json};
 
@@ -30,7 +30,7 @@ pub(crate) async fn one(mut call: Call) -> Result<Response, Problem> {
     let spec = spec(call.read(&fields::PUBLISH)?, &call)?;
     let wait = preferred_wait(&call);
     let new = NewJob { namespace, queue: Arc::clone(&queue), spec: Arc::new(spec) };
-    let published = call.engine.publish(vec![new]).await?.pop();
+    let published = call.rooms.jobs.publish(vec![new]).await?.pop();
     let (mut job, duplicate, mismatch) = created(published, &queue)?;
     let mut status = if duplicate { StatusCode::OK } else { StatusCode::ACCEPTED };
     if let Some(wait) = wait
@@ -77,11 +77,11 @@ pub(crate) async fn batch(call: Call) -> Result<Response, Problem> {
             Err(problem) => refusals.push(Some(problem)),
         }
     }
-    let published = call.engine.publish(jobs).await?;
+    let published = call.rooms.jobs.publish(jobs).await?;
     // An unknown queue refuses the batch as a whole, even one without a single good job.
     let missing = match published.first() {
         Some(first) => *first == Published::QueueNotFound,
-        None => call.engine.queue(namespace, &queue).await?.is_none(),
+        None => call.rooms.queues.get(namespace, &queue).await?.is_none(),
     };
     if missing {
         return Err(Problem::queue_not_found(&queue));
@@ -137,7 +137,7 @@ fn created(published: Option<Published>, queue: &str) -> Result<(Job, bool, bool
 
 /// The job that the fields describe. The header wins over the field where both exist.
 fn spec(mut values: Values<'_>, call: &Call) -> Result<Spec, Problem> {
-    let now = call.engine.now();
+    let now = call.rooms.clock.now();
     let payload = values.any("payload").map_or_else(|| "null".into(), wire::raw);
     if payload.len() > call.limits.payload_bytes {
         let detail = format!(
@@ -155,7 +155,7 @@ fn spec(mut values: Values<'_>, call: &Call) -> Result<Spec, Problem> {
     }
     let callback_url = values.text("callbackUrl");
     if let Some(url) = &callback_url {
-        call.engine.check_url(url).map_err(|refused| Problem::field("callbackUrl", refused.to_string()))?;
+        call.rooms.push.check_url(url).map_err(|refused| Problem::field("callbackUrl", refused.to_string()))?;
     }
     if values.contains("notifyEmail") {
         // Accepted and never sent would be worse than refused.
@@ -265,21 +265,21 @@ async fn finished(
         return Ok(None);
     };
     let reach = Reach::Namespace(namespace);
-    let found = Box::pin(call.engine.watch(&reach, job.id, Until::Terminal, wait)).await?;
+    let found = Box::pin(call.rooms.jobs.watch(&reach, job.id, Until::Terminal, wait)).await?;
     call.end_wait(waiting);
     Ok(found.filter(|found| found.job.status().is_terminal()))
 }
 
 async fn whole(call: &Call, reach: &Reach, found: &Found) -> Result<Response, Problem> {
-    let detail = call.engine.job_detail(reach, found.job.id).await?.ok_or_else(Problem::job_not_found)?;
+    let detail = call.rooms.jobs.detail(reach, found.job.id).await?.ok_or_else(Problem::job_not_found)?;
     let found = &detail.found;
-    let mut body = jobs::shown(&call.engine, &detail).await;
-    if let Some(inline) = call.engine.inline_result(reach, found.job.id).await? {
+    let mut body = jobs::shown(&call.rooms, &detail).await;
+    if let Some(inline) = call.rooms.objects.inline_result(reach, found.job.id).await? {
         body.pop();
         body.push_str(",\"result\":");
         body.push_str(&inline.body);
         body.push('}');
-        call.engine.count_download(found.job.id);
+        call.rooms.objects.count_download(found.job.id);
     }
     let mut response = wire::ok(StatusCode::OK, body);
     let headers = response.headers_mut();

@@ -6,10 +6,10 @@ use http::{HeaderValue, StatusCode};
 use outlast_core::queue::{Mode, is_name};
 use outlast_core::system_queue;
 use outlast_core::{NamespaceId, Queue};
-use outlast_engine::Engine;
-use outlast_engine::header_values::masked;
+use outlast_engine::inbound::Inbound;
+use outlast_engine::queues::header_values::masked;
+use outlast_engine::queues::secrets::OVERLAP_DEFAULT;
 use outlast_engine::queues::{QueueChange, SavedQueue, moves};
-use outlast_engine::secrets::OVERLAP_DEFAULT;
 use outlast_store::jobs::Reach;
 use outlast_store::operations::{Filter, NewOperation, OperationKind};
 use outlast_store::page::PageSize;
@@ -45,7 +45,7 @@ pub(crate) async fn create(call: Call) -> Result<Response, Problem> {
 
 pub(crate) async fn put(call: Call) -> Result<Response, Problem> {
     let name = own_name(&call)?;
-    let present = call.engine.queue(namespace(&call)?, &name).await?;
+    let present = call.rooms.queues.get(namespace(&call)?, &name).await?;
     let values = body(&call, &fields::QUEUE, &name)?;
     let change = match &present {
         Some((queue, _)) => kept_by_file(&call, queue, values, |values| change(&call, None, values))?,
@@ -66,7 +66,7 @@ pub(crate) async fn patch(call: Call) -> Result<Response, Problem> {
         let values = body(&call, &fields::QUEUE_PATCH, &name)?;
         let change = kept_by_file(&call, &queue, values, |values| change(&call, Some(&queue), values))?;
         let expect = if asked == Expect::Anything { Expect::Version(queue.version) } else { asked };
-        match call.engine.save_queue(namespace(&call)?, &name, change, expect).await? {
+        match call.rooms.queues.save(namespace(&call)?, &name, change, expect).await? {
             Ok(saved) => return answer(&call, &saved).await,
             Err(SaveRefusal::VersionMismatch { .. }) if asked == Expect::Anything => {}
             Err(refusal) => return Err(refused(refusal, &name)),
@@ -105,7 +105,7 @@ async fn list_some(
     let (mut items, mut size, mut left) = (Vec::new(), PageSize::default(), limit);
     while left > 0 {
         let wanted = left.min(QUEUES_AT_ONCE);
-        let queues = call.engine.queues(namespace(call)?, after.as_deref(), wanted).await?;
+        let queues = call.rooms.queues.list(namespace(call)?, after.as_deref(), wanted).await?;
         for (queue, counts) in &queues {
             if size.is_full() {
                 return Ok((items, after));
@@ -136,7 +136,11 @@ pub(crate) async fn resume(call: Call) -> Result<Response, Problem> {
 async fn set_paused(call: &Call, paused: bool) -> Result<Response, Problem> {
     let name = call.tended_queue()?;
     find_to_change(call, name).await?;
-    call.engine.set_paused(namespace(call)?, name, paused).await?.ok_or_else(|| Problem::queue_not_found(name))?;
+    call.rooms
+        .queues
+        .set_paused(namespace(call)?, name, paused)
+        .await?
+        .ok_or_else(|| Problem::queue_not_found(name))?;
     let (queue, counts) = find(call, name).await.map_err(Problem::after_commit)?;
     Ok(shown(call, &queue, &counts))
 }
@@ -152,7 +156,7 @@ pub(crate) async fn rotate_secret(call: Call) -> Result<Response, Problem> {
     if !queue.settings.is_push() {
         return Err(Problem::field("queue", "must deliver to a webhook; nothing is signed for pullers"));
     }
-    let rotated = call.engine.rotate_secret(namespace(&call)?, name, secret, overlap).await?;
+    let rotated = call.rooms.queues.rotate_secret(namespace(&call)?, name, secret, overlap).await?;
     let rotated = rotated.ok_or_else(|| Problem::queue_not_found(name))?;
     Ok(wire::json_ok(StatusCode::OK, &wire::rotated(&rotated)))
 }
@@ -164,7 +168,7 @@ pub(crate) async fn delete(mut call: Call) -> Result<Response, Problem> {
         let detail = format!("queue \"{name}\" is declared in the configuration file; remove it there first");
         return Err(Problem::new(Code::SetByFile, detail));
     }
-    match call.engine.delete_queue(namespace(&call)?, &name).await? {
+    match call.rooms.queues.delete(namespace(&call)?, &name).await? {
         Ok(()) => {
             let mut response = Response::default();
             *response.status_mut() = StatusCode::NO_CONTENT;
@@ -194,15 +198,15 @@ pub(crate) fn namespace(call: &Call) -> Result<NamespaceId, Problem> {
 }
 
 async fn find(call: &Call, name: &str) -> Result<(std::sync::Arc<Queue>, Counts), Problem> {
-    call.engine.queue(namespace(call)?, name).await?.ok_or_else(|| Problem::queue_not_found(name))
+    call.rooms.queues.get(namespace(call)?, name).await?.ok_or_else(|| Problem::queue_not_found(name))
 }
 
 /// To be changed: a system queue may be set up before its first job makes it.
 async fn find_to_change(call: &Call, name: &str) -> Result<(std::sync::Arc<Queue>, Counts), Problem> {
-    let found = call.engine.queue(namespace(call)?, name).await?;
+    let found = call.rooms.queues.get(namespace(call)?, name).await?;
     match (found, system_queue(name)) {
         (None, Some(own)) => {
-            call.engine.make_system_queue(namespace(call)?, own).await?;
+            call.rooms.queues.make_system_queue(namespace(call)?, own).await?;
             find(call, name).await
         }
         (found, _) => found.ok_or_else(|| Problem::queue_not_found(name)),
@@ -234,7 +238,7 @@ fn body<'a>(call: &'a Call, object: &'static crate::schema::Object, name: &str) 
 
 /// The configuration file's declaration of a queue of the caller.
 fn declared(call: &Call, name: &str) -> Result<Option<Vec<String>>, Problem> {
-    let declared = call.engine.declared();
+    let declared = call.rooms.inbound.catalog();
     let is_ours = declared.namespace == namespace(call)?;
     Ok(declared.queues.get(name).filter(|_| is_ours).map(|queue| queue.settings.clone()))
 }
@@ -254,7 +258,7 @@ fn kept_by_file(
     }
     let given: Vec<String> = names.iter().filter(|name| values.contains(name)).cloned().collect();
     let mut asked = change(values)?;
-    call.engine.mask_known_headers(queue, &mut asked.settings);
+    call.rooms.queues.mask_known_headers(queue, &mut asked.settings);
     let kept = asked.settings.with(&names, &masked(&queue.settings));
     if let Some(name) = asked.settings.differing(&kept).into_iter().find(|name| given.contains(name)) {
         return Err(set_by_file(&name, &queue.name));
@@ -290,7 +294,7 @@ fn change(call: &Call, present: Option<&Queue>, mut values: Values<'_>) -> Resul
     if let Some(url) = &settings.webhook_url
         && present.is_none_or(|queue| queue.settings.webhook_url.as_ref() != Some(url))
     {
-        call.engine.check_url(url).map_err(|refused| Problem::field("webhookUrl", refused.to_string()))?;
+        call.rooms.push.check_url(url).map_err(|refused| Problem::field("webhookUrl", refused.to_string()))?;
     }
     if present.is_some_and(|queue| queue.settings.mode == Mode::Callback) && settings.mode != Mode::Callback {
         return Err(Problem::field("mode", "cannot be set here: this queue delivers callbacks"));
@@ -300,7 +304,7 @@ fn change(call: &Call, present: Option<&Queue>, mut values: Values<'_>) -> Resul
 }
 
 async fn save(call: &Call, name: &str, change: QueueChange, expect: Expect) -> Result<SavedQueue, Problem> {
-    call.engine.save_queue(namespace(call)?, name, change, expect).await?.map_err(|refusal| refused(refusal, name))
+    call.rooms.queues.save(namespace(call)?, name, change, expect).await?.map_err(|refusal| refused(refusal, name))
 }
 
 fn refused(refusal: SaveRefusal, name: &str) -> Problem {
@@ -360,21 +364,21 @@ fn shown(call: &Call, queue: &Queue, counts: &Counts) -> Response {
 }
 
 fn view(call: &Call, queue: &Queue, counts: &Counts) -> Value {
-    view_for(&call.engine, queue, counts)
+    view_for(&call.rooms.inbound, queue, counts)
 }
 
 /// The queue as it is shown.
-pub(crate) fn view_for(engine: &Engine, queue: &Queue, counts: &Counts) -> Value {
+pub(crate) fn view_for(inbound: &Inbound, queue: &Queue, counts: &Counts) -> Value {
     let mut body = wire::queue(queue, counts);
     if let Value::Object(members) = &mut body {
-        members.insert("declared".to_owned(), shown_declared(engine, queue));
+        members.insert("declared".to_owned(), shown_declared(inbound, queue));
     }
     body
 }
 
 /// The configuration file's declaration, or null.
-fn shown_declared(engine: &Engine, queue: &Queue) -> Value {
-    let declared = engine.declared();
+fn shown_declared(inbound: &Inbound, queue: &Queue) -> Value {
+    let declared = inbound.catalog();
     let Some(found) = declared.queues.get(&queue.name).filter(|_| declared.namespace == queue.namespace) else {
         return Value::Null;
     };

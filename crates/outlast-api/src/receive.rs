@@ -67,13 +67,13 @@ async fn resumes(call: &Call, claimed: &Claimed, accepts: Option<&[u32]>) -> Res
     if !claimed.jobs.iter().any(|job| job.headway.has_checkpoint || job.headway.has_sections) {
         return Ok(claimed.jobs.iter().map(|_| Resume::default()).collect());
     }
-    let on_the_way = call.engine.on_the_way(&claimed.jobs);
+    let handover = call.rooms.jobs.handover(&claimed.jobs);
     let mut resumes = Vec::with_capacity(claimed.jobs.len());
     for job in &claimed.jobs {
-        let kept = call.engine.kept(job).await?;
+        let kept = call.rooms.jobs.saved_work(job).await?;
         resumes.push(resume(job, kept.unwrap_or_default(), accepts));
     }
-    on_the_way.given();
+    handover.complete();
     Ok(resumes)
 }
 
@@ -87,12 +87,12 @@ fn resume(job: &Job, kept: Kept, accepts: Option<&[u32]>) -> Resume {
 /// Shared with the simple form.
 pub(crate) async fn hand_out(call: &mut Call, want: Claim, wait: Duration) -> Result<Claimed, Problem> {
     let name = want.queue.clone();
-    let mut claimed = call.engine.claim_now(&want).await?;
+    let mut claimed = call.rooms.jobs.claim_now(&want).await?;
     if claimed.as_ref().is_some_and(|claimed| claimed.jobs.is_empty() && !claimed.push_only) && !wait.is_zero() {
         drop(claimed);
         let waiting = call.begin_wait()?;
         // On the heap only for those who wait.
-        claimed = Box::pin(call.engine.claim_waiting(want, wait)).await?;
+        claimed = Box::pin(call.rooms.jobs.claim_waiting(want, wait)).await?;
         call.end_wait(waiting);
     }
     let claimed = claimed.ok_or_else(|| Problem::queue_not_found(&name))?;

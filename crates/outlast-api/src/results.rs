@@ -8,8 +8,8 @@ use http::{HeaderValue, StatusCode};
 use outlast_core::filename::Filename;
 use outlast_core::object::digest_text;
 use outlast_core::{Job, Object, State, Status};
-use outlast_engine::result::{ExpectedDigest, Finalised, LINK_LIFE, Label, Refused};
-use outlast_engine::token::Act;
+use outlast_engine::keys::token::Act;
+use outlast_engine::objects::upload::{ExpectedDigest, Finalised, LINK_LIFE, Label, Refused};
 use outlast_store::blobs::Part;
 use outlast_store::job_detail::ResultDetail;
 use outlast_store::kept::Stored;
@@ -24,30 +24,30 @@ use crate::{body, fields, wire, work};
 pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
     let _turn = call.turn(Weight::Single).await?;
-    let found = call.engine.job(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
+    let found = call.rooms.jobs.job(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
     if found.job.status() == Status::Expired {
         let detail = "the result has expired and was deleted; submit the job again if you need it";
         return Err(Problem::new(Code::JobExpired, detail));
     }
-    let response = match call.engine.inline_result(&call.reach, id).await? {
+    let response = match call.rooms.objects.inline_result(&call.reach, id).await? {
         Some(inline) => wire::ok(StatusCode::OK, inline.body.to_string()),
         None => {
             let none = || format!("the job is {} and has no result", found.job.status());
-            let stored = call.engine.uploaded_result(&found).await?;
+            let stored = call.rooms.objects.uploaded_result(&found).await?;
             redirect(&call, &stored.ok_or_else(|| Problem::new(Code::ResultNotFound, none()))?).await?
         }
     };
-    call.engine.count_download(id);
+    call.rooms.objects.count_download(id);
     Ok(response)
 }
 
 /// To the object store itself where it can, else to us.
 async fn redirect(call: &Call, stored: &Stored) -> Result<Response, Problem> {
-    let location = match call.engine.object_link(stored, call.life(LINK_LIFE)).await? {
+    let location = match call.rooms.objects.link(stored, call.life(LINK_LIFE)).await? {
         Some(url) => url,
         None => {
             let key = stored.object.key;
-            let (link, _) = call.engine.mint_link(call.caller()?.key, key, Act::Get, call.life(LINK_LIFE));
+            let (link, _) = call.rooms.keys.mint_link(call.caller()?.key, key, Act::Get, call.life(LINK_LIFE));
             format!("/v1/objects/{link}")
         }
     };
@@ -98,7 +98,7 @@ pub(crate) async fn put(mut call: Call) -> Result<Response, Problem> {
     let content_type = content_type(call.header("content-type"))?;
     let label = Label { filename: call.query.text("filename").and_then(|name| Filename::clean(&name)), content_type };
     let stream = body::stream(&call.headers, call.take_upload(), &call.limits)?;
-    let finalised = call.engine.upload_result(&worker, label, stream).await?;
+    let finalised = call.rooms.objects.upload_result(&worker, label, stream).await?;
     Ok(answer(&finalised))
 }
 
@@ -111,11 +111,11 @@ pub(crate) async fn begin(call: Call) -> Result<Response, Problem> {
         content_type: values.text("contentType").map(Into::into),
     };
     let parts = values.int("parts").and_then(|parts| u16::try_from(parts).ok()).unwrap_or(1);
-    let upload = call.engine.begin_upload(&worker, label, parts).await?;
+    let upload = call.rooms.objects.begin_upload(&worker, label, parts).await?;
     let (urls, headers) = match upload.direct {
         Some(direct) => (direct.urls.into_iter().map(String::from).collect(), direct.headers),
         None => {
-            let (link, _) = call.engine.mint_link(call.caller()?.key, upload.object, Act::Put, LINK_LIFE);
+            let (link, _) = call.rooms.keys.mint_link(call.caller()?.key, upload.object, Act::Put, LINK_LIFE);
             (vec![format!("/v1/objects/{link}")], Vec::new())
         }
     };
@@ -129,7 +129,7 @@ pub(crate) async fn begin(call: Call) -> Result<Response, Problem> {
         "url": urls.first(),
         "headers": headers,
         "parts": parts,
-        "expiresAt": call.engine.now().plus(LINK_LIFE).to_string(),
+        "expiresAt": call.rooms.clock.now().plus(LINK_LIFE).to_string(),
     });
     Ok(wire::json_ok(StatusCode::CREATED, &body))
 }
@@ -144,7 +144,7 @@ pub(crate) async fn finalize(call: Call) -> Result<Response, Problem> {
         sha256: values.text("sha256").and_then(|text| digest(&text)),
     };
     let parts = values.list("parts").unwrap_or_default().into_iter().filter_map(part).collect();
-    let finalised = call.engine.finalize_upload(&worker, upload, parts, &claim).await?;
+    let finalised = call.rooms.objects.finalize_upload(&worker, upload, parts, &claim).await?;
     Ok(answer(&finalised))
 }
 

@@ -5,8 +5,8 @@ use std::pin::Pin;
 
 use axum::response::Response;
 use http::Method;
-use outlast_engine::scope::Word;
-use outlast_engine::token::Can;
+use outlast_engine::keys::scope::Word;
+use outlast_engine::keys::token::Can;
 
 use crate::budget::Priority;
 use crate::call::Call;

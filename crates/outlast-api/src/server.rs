@@ -15,9 +15,9 @@ use futures_util::FutureExt;
 use http::header::{CONNECTION, EXPECT};
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, Uri};
-use outlast_engine::Engine;
+use outlast_engine::Rooms;
 use outlast_engine::inbound::catalog::Source;
-use outlast_engine::scope::{Principal, Word};
+use outlast_engine::keys::scope::{Principal, Word};
 use outlast_store::jobs::Reach;
 
 use crate::answers::{Answers, Effect, Weight};
@@ -43,7 +43,7 @@ pub struct Api {
 }
 
 struct Shared {
-    engine: Engine,
+    rooms: Arc<Rooms>,
     limits: Arc<Limits>,
     budgets: Arc<Budgets>,
     requests: Requests,
@@ -55,9 +55,9 @@ struct Shared {
 }
 
 impl Api {
-    pub fn new(engine: Engine, limits: Limits) -> Api {
+    pub fn new(rooms: Arc<Rooms>, limits: Limits) -> Api {
         let shared = Shared {
-            engine,
+            rooms,
             failed_keys: FailedKeys::new(limits.failed_keys_per_address),
             budgets: Arc::new(Budgets::new(&limits)),
             answers: Arc::new(Answers::new(&limits)),
@@ -131,7 +131,7 @@ impl Api {
 
     /// The answer where none of our routes is: the path of a source, or nothing.
     async fn answer_elsewhere(&self, request: Request) -> Response {
-        let source = self.shared.engine.declared().source_at(request.uri().path()).cloned();
+        let source = self.shared.rooms.inbound.catalog().source_at(request.uri().path()).cloned();
         let Some(source) = source else {
             let detail = "there is no such URL; GET /openapi.json lists all routes";
             return self.refuse(request, Problem::new(Code::RouteNotFound, detail)).await;
@@ -150,11 +150,11 @@ impl Api {
         // Until its signature is checked, a webhook is charged to where it comes from.
         let address = peer(parts);
         let mut held = self.hold(Holder::Address(address), Priority::Ordinary)?;
-        sources::check_peer(&shared.engine, source, address)?;
+        sources::check_peer(&shared.rooms, source, address)?;
         // Its size is bounded before anything is worked out over it.
         let read = body::read(&parts.headers, body, source.body_max, &shared.limits, &mut held.bytes);
         let bytes = read.await?;
-        let taken = AssertUnwindSafe(sources::take(&shared.engine, source, parts, bytes));
+        let taken = AssertUnwindSafe(sources::take(&shared.rooms, source, parts, bytes));
         taken.catch_unwind().await.unwrap_or_else(|_| {
             tracing::error!(source = &*source.name, "request handler panicked; answered 500");
             Err(Problem::indeterminate())
@@ -283,7 +283,7 @@ impl Api {
     ) -> Result<Call, Problem> {
         let shared = &self.shared;
         self.check_target(&parts.uri)?;
-        let admitted = admit(&shared.engine, &shared.failed_keys, route, credentials).await?;
+        let admitted = admit(&shared.rooms.keys, &shared.failed_keys, route, credentials).await?;
         let mut held = match route.path {
             // A busy server is not a dead one: health is answered beyond the limit.
             "/" | "/healthz" | "/livez" | "/readyz" | "/openapi.json" => self.hold_nothing(),
@@ -313,7 +313,7 @@ impl Api {
             read(&fields::EMPTY, &body).map_err(Problem::invalid)?;
         }
         Ok(Call {
-            engine: shared.engine.clone(),
+            rooms: Arc::clone(&shared.rooms),
             limits: Arc::clone(&shared.limits),
             budgets: Arc::clone(&shared.budgets),
             answers: Arc::clone(&shared.answers),
@@ -351,7 +351,7 @@ impl Api {
             ("answer_bytes", "Bytes of large answers that this node has not sent yet", shared.answers.used()),
         ];
         let of_process = of_process.then_some(OfProcess { requests: &shared.requests, gauges: &held });
-        crate::metrics::render(&shared.engine, of_process, reach).await
+        crate::metrics::render(&shared.rooms, of_process, reach).await
     }
 }
 

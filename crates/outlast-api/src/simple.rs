@@ -22,8 +22,8 @@ const QUEUES_MAX: usize = 1000;
 
 pub(crate) async fn queues(call: Call) -> Result<Response, Problem> {
     let namespace = namespace(&call)?;
-    let queues = call.engine.queues(namespace, None, QUEUES_MAX).await?;
-    let declared = call.engine.declared();
+    let queues = call.rooms.queues.list(namespace, None, QUEUES_MAX).await?;
+    let declared = call.rooms.inbound.catalog();
     let said = |queue: &Queue| declared.queues.get(&queue.name).filter(|_| declared.namespace == namespace);
     let pullable = queues.iter().filter(|(queue, _)| queue.settings.allows_pull() && call.reach.covers(queue));
     let items: Vec<Value> = pullable
@@ -110,7 +110,7 @@ pub(crate) async fn nack(call: Call) -> Result<Response, Problem> {
 /// Reports the outcome for each id or receipt; unknown and lost ones do not count. Returns where the others went.
 async fn report(call: &Call, outcome: &Outcome) -> Result<Vec<Status>, Problem> {
     let name = call.queue()?;
-    call.engine.queue(namespace(call)?, name).await?.ok_or_else(|| Problem::queue_not_found(name))?;
+    call.rooms.queues.get(namespace(call)?, name).await?.ok_or_else(|| Problem::queue_not_found(name))?;
     let reach = Reach::Queues(namespace(call)?, [name.to_owned()].into());
     let ids = texts(call.read(&fields::SIMPLE_IDS)?.list("ids").unwrap_or_default());
     let mut orders = Vec::with_capacity(ids.len());
@@ -118,7 +118,7 @@ async fn report(call: &Call, outcome: &Outcome) -> Result<Vec<Status>, Problem> 
         let command = Command::Report { lease, outcome: outcome.clone(), evidence: Evidence::default() };
         orders.push(Order { id, reach: reach.clone(), command });
     }
-    let answers = call.engine.apply(orders).await?;
+    let answers = call.rooms.jobs.apply(orders).await?;
     Ok(answers.into_iter().flatten().filter(|applied| applied.changed).map(|applied| applied.status).collect())
 }
 

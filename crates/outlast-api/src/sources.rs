@@ -10,11 +10,11 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
-use outlast_engine::Engine;
+use outlast_engine::Rooms;
 use outlast_engine::inbound::catalog::Source;
+use outlast_engine::inbound::ingest::IncomingEvent;
 use outlast_engine::inbound::provider::{self, Unreadable};
 use outlast_engine::inbound::verify::Request;
-use outlast_engine::ingest::IncomingEvent;
 
 use crate::error::{Code, Problem};
 use crate::wire;
@@ -24,18 +24,18 @@ use crate::wire;
 pub struct Peer(pub IpAddr);
 
 /// Whether a webhook may come from there; asked before its body is read.
-pub(crate) fn check_peer(engine: &Engine, source: &Source, address: IpAddr) -> Result<(), Problem> {
-    if source.admits(address) { Ok(()) } else { Err(refuse(engine)) }
+pub(crate) fn check_peer(rooms: &Rooms, source: &Source, address: IpAddr) -> Result<(), Problem> {
+    if source.admits(address) { Ok(()) } else { Err(refuse(rooms)) }
 }
 
-fn refuse(engine: &Engine) -> Problem {
-    engine.counters().events_refused.add(1);
+fn refuse(rooms: &Rooms) -> Problem {
+    rooms.status.counters.events_refused.add(1);
     Problem::new(Code::Unauthorized, "the signature is not valid")
 }
 
 /// One webhook, from its body to the answer.
 pub(crate) async fn take(
-    engine: &Engine,
+    rooms: &Rooms,
     source: &Arc<Source>,
     parts: &Parts,
     bytes: Bytes,
@@ -44,8 +44,8 @@ pub(crate) async fn take(
         Some(query) => format!("{}?{query}", source.url),
         None => source.url.clone(),
     };
-    let request = Request { url: &url, headers: &parts.headers, body: &bytes, now: engine.now() };
-    source.verifier.check(&request).map_err(|_| refuse(engine))?;
+    let request = Request { url: &url, headers: &parts.headers, body: &bytes, now: rooms.clock.now() };
+    source.verifier.check(&request).map_err(|_| refuse(rooms))?;
     let scheme = source.verifier.scheme();
     let event = provider::read(scheme, &parts.headers, &bytes, &source.glance).map_err(unreadable)?;
     if let Some(challenge) = provider::challenge(scheme, &event) {
@@ -58,16 +58,16 @@ pub(crate) async fn take(
         body: event.payload,
         value: event.value,
     };
-    store(engine, source, told).await
+    store(rooms, source, told).await
 }
 
 /// Checks an event whose sender is known against the schema of its source, and stores it.
-pub(crate) async fn store(engine: &Engine, source: &Arc<Source>, told: IncomingEvent) -> Result<Response, Problem> {
+pub(crate) async fn store(rooms: &Rooms, source: &Arc<Source>, told: IncomingEvent) -> Result<Response, Problem> {
     if let Some(schema) = &source.schema {
         schema(&told.value)
             .map_err(|why| Problem::field("body", format!("does not fit the source's schema: {why}")))?;
     }
-    let taken = engine.ingest(engine.declared().namespace, source, told).await?;
+    let taken = rooms.inbound.ingest(rooms.inbound.catalog().namespace, source, told).await?;
     Ok(wire::ok(StatusCode::OK, wire::taken(&taken)))
 }
 

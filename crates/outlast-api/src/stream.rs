@@ -15,10 +15,12 @@ use futures_util::stream::unfold;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName};
 use http::{HeaderValue, StatusCode};
 use outlast_core::Event;
-use outlast_engine::Engine;
-use outlast_engine::queue_feed::{QueueEvent, QueueFollower};
-use outlast_engine::scope::Principal;
-use outlast_engine::stream::{Follower, Frame, Opened};
+use outlast_engine::feeds::queue_feed::{QueueEvent, QueueFollower};
+use outlast_engine::feeds::stream::{Follower, Frame, Opened};
+use outlast_engine::inbound::Inbound;
+use outlast_engine::keys::scope::Principal;
+use outlast_engine::random::Random;
+use outlast_engine::status::Status;
 use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 
@@ -41,10 +43,10 @@ const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering")
 pub(crate) async fn job(mut call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
     let (after, given_as) = position(&mut call)?;
-    no_stream_while_draining(&call.engine)?;
+    no_stream_while_draining(&call.rooms.status)?;
     let caller = call.caller()?.clone();
     let place = call.open_stream()?;
-    let opened = call.engine.follow(call.reach.clone(), id, after).await?.ok_or_else(Problem::job_not_found)?;
+    let opened = call.rooms.feeds.follow(call.reach.clone(), id, after).await?.ok_or_else(Problem::job_not_found)?;
     let follower = match opened {
         Opened::Following(follower) => follower,
         Opened::Finished(_) => return Ok(empty()),
@@ -55,16 +57,16 @@ pub(crate) async fn job(mut call: Call) -> Result<Response, Problem> {
 
 pub(crate) async fn queue(call: Call) -> Result<Response, Problem> {
     let name = call.tended_queue()?;
-    no_stream_while_draining(&call.engine)?;
+    no_stream_while_draining(&call.rooms.status)?;
     let caller = call.caller()?.clone();
     let place = call.open_stream()?;
-    let follower = call.engine.follow_queue(caller.namespace, name).await?;
+    let follower = call.rooms.feeds.follow_queue(caller.namespace, name).await?;
     let follower = follower.ok_or_else(|| Problem::queue_not_found(name))?;
-    Ok(answer(Frames::new(&call, Source::Queue(follower, call.engine.clone()), caller, place)))
+    Ok(answer(Frames::new(&call, Source::Queue(follower, Arc::clone(&call.rooms.inbound)), caller, place)))
 }
 
-pub(crate) fn no_stream_while_draining(engine: &Engine) -> Result<(), Problem> {
-    match engine.is_draining() {
+pub(crate) fn no_stream_while_draining(status: &Status) -> Result<(), Problem> {
+    match status.is_draining() {
         true => Err(Problem::new(Code::Draining, "the server is shutting down; open the stream again")),
         false => Ok(()),
     }
@@ -72,7 +74,7 @@ pub(crate) fn no_stream_while_draining(engine: &Engine) -> Result<(), Problem> {
 
 /// When a stream that begins now ends: no later than the token it was opened with.
 pub(crate) fn life(call: &Call) -> Instant {
-    Instant::now() + call.life(call.engine.between(LIFE.0, LIFE.1))
+    Instant::now() + call.life(call.rooms.random.between(LIFE.0, LIFE.1))
 }
 
 /// After which event to begin, and where that was said. The header wins: a browser sends it when it comes back.
@@ -108,15 +110,15 @@ fn answer(frames: Frames) -> Response {
     response
 }
 
-fn retry(engine: &Engine) -> Bytes {
-    format!("retry: {}\n\n", engine.between(RETRY.0, RETRY.1).as_millis()).into()
+fn retry(random: &Random) -> Bytes {
+    format!("retry: {}\n\n", random.between(RETRY.0, RETRY.1).as_millis()).into()
 }
 
 /// Where the events of a stream come from.
 enum Source {
     Job(Follower),
     /// For this caller.
-    Queue(QueueFollower, Engine),
+    Queue(QueueFollower, Arc<Inbound>),
 }
 
 impl Source {
@@ -124,7 +126,7 @@ impl Source {
     async fn next(&mut self) -> Option<Bytes> {
         match self {
             Source::Job(follower) => follower.next().await.map(|frame| frame_bytes(&frame)),
-            Source::Queue(follower, engine) => follower.next().await.map(|sight| show(&sight, engine)),
+            Source::Queue(follower, inbound) => follower.next().await.map(|event| show(&event, inbound)),
         }
     }
 }
@@ -142,8 +144,8 @@ struct Frames {
 
 impl Frames {
     fn new(call: &Call, source: Source, caller: Principal, place: Charge) -> Frames {
-        let (first, ends_at, engine) = (Some(retry(&call.engine)), life(call), call.engine.clone());
-        let key_ended = Box::pin(async move { engine.key_ended(&caller).await });
+        let (first, ends_at, keys) = (Some(retry(&call.rooms.random)), life(call), Arc::clone(&call.rooms.keys));
+        let key_ended = Box::pin(async move { keys.key_ended(&caller).await });
         let (answers, holder) = (Arc::clone(&call.answers), call.holder());
         Frames { first, source, key_ended, ends_at, answers, holder, _place: place }
     }
@@ -191,12 +193,12 @@ fn page(events: &[Event]) -> Bytes {
 }
 
 /// Without an id: nothing of it can be asked for again.
-fn show(sight: &QueueEvent, engine: &Engine) -> Bytes {
-    let (event, data) = match sight {
-        QueueEvent::Queue(queue, counts) => ("queue", queues::view_for(engine, queue, counts)),
-        QueueEvent::Job(job) => ("job", wire::job_sight(job)),
+fn show(event: &QueueEvent, inbound: &Inbound) -> Bytes {
+    let (name, data) = match event {
+        QueueEvent::Queue(queue, counts) => ("queue", queues::view_for(inbound, queue, counts)),
+        QueueEvent::Job(job) => ("job", wire::queue_feed_job(job)),
         QueueEvent::Counts(counts) => ("counts", wire::counts(counts)),
         QueueEvent::Resync => ("resync", json!({})),
     };
-    format!("event: {event}\ndata: {data}\n\n").into()
+    format!("event: {name}\ndata: {data}\n\n").into()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::response::Response;
 use http::StatusCode;
-use outlast_engine::token::Can;
+use outlast_engine::keys::token::Can;
 use serde_json::json;
 
 use crate::auth::authorize;
@@ -25,16 +25,16 @@ pub(crate) async fn create(call: Call) -> Result<Response, Problem> {
         return Err(Problem::field("can", "must have at least one entry"));
     }
     let caller = call.caller()?;
-    call.engine.job(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
+    call.rooms.jobs.job(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
     for can in &can {
         let reach = authorize(caller, can.needs())?;
-        if call.engine.job(&reach, id).await?.is_none() {
+        if call.rooms.jobs.job(&reach, id).await?.is_none() {
             let detail = format!("the key may not {} this job, so it cannot pass that on", can.as_str());
             return Err(Problem::new(Code::Forbidden, detail));
         }
     }
     let life = values.duration("expiresIn").unwrap_or(LIFE_DEFAULT);
-    let (text, token) = call.engine.mint_token(caller, id, can, life);
+    let (text, token) = call.rooms.keys.mint_token(caller, id, can, life);
     let can: Vec<&str> = token.can.iter().map(|can| can.as_str()).collect();
     let body = json!({
         "token": text,

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use outlast_core::{JobId, State, Status};
-use outlast_engine::Engine;
+use outlast_engine::Rooms;
 use outlast_engine::single_flight::SingleFlight;
 use outlast_store::jobs::{Found, Reach};
 
@@ -36,24 +36,24 @@ pub(crate) async fn look(call: &Call, id: JobId) -> Result<View, Problem> {
     // All waiting callers share the result, so it must not depend on the share of the caller that reads.
     let reading = || async {
         let _turn = call.answers.shared_turn(call.holder(), Weight::Single).await?;
-        read(&call.engine, id).await
+        read(&call.rooms, id).await
     };
     let view = call.views.share(id, reading).await?;
     view.filter(|view| call.reach.covers(&view.found.queue)).ok_or_else(Problem::job_not_found)
 }
 
 /// Reads for all who ask, whatever their reach.
-async fn read(engine: &Engine, id: JobId) -> Result<Option<View>, Problem> {
-    let Some(detail) = engine.job_detail(&Reach::Everything, id).await? else {
+async fn read(rooms: &Rooms, id: JobId) -> Result<Option<View>, Problem> {
+    let Some(detail) = rooms.jobs.detail(&Reach::Everything, id).await? else {
         return Ok(None);
     };
-    let mut body = jobs::shown(engine, &detail).await;
+    let mut body = jobs::shown(rooms, &detail).await;
     let found = detail.found;
     if found.job.status() == Status::Expired {
         body.pop();
         body.push_str(",\"code\":\"job_expired\",\"detail\":\"the result has expired and was deleted; submit the job again if you need it\"}");
     }
-    let retry_after = (!found.job.status().is_terminal()).then(|| jobs::retry_after(engine, &found));
+    let retry_after = (!found.job.status().is_terminal()).then(|| jobs::retry_after(rooms, &found));
     body.shrink_to_fit();
     Ok(Some(View { found: Arc::new(found), body: body.into(), retry_after }))
 }

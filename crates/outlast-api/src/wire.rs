@@ -17,11 +17,10 @@ use outlast_core::liveness::liveness;
 use outlast_core::progress::Report;
 use outlast_core::state::{Phase, Running};
 use outlast_core::{Event, EventKind, Job, Progress, Queue, State, Status, Timestamp};
-use outlast_engine::header_values::masked;
-use outlast_engine::ingest::IngestReceipt;
-use outlast_engine::queue_feed::JobSummary;
+use outlast_engine::feeds::queue_feed::JobSummary;
+use outlast_engine::feeds::stream::JobEnd;
+use outlast_engine::inbound::ingest::IngestReceipt;
 use outlast_engine::queues::Rotated;
-use outlast_engine::stream::JobEnd;
 use outlast_store::job_detail::JobDetail;
 use outlast_store::jobs::Found;
 use outlast_store::kept::Kept;
@@ -335,7 +334,7 @@ pub(crate) fn counts(counts: &Counts) -> Value {
 }
 
 /// A job as a line of a dashboard.
-pub(crate) fn job_sight(job: &JobSummary) -> Value {
+pub(crate) fn queue_feed_job(job: &JobSummary) -> Value {
     json!({
         "id": job.id.to_string(),
         "status": job.status.as_str(),

@@ -21,8 +21,8 @@ pub(crate) async fn heartbeat(call: Call) -> Result<Response, Problem> {
     let mut values = call.read(&fields::HEARTBEAT)?;
     let worker = worker(&call, &mut values)?;
     let beat = beat(&call, values)?;
-    let applied = call.engine.heartbeat(&worker, beat).await??;
-    Ok(wire::json_ok(StatusCode::OK, &heartbeat_answer(&applied, call.engine.now())))
+    let applied = call.rooms.work.heartbeat(&worker, beat).await??;
+    Ok(wire::json_ok(StatusCode::OK, &heartbeat_answer(&applied, call.rooms.clock.now())))
 }
 
 /// Of a worker with many jobs.
@@ -32,8 +32,8 @@ pub(crate) async fn heartbeats(call: Call) -> Result<Response, Problem> {
     })?;
     let (beats, refused) = many.split();
     let ids = ids(&beats);
-    let answers = call.engine.heartbeats(beats).await?;
-    let now = call.engine.now();
+    let answers = call.rooms.work.heartbeats(beats).await?;
+    let now = call.rooms.clock.now();
     Ok(refused.answer(ids.into_iter().zip(answers).map(|(id, answer)| match answer {
         Ok(applied) => heartbeat_answer(&applied, now).to_string(),
         Err(declined) => refusal(Some(id), &declined.into()),
@@ -48,7 +48,7 @@ fn beat(call: &Call, mut values: Values<'_>) -> Result<Beat, Problem> {
 pub(crate) async fn progress(call: Call) -> Result<Response, Problem> {
     let mut values = call.read(&fields::PROGRESS)?;
     let worker = worker(&call, &mut values)?;
-    let progress = call.engine.report(&worker, report(values)).await??;
+    let progress = call.rooms.work.report(&worker, report(values)).await??;
     Ok(wire::ok(StatusCode::OK, wire::accepted_progress(worker.id, &progress)))
 }
 
@@ -59,7 +59,7 @@ pub(crate) async fn reports(call: Call) -> Result<Response, Problem> {
     })?;
     let (reports, refused) = many.split();
     let ids = ids(&reports);
-    let answers = call.engine.reports(reports).await?;
+    let answers = call.rooms.work.reports(reports).await?;
     Ok(refused.answer(ids.into_iter().zip(answers).map(|(id, answer)| match answer {
         Ok(progress) => wire::accepted_progress(id, &progress),
         Err(declined) => refusal(Some(id), &declined.into()),
@@ -74,7 +74,7 @@ pub(crate) async fn output(call: Call) -> Result<Response, Problem> {
     let mut values = call.read(&fields::OUTPUT)?;
     let worker = worker(&call, &mut values)?;
     let text = values.text("text").unwrap_or_default();
-    let applied = call.engine.output(&worker, text.into()).await??;
+    let applied = call.rooms.work.output(&worker, text.into()).await??;
     let mut body = outcome::accepted(&applied);
     if let Some(job) = &applied.running {
         body.pop();
@@ -91,7 +91,7 @@ pub(crate) async fn direct(call: Call) -> Result<Response, Problem> {
     let directives =
         Directives { checkpoint_now: has("checkpoint_now"), hand_over: has("hand_over"), slow_down: has("slow_down") };
     let order = Order { id, reach: call.reach.clone(), command: Command::Direct { directives } };
-    let applied = call.engine.apply_one(order).await??;
+    let applied = call.rooms.jobs.apply_one(order).await??;
     Ok(wire::ok(StatusCode::OK, outcome::accepted(&applied)))
 }
 

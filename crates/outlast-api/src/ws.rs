@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::response::Response;
 use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
-use outlast_engine::stream::Opened;
+use outlast_engine::feeds::stream::Opened;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::call::Call;
@@ -24,10 +24,10 @@ const KEY_LENGTH: usize = 24;
 pub(crate) async fn job(mut call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
     let after = call.query.int("after").and_then(|after| u64::try_from(after).ok()).unwrap_or(0);
-    no_stream_while_draining(&call.engine)?;
+    no_stream_while_draining(&call.rooms.status)?;
     let caller = call.caller()?.clone();
     let place = call.open_stream()?;
-    let opened = call.engine.follow(call.reach.clone(), id, after).await?.ok_or_else(Problem::job_not_found)?;
+    let opened = call.rooms.feeds.follow(call.reach.clone(), id, after).await?.ok_or_else(Problem::job_not_found)?;
     let follower = match opened {
         Opened::Following(follower) => Ok(follower),
         // A browser sees no status of a refused handshake: the last frame and the close code say it.
@@ -36,9 +36,9 @@ pub(crate) async fn job(mut call: Call) -> Result<Response, Problem> {
     };
     // After the look at the job: to one who may not see it, it is not there, however he asks.
     let accept = handshake(&call)?;
-    let (engine, token, ends_at) = (call.engine.clone(), call.token.clone(), life(&call));
+    let (rooms, token, ends_at) = (Arc::clone(&call.rooms), call.token.clone(), life(&call));
     let (answers, holder) = (Arc::clone(&call.answers), call.holder());
-    let session = Session { engine, caller, token, id, ends_at, answers, holder, _place: place };
+    let session = Session { rooms, caller, token, id, ends_at, answers, holder, _place: place };
     Ok(switch(accept, Takeover::new(move |upgraded| session.run(follower, upgraded))))
 }
 

@@ -17,6 +17,14 @@ pub(crate) struct DetachedCalls {
 }
 
 impl DetachedCalls {
+    /// Runs a store call together with the announcement of its result.
+    pub(crate) async fn commit<T: Send + 'static>(
+        self: &Arc<Self>,
+        call: impl Future<Output = T> + Send + 'static,
+    ) -> T {
+        self.guard(call, drop).await
+    }
+
     /// `unwanted` gets the result if the caller has gone.
     pub(crate) fn guard<T: Send + 'static>(
         self: &Arc<Self>,

@@ -1,66 +1,61 @@
-//! The engine: what all verbs share, and the start and stop of its loops.
+//! The engine: builds the rooms from their ports, and starts and stops the loops.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, RwLock};
+use std::ops::Deref;
+use std::sync::Arc;
 
-use outlast_core::{Clock, Entropy, JobId, Timestamp};
+use outlast_core::{Clock, Entropy};
+use outlast_store::JobStore;
 use outlast_store::blobs::Blobs;
-use outlast_store::jobs::Found;
-use outlast_store::live::{Link, Live};
-use outlast_store::{Error, JobStore};
+use outlast_store::live::Live;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::announcer::Announcer;
 use crate::counters::Counters;
 use crate::detached::DetachedCalls;
-use crate::egress::{Egress, RefusedUrl};
+use crate::egress::Egress;
+use crate::feeds::Feeds;
+use crate::inbound::Inbound;
 use crate::inbound::catalog::Catalog;
+use crate::jobs::Jobs;
 use crate::keys::Keys;
+use crate::lifecycle::Lifecycle;
 use crate::notifier::Notifier;
+use crate::objects::Objects;
 use crate::pause_detector::PauseDetector;
-use crate::progress_cache::ProgressCache;
+use crate::peers::Peers;
 use crate::push::{Push, PushSettings};
+use crate::queues::Queues;
+use crate::random::Random;
 use crate::seal::Seal;
-use crate::single_flight::SingleFlight;
+use crate::status::Status;
 use crate::supervisor::Supervisor;
 use crate::sweep::Sweep;
+use crate::work::Work;
 
-/// Cheap to clone; all clones are the same engine.
+/// Cheap to clone; all clones are the same engine. Derefs to its rooms.
 #[derive(Clone)]
 pub struct Engine {
-    pub(crate) shared: Arc<Shared>,
+    rooms: Arc<Rooms>,
+    loops: Arc<LoopParts>,
 }
 
-pub(crate) struct Shared {
-    pub(crate) store: Arc<dyn JobStore>,
-    pub(crate) live: Arc<dyn Live>,
-    pub(crate) egress: Arc<dyn Egress>,
-    pub(crate) blobs: Arc<Blobs>,
-    pub(crate) seal: Seal,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) entropy: std::sync::Mutex<Box<dyn Entropy + Send>>,
-    pub(crate) notifier: Notifier,
-    pub(crate) sweep: Sweep,
-    pub(crate) pause_detector: PauseDetector,
-    pub(crate) keys: Keys,
-    pub(crate) counters: Counters,
-    /// What the configuration file declares.
-    pub(crate) declared: RwLock<Arc<Catalog>>,
-    pub(crate) progress: ProgressCache,
-    pub(crate) push: Push,
-    /// Calls whose caller has gone.
-    pub(crate) detached: Arc<DetachedCalls>,
-    /// Objects were announced or doomed since this process began.
-    pub(crate) has_objects: AtomicBool,
-    /// Single jobs that are being read.
-    pub(crate) job_reads: SingleFlight<JobId, Result<Option<Found>, Error>>,
-    pub(crate) supervisor: Supervisor,
-    draining: AtomicBool,
-    /// Turns true once, when the engine stops.
-    stop: watch::Sender<bool>,
+/// The verbs of the service. Each room has its own state and the ports it needs.
+pub struct Rooms {
+    pub jobs: Arc<Jobs>,
+    pub queues: Arc<Queues>,
+    pub work: Arc<Work>,
+    pub objects: Arc<Objects>,
+    pub feeds: Arc<Feeds>,
+    pub push: Arc<Push>,
+    pub inbound: Arc<Inbound>,
+    pub keys: Arc<Keys>,
+    pub status: Status,
+    pub clock: Arc<dyn Clock>,
+    pub random: Arc<Random>,
 }
 
-/// Everything the engine has to do with outside of itself.
+/// Everything outside of itself that the engine uses.
 pub struct Ports {
     pub store: Arc<dyn JobStore>,
     pub live: Arc<dyn Live>,
@@ -72,14 +67,42 @@ pub struct Ports {
     pub seal: Seal,
 }
 
-/// The engine's loops, for whoever started them to wait for.
+/// The parts that several rooms share; each room takes those it needs.
+#[derive(Clone)]
+pub(crate) struct Parts {
+    pub(crate) store: Arc<dyn JobStore>,
+    pub(crate) live: Arc<dyn Live>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<Random>,
+    pub(crate) seal: Arc<Seal>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) announcer: Arc<Announcer>,
+    pub(crate) lifecycle: Arc<Lifecycle>,
+    pub(crate) detached: Arc<DetachedCalls>,
+    pub(crate) pause_detector: Arc<PauseDetector>,
+    /// Other nodes work on the same store.
+    pub(crate) is_shared: bool,
+}
+
+/// What the engine itself needs to start and stop its loops.
+struct LoopParts {
+    sweep: Arc<Sweep>,
+    peers: Arc<Peers>,
+    supervisor: Arc<Supervisor>,
+    announcer: Arc<Announcer>,
+    lifecycle: Arc<Lifecycle>,
+    detached: Arc<DetachedCalls>,
+    is_shared: bool,
+}
+
+/// The running loops; the caller that started them waits for them.
 pub struct Loops {
     tasks: Vec<JoinHandle<()>>,
     detached: Arc<DetachedCalls>,
 }
 
 impl Loops {
-    /// Waits until all loops have ended, and every call whose caller has gone; [`Engine::stop`] ends the loops.
+    /// Waits until all loops have ended, and every call whose caller has disconnected; [`Engine::stop`] ends the loops.
     pub async fn finish(self) {
         for task in self.tasks {
             // A panic of a loop never reaches its task: the supervisor catches it.
@@ -89,98 +112,127 @@ impl Loops {
     }
 }
 
+impl Parts {
+    fn new(ports: Ports) -> Parts {
+        let Ports { store, live, clock, entropy, seal, .. } = ports;
+        let (counters, is_shared) = (Arc::new(Counters::default()), live.floor().is_some());
+        let notifier = Notifier::new(Arc::clone(&live));
+        Parts {
+            announcer: Arc::new(Announcer::new(notifier, Arc::clone(&counters), Arc::clone(&clock))),
+            store,
+            live,
+            clock,
+            random: Arc::new(Random::new(entropy)),
+            seal: Arc::new(seal),
+            counters,
+            lifecycle: Arc::default(),
+            detached: Arc::default(),
+            pause_detector: Arc::new(PauseDetector::new(is_shared)),
+            is_shared,
+        }
+    }
+}
+
 impl Engine {
     pub fn new(ports: Ports, push: PushSettings) -> Engine {
-        let Ports { store, live, clock, entropy, egress, blobs, seal } = ports;
-        let shared = Shared {
-            store,
-            notifier: Notifier::new(Arc::clone(&live)),
+        let (egress, blobs) = (Arc::clone(&ports.egress), Arc::clone(&ports.blobs));
+        let parts = Parts::new(ports);
+        let supervisor = Arc::new(Supervisor::new(Arc::clone(&parts.counters), Arc::clone(&parts.lifecycle)));
+        let rooms = Rooms::new(&parts, egress, blobs, push, Arc::clone(&supervisor));
+        let Parts { store, live, clock, random, announcer, lifecycle, detached, pause_detector, is_shared, .. } = parts;
+        let peers = Arc::new(Peers {
             live,
-            egress,
-            blobs,
-            seal,
+            clock: Arc::clone(&clock),
+            random: Arc::clone(&random),
+            announcer: Arc::clone(&announcer),
+            lifecycle: Arc::clone(&lifecycle),
+            keys: Arc::clone(&rooms.keys),
+        });
+        let sweep = Arc::new(Sweep {
+            store,
             clock,
-            entropy: std::sync::Mutex::new(entropy),
-            push: Push::new(push),
-            sweep: Sweep::default(),
-            pause_detector: PauseDetector::default(),
-            keys: Keys::default(),
-            counters: Counters::default(),
-            declared: RwLock::new(Arc::new(Catalog::nothing())),
-            progress: ProgressCache::default(),
-            detached: Arc::default(),
-            has_objects: AtomicBool::new(false),
-            job_reads: SingleFlight::default(),
-            supervisor: Supervisor::default(),
-            draining: AtomicBool::new(false),
-            stop: watch::channel(false).0,
-        };
-        Engine { shared: Arc::new(shared) }
+            random,
+            announcer: Arc::clone(&announcer),
+            lifecycle: Arc::clone(&lifecycle),
+            supervisor: Arc::clone(&supervisor),
+            pause_detector,
+            jobs: Arc::clone(&rooms.jobs),
+            objects: Arc::clone(&rooms.objects),
+            inbound: Arc::clone(&rooms.inbound),
+            is_shared,
+        });
+        let loops = LoopParts { sweep, peers, supervisor, announcer, lifecycle, detached, is_shared };
+        Engine { rooms: Arc::new(rooms), loops: Arc::new(loops) }
     }
 
-    /// Starts the loops: alarms, deliveries and queue feeds; where nodes share the store, also those that learn what others did.
+    /// The rooms alone, for code that must not start or stop the engine.
+    pub fn rooms(&self) -> &Arc<Rooms> {
+        &self.rooms
+    }
+
+    /// Starts the loops: alarms, deliveries and queue feeds; where nodes share the store, also those that follow other nodes.
     pub fn start(&self) -> Loops {
-        let mut loops = vec![
-            self.supervise("alarms", Engine::run_sweep),
-            self.supervise("deliveries", Engine::run_push),
-            self.supervise("queue feeds", Engine::run_queue_feeds),
+        let LoopParts { sweep, peers, supervisor, detached, .. } = &*self.loops;
+        let mut tasks = vec![
+            supervisor.supervise("alarms", sweep, Sweep::run),
+            supervisor.supervise("deliveries", &self.push, Push::run),
+            supervisor.supervise("queue feeds", &self.feeds, Feeds::run_queue_feeds),
         ];
-        if self.is_shared() {
-            loops.push(self.supervise("peer signals", Engine::run_peer_signals));
-            loops.push(self.supervise("peer patrol", Engine::run_peer_poll));
-            loops.push(self.supervise("key loading", Engine::run_key_loading));
+        if self.loops.is_shared {
+            tasks.push(supervisor.supervise("peer signals", peers, Peers::run_signals));
+            tasks.push(supervisor.supervise("peer patrol", peers, Peers::run_polling));
+            tasks.push(supervisor.supervise("key loading", &self.keys, Keys::run_loading));
         }
-        Loops { tasks: loops, detached: Arc::clone(&self.shared.detached) }
+        Loops { tasks, detached: Arc::clone(detached) }
     }
 
-    /// No new hand-outs from here on; those who wait for one get an empty answer.
+    /// No new hand-outs from here on; a waiting receive gets an empty answer.
     pub fn drain(&self) {
-        self.shared.draining.store(true, Ordering::SeqCst);
-        self.shared.notifier.wake_everyone();
-        self.shared.notifier.queue_feeds().close();
+        self.loops.lifecycle.drain();
+        self.loops.announcer.notifier.wake_everyone();
+        self.loops.announcer.notifier.queue_feeds().close();
     }
 
     /// Ends the loops after their present step.
     pub fn stop(&self) {
         self.drain();
-        self.shared.stop.send_replace(true);
+        self.loops.lifecycle.stop();
     }
+}
 
-    pub fn is_draining(&self) -> bool {
-        self.shared.draining.load(Ordering::SeqCst)
+impl Deref for Engine {
+    type Target = Rooms;
+
+    fn deref(&self) -> &Rooms {
+        &self.rooms
     }
+}
 
-    pub fn now(&self) -> Timestamp {
-        self.shared.clock.now()
-    }
-
-    /// May this URL be stored as a destination?
-    pub fn check_url(&self, url: &str) -> Result<(), RefusedUrl> {
-        self.shared.egress.check(url)
-    }
-
-    pub fn counters(&self) -> &Counters {
-        &self.shared.counters
-    }
-
-    /// How the link to other nodes does; `None` where there is none.
-    pub fn link(&self) -> Option<Link> {
-        self.shared.live.link()
-    }
-
-    pub fn store(&self) -> &Arc<dyn JobStore> {
-        &self.shared.store
-    }
-
-    /// Runs a store call together with the announcement of its result. If the caller goes away, it goes on without him.
-    pub(crate) async fn commit<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
-        &self,
-        call: impl FnOnce(Engine) -> F,
-    ) -> T {
-        self.shared.detached.guard(call(self.clone()), drop).await
-    }
-
-    pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
-        self.shared.stop.subscribe()
+impl Rooms {
+    fn new(
+        parts: &Parts,
+        egress: Arc<dyn Egress>,
+        blobs: Arc<Blobs>,
+        push: PushSettings,
+        supervisor: Arc<Supervisor>,
+    ) -> Rooms {
+        let jobs = Arc::new(Jobs::new(parts));
+        let queues = Arc::new(Queues::new(parts));
+        let work = Arc::new(Work::new(parts, &jobs));
+        let catalog = watch::Sender::new(Arc::new(Catalog::nothing()));
+        let Parts { store, live, clock, random, lifecycle, counters, .. } = parts.clone();
+        Rooms {
+            objects: Arc::new(Objects::new(parts, blobs, &jobs, &work)),
+            feeds: Arc::new(Feeds::new(parts, &jobs, &work)),
+            push: Arc::new(Push::new(parts, egress, &jobs, &queues, push)),
+            keys: Arc::new(Keys::new(parts, catalog.subscribe())),
+            inbound: Arc::new(Inbound::new(parts, &jobs, catalog)),
+            status: Status { store, live, lifecycle, supervisor, counters },
+            jobs,
+            queues,
+            work,
+            clock,
+            random,
+        }
     }
 }

@@ -1,22 +1,30 @@
-//! API keys: made, checked, revoked. A key is `ol_`, twelve characters to find it by, `_`, and 43 random ones; the store
+//! The room of API keys and of what they mint: tokens and links. Keys are made, checked, revoked. A key is `ol_`, twelve characters to find it by, `_`, and 43 random ones; the store
 //! has only its SHA-256. All keys are in memory, so that a check costs a hash and no read.
 
+pub mod scope;
+pub mod token;
+
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use outlast_core::{Entropy, NamespaceId, Timestamp};
-use outlast_store::Error;
+use outlast_core::{Clock, Entropy, NamespaceId, Timestamp};
 use outlast_store::keys::{KeyId, KeyRecord, NewKey, Revocation, is_last_admin};
-use outlast_store::live::Signal;
+use outlast_store::live::{Live, Signal};
+use outlast_store::{Error, JobStore};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::engine::Engine;
-use crate::scope::{DEFAULT_NAMESPACE, Principal, Scope, Word};
+use self::scope::{DEFAULT_NAMESPACE, Principal, Scope, Word};
+use crate::counters::Counters;
+use crate::engine::Parts;
+use crate::inbound::catalog::Catalog;
+use crate::lifecycle::Lifecycle;
+use crate::random::Random;
+use crate::seal::Seal;
+use crate::single_flight::SingleFlight;
 
 const MARK: &str = "ol_";
 const PREFIX_LENGTH: usize = 12;
@@ -41,19 +49,28 @@ const WATCH_MAX: Duration = Duration::from_secs(86_400);
 /// The pause after a store error, before trying again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
-#[derive(Default)]
-pub(crate) struct Keys {
+pub struct Keys {
+    store: Arc<dyn JobStore>,
+    live: Arc<dyn Live>,
+    clock: Arc<dyn Clock>,
+    random: Arc<Random>,
+    lifecycle: Arc<Lifecycle>,
+    counters: Arc<Counters>,
+    /// For tokens and links.
+    seal: Arc<Seal>,
+    /// The configuration file may declare keys of queues.
+    catalog: watch::Receiver<Arc<Catalog>>,
     table: RwLock<KeyTable>,
-    /// Changes whenever a key is no more, for those who hold one for long.
+    /// Changes whenever a key ends, for callers that hold one for long.
     gone: watch::Sender<()>,
-    /// Held by the one who reads; knows what was read.
+    /// Held by the task that reads; knows what was read.
     loading: tokio::sync::Mutex<Option<Loaded>>,
-    /// Rung when another node has told of a change.
+    /// Notified when another node has changed keys.
     pub(crate) changed: Notify,
-    /// Readings for the sake of unknown keys that have begun.
-    looks: AtomicU64,
-    /// Held by the one who reads for the sake of unknown keys; knows the last reading.
-    looking: tokio::sync::Mutex<Option<Look>>,
+    /// Reads for the sake of unknown keys.
+    lookups: SingleFlight<(), Result<(), Error>>,
+    /// When the last one began.
+    looked_up_at: Mutex<Option<Instant>>,
 }
 
 /// The keys that are neither revoked nor forgotten, by prefix and by number.
@@ -85,12 +102,6 @@ struct Loaded {
     changes_until: Timestamp,
     /// When all keys were last read.
     whole_at: Instant,
-}
-
-/// A reading for the sake of an unknown key.
-struct Look {
-    began: Instant,
-    error: Option<Error>,
 }
 
 struct Known {
@@ -125,26 +136,39 @@ pub enum AdminKeyError {
 }
 
 impl Keys {
-    /// Somebody may have lost a key.
-    pub(crate) fn someone_left(&self) {
-        self.gone.send_replace(());
+    pub(crate) fn new(parts: &Parts, catalog: watch::Receiver<Arc<Catalog>>) -> Keys {
+        let Parts { store, live, clock, random, lifecycle, counters, seal, .. } = parts.clone();
+        Keys {
+            store,
+            live,
+            clock,
+            random,
+            lifecycle,
+            counters,
+            seal,
+            catalog,
+            table: RwLock::default(),
+            gone: watch::Sender::default(),
+            loading: tokio::sync::Mutex::default(),
+            changed: Notify::new(),
+            lookups: SingleFlight::default(),
+            looked_up_at: Mutex::default(),
+        }
     }
-}
 
-impl Engine {
     /// Reads the keys into memory, all of them at first, then what has changed. To be called before requests are served, and
     /// after every change.
-    pub async fn load_keys(&self) -> Result<(), Error> {
+    pub async fn load(&self) -> Result<(), Error> {
         // One at a time: an older list must not overwrite a newer one.
-        let mut loaded = self.shared.keys.loading.lock().await;
-        let (began, store) = (self.now(), &self.shared.store);
+        let mut loaded = self.loading.lock().await;
+        let (began, store) = (self.clock.now(), &self.store);
         let known = loaded.filter(|loaded| loaded.whole_at.elapsed() < RELOAD_WHOLE);
         let (records, whole_at) = match known {
             Some(known) => (store.keys_since(known.changes_until.minus(OVERLAP)).await?, known.whole_at),
             None => (store.keys().await?, Instant::now()),
         };
         *loaded = Some(Loaded { changes_until: began, whole_at });
-        let mut table = self.shared.keys.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let before = if known.is_none() { std::mem::take(&mut *table) } else { KeyTable::default() };
         let mut is_gone = false;
         for record in records {
@@ -156,20 +180,20 @@ impl Engine {
         is_gone |= before.prefixes.keys().any(|id| !table.prefixes.contains_key(id));
         drop(table);
         if is_gone {
-            self.shared.keys.gone.send_replace(());
+            self.gone.send_replace(());
         }
         Ok(())
     }
 
     /// Ends when the caller's key does: revoked, or over its time. Costs nothing while no key ends. Cancel-safe.
     pub async fn key_ended(&self, caller: &Principal) {
-        let mut gone = self.shared.keys.gone.subscribe();
+        let mut gone = self.gone.subscribe();
         loop {
             gone.borrow_and_update();
             let Some(expires_at) = self.expiry(caller.key) else {
                 return;
             };
-            let left = expires_at.map_or(WATCH_MAX, |expires_at| expires_at.since(self.now()).min(WATCH_MAX));
+            let left = expires_at.map_or(WATCH_MAX, |expires_at| expires_at.since(self.clock.now()).min(WATCH_MAX));
             if left.is_zero() {
                 return;
             }
@@ -184,7 +208,7 @@ impl Engine {
 
     /// When the key will be over, if ever; `None` when it is no more.
     pub(crate) fn expiry(&self, id: KeyId) -> Option<Option<Timestamp>> {
-        let table = self.shared.keys.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         table.of(id).map(|known| known.expires_at)
     }
 
@@ -211,7 +235,7 @@ impl Engine {
 
     /// A key of the configuration file opens the queues that have it there, for their workers.
     fn holder_of_queue_key(&self, key: &str) -> Option<Principal> {
-        let declared = self.declared();
+        let declared = Arc::clone(&self.catalog.borrow());
         let queues = declared.opened_by(&Sha256::digest(key.as_bytes()).into());
         let scopes = queues.into_iter().map(|queue| Scope { word: Word::Consume, queue: Some(queue.to_owned()) });
         let scopes: Arc<[Scope]> = scopes.collect();
@@ -226,10 +250,10 @@ impl Engine {
     /// `None` when nothing is known about such a key.
     fn check_key(&self, key: &str) -> Option<Option<Principal>> {
         let presented: [u8; 32] = Sha256::digest(key.as_bytes()).into();
-        let table = self.shared.keys.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let known = table.by_prefix.get(prefix(key)?)?;
         let right = bool::from(known.hash.ct_eq(&presented));
-        let live = known.expires_at.is_none_or(|expires_at| self.now() < expires_at);
+        let live = known.expires_at.is_none_or(|expires_at| self.clock.now() < expires_at);
         Some((right && live).then(|| known.principal.clone()))
     }
 
@@ -247,48 +271,46 @@ impl Engine {
     }
 
     fn known_principal(&self, id: KeyId) -> Option<Principal> {
-        let table = self.shared.keys.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let known = table.of(id)?;
-        let live = known.expires_at.is_none_or(|expires_at| self.now() < expires_at);
+        let live = known.expires_at.is_none_or(|expires_at| self.clock.now() < expires_at);
         live.then(|| known.principal.clone())
     }
 
-    /// Waits for a reading of all keys that began after this call. All who wait share one, and it does not begin before
-    /// the last one is [`MISS_PAUSE`] old: unknown keys cost their senders time, and the store next to nothing.
+    /// Waits for a read of all keys that began after this call. Concurrent callers share one, and it does not begin before the
+    /// last one is [`MISS_PAUSE`] old: an unknown key costs its sender time, and the store next to nothing.
     async fn look_for_key(&self) -> Result<(), Error> {
-        let keys = &self.shared.keys;
-        let before = keys.looks.load(Ordering::SeqCst);
-        let mut last = keys.looking.lock().await;
-        if let Some(look) = last.as_ref() {
-            if keys.looks.load(Ordering::SeqCst) != before {
-                return look.error.clone().map_or(Ok(()), Err);
+        let looked_up_at = || self.looked_up_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let pause = async {
+            let last = *looked_up_at();
+            if let Some(last) = last {
+                sleep_until(last + MISS_PAUSE).await;
             }
-            sleep_until(look.began + MISS_PAUSE).await;
-        }
-        keys.looks.fetch_add(1, Ordering::SeqCst);
-        let began = Instant::now();
-        let loaded = self.load_keys().await;
-        *last = Some(Look { began, error: loaded.as_ref().err().cloned() });
-        loaded
+        };
+        let read = || {
+            *looked_up_at() = Some(Instant::now());
+            self.load()
+        };
+        self.lookups.share_after((), pause, read).await
     }
 
     /// Keeps up with keys that other nodes make and revoke.
-    pub(crate) async fn run_key_loading(self) {
-        let mut stopping = self.stopping();
+    pub(crate) async fn run_loading(self: Arc<Self>) {
+        let mut stopping = self.lifecycle.stopping();
         let mut pause = RELOAD;
         while !*stopping.borrow() {
             tokio::select! {
                 biased;
                 _ = stopping.changed() => continue,
-                () = self.shared.keys.changed.notified() => {}
-                () = sleep(self.jitter(pause)) => {}
+                () = self.changed.notified() => {}
+                () = sleep(self.random.jitter(pause)) => {}
             }
-            pause = match self.load_keys().await {
+            pause = match self.load().await {
                 Ok(()) => RELOAD,
                 Err(Error::Stopped) => break,
                 Err(error) => {
                     tracing::warn!(%error, "keys could not be read; trying again");
-                    self.shared.counters.loop_failures.add(1);
+                    self.counters.loop_failures.add(1);
                     RETRY_PAUSE
                 }
             };
@@ -296,57 +318,66 @@ impl Engine {
         tracing::debug!("the loading of keys has ended");
     }
 
+    /// The namespace of this name, made if there is none.
+    pub async fn namespace(&self, name: &str) -> Result<NamespaceId, Error> {
+        self.store.namespace(name).await
+    }
+
+    fn is_shared(&self) -> bool {
+        self.live.floor().is_some()
+    }
+
     /// Makes a key; the text is returned this once.
-    pub async fn create_key(&self, request: KeyRequest) -> Result<(String, KeyRecord), Error> {
+    pub async fn create(&self, request: KeyRequest) -> Result<(String, KeyRecord), Error> {
         let text = self.key_text();
-        let namespace = self.shared.store.namespace(&request.namespace).await?;
+        let namespace = self.store.namespace(&request.namespace).await?;
         let record = self.store_key(&text, namespace, request).await?;
         Ok((text, record))
     }
 
     /// A key of the caller's namespace; an operator reaches all of them. The last admin key is left alone without `force`.
-    pub async fn revoke_key(&self, caller: &Principal, id: KeyId, force: bool) -> Result<Revocation, Error> {
+    pub async fn revoke(&self, caller: &Principal, id: KeyId, force: bool) -> Result<Revocation, Error> {
         let namespace = (!caller.is_operator()).then_some(caller.namespace);
         // Asked before it is forgotten: a key that stays must work all the while.
         if !force && self.is_last_admin(id).await? {
             return Ok(Revocation::LastAdmin);
         }
         self.forget_key(namespace, id);
-        let revoked = self.shared.store.revoke_key(namespace, id, force).await?;
+        let revoked = self.store.revoke_key(namespace, id, force).await?;
         if revoked == Revocation::LastAdmin {
             // Another admin key was revoked in between. This one works again once all keys have been read.
-            *self.shared.keys.loading.lock().await = None;
+            *self.loading.lock().await = None;
         }
-        self.shared.live.tell(Signal::KeysChanged);
+        self.live.tell(Signal::KeysChanged);
         // It is revoked, whatever the reading says: memory has forgotten it already.
-        let _ = self.load_keys().await;
+        let _ = self.load().await;
         Ok(revoked)
     }
 
     async fn is_last_admin(&self, id: KeyId) -> Result<bool, Error> {
-        let keys = self.shared.store.keys().await?;
-        Ok(keys.iter().find(|key| key.id == id).is_some_and(|key| is_last_admin(key, &keys, self.now())))
+        let keys = self.store.keys().await?;
+        Ok(keys.iter().find(|key| key.id == id).is_some_and(|key| is_last_admin(key, &keys, self.clock.now())))
     }
 
     /// Out of memory before it is out of the store: should the call be dropped half way, the key is refused, not accepted.
     fn forget_key(&self, namespace: Option<NamespaceId>, id: KeyId) {
         let is_visible = |known: &Known| namespace.is_none_or(|namespace| known.principal.namespace == namespace);
-        let mut table = self.shared.keys.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         if table.of(id).is_some_and(is_visible) {
             table.remove(id);
         }
         drop(table);
-        self.shared.keys.gone.send_replace(());
+        self.gone.send_replace(());
     }
 
-    pub async fn keys(&self, caller: &Principal) -> Result<Vec<KeyRecord>, Error> {
+    pub async fn list(&self, caller: &Principal) -> Result<Vec<KeyRecord>, Error> {
         let visible = |record: &KeyRecord| caller.is_operator() || record.namespace == caller.namespace;
-        Ok(self.shared.store.keys().await?.into_iter().filter(visible).collect())
+        Ok(self.store.keys().await?.into_iter().filter(visible).collect())
     }
 
     /// Has any key ever been made? If not, this is the first start.
-    pub async fn has_keys(&self) -> Result<bool, Error> {
-        Ok(!self.shared.store.keys().await?.is_empty())
+    pub async fn has_any(&self) -> Result<bool, Error> {
+        Ok(!self.store.keys().await?.is_empty())
     }
 
     /// The operator brings the admin key along: it is valid from now on.
@@ -357,7 +388,7 @@ impl Engine {
         if self.has_admin_key(text).await? {
             return Ok(());
         }
-        let namespace = self.shared.store.namespace(DEFAULT_NAMESPACE).await?;
+        let namespace = self.store.namespace(DEFAULT_NAMESPACE).await?;
         match self.store_key(text, namespace, admin_request()).await {
             Ok(_) => Ok(()),
             // Another node that starts with the same key may have been quicker.
@@ -371,17 +402,17 @@ impl Engine {
         if !is_well_formed(text) {
             return Err(AdminKeyError::Malformed);
         }
-        let namespace = self.shared.store.namespace(DEFAULT_NAMESPACE).await?;
-        let added = self.shared.store.add_first_key(new_key(text, namespace, admin_request())).await?;
-        self.shared.live.tell(Signal::KeysChanged);
-        self.load_keys().await?;
+        let namespace = self.store.namespace(DEFAULT_NAMESPACE).await?;
+        let added = self.store.add_first_key(new_key(text, namespace, admin_request())).await?;
+        self.live.tell(Signal::KeysChanged);
+        self.load().await?;
         // Nodes of one directory have the same key in their file.
         Ok(added.is_some() || self.has_admin_key(text).await?)
     }
 
     async fn has_admin_key(&self, text: &str) -> Result<bool, AdminKeyError> {
         let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
-        let records = self.shared.store.keys().await?;
+        let records = self.store.keys().await?;
         match records.iter().find(|record| Some(record.prefix.as_str()) == prefix(text)) {
             Some(record) if record.hash == hash && record.revoked_at.is_none() => Ok(true),
             Some(_) => Err(AdminKeyError::PrefixTaken),
@@ -390,20 +421,21 @@ impl Engine {
     }
 
     async fn store_key(&self, text: &str, namespace: NamespaceId, request: KeyRequest) -> Result<KeyRecord, Error> {
-        let record = self.shared.store.add_key(new_key(text, namespace, request)).await?;
-        self.shared.live.tell(Signal::KeysChanged);
+        let record = self.store.add_key(new_key(text, namespace, request)).await?;
+        self.live.tell(Signal::KeysChanged);
         // The key is stored: a failure to read it back must not be told as "not stored".
-        self.load_keys().await.map_err(|_| Error::Indeterminate)?;
+        self.load().await.map_err(|_| Error::Indeterminate)?;
         Ok(record)
     }
 
     /// The text of a new key, valid once it is stored.
     pub fn key_text(&self) -> String {
-        let mut entropy = self.shared.entropy.lock().unwrap_or_else(PoisonError::into_inner);
         let mut text = MARK.to_owned();
-        fill(&mut text, PREFIX_LENGTH, entropy.as_mut());
-        text.push('_');
-        fill(&mut text, SECRET_LENGTH, entropy.as_mut());
+        self.random.draw(|entropy| {
+            fill(&mut text, PREFIX_LENGTH, entropy);
+            text.push('_');
+            fill(&mut text, SECRET_LENGTH, entropy);
+        });
         text
     }
 }

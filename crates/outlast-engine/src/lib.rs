@@ -1,43 +1,37 @@
 //! The flow of a job: publish, claim, outcome, and the loops that act when time passes. The only crate that spawns
-//! loops; it talks to storage through `JobStore` and to time and chance through its ports.
+//! loops; it talks to storage through `JobStore` and to time and chance through its ports. Its verbs are in rooms
+//! (`engine::Rooms`), one struct each.
 
 pub mod ports;
-pub mod sign;
-pub mod inbound;
 pub mod engine;
-mod supervisor;
-pub mod notifier;
-mod log_tail;
-mod progress_feed;
-pub mod queue_feed;
-mod detached;
-mod peers;
-pub mod publish;
-pub mod ingest;
-pub mod claim;
-pub mod outcome;
-mod progress_cache;
+
+pub mod jobs;
+pub mod queues;
 pub mod work;
-pub mod result;
-pub mod object_read;
-mod object_gc;
+pub mod objects;
+pub mod feeds;
+pub mod push;
+pub mod inbound;
+pub mod keys;
+pub mod status;
+
+mod announcer;
+mod notifier;
+mod alarms;
+mod progress_cache;
 pub mod single_flight;
-pub mod long_poll;
-pub mod reads;
-pub mod stream;
-mod pause_detector;
+mod detached;
+mod lifecycle;
+mod supervisor;
 mod sweep;
 mod rounds;
-pub mod operations;
-pub mod seal;
-pub mod header_values;
-pub mod secrets;
-pub mod queues;
-pub mod push;
-pub mod keys;
-pub mod scope;
-pub mod token;
+mod pause_detector;
+mod peers;
+
 pub mod counters;
+pub mod random;
+pub mod seal;
+pub mod sign;
 pub mod egress;
 
-pub use engine::Engine;
+pub use engine::{Engine, Rooms};

@@ -13,9 +13,9 @@ use outlast_core::{JobId, NamespaceId, Progress};
 use outlast_store::live::{HandOut, Live, News, Signal};
 use tokio::sync::Notify;
 
-use crate::log_tail::SharedTail;
-use crate::progress_feed::ProgressFeed;
-use crate::queue_feed::QueueFeeds;
+use crate::feeds::log_tail::SharedTail;
+use crate::feeds::progress_feed::ProgressFeed;
+use crate::feeds::queue_feed::QueueFeeds;
 
 /// The rounds of the patrol visit a bell once in so many, so that not all are notified in the same moment.
 pub(crate) const SLICES: usize = 10;
@@ -72,6 +72,11 @@ impl Notifier {
             }
         });
         self.feeds.all_changed(concerned);
+    }
+
+    /// The sweeps of other nodes look as well.
+    pub(crate) fn operation_started(&self) {
+        self.live.tell(Signal::OperationStarted);
     }
 
     pub(crate) fn job_changed(&self, namespace: NamespaceId, queue: &str, id: JobId) {
@@ -143,7 +148,7 @@ impl Notifier {
     }
 
     /// Notifier those of one slice who may have missed something: one waiter of each queue, and all who watch a job.
-    pub(crate) fn patrol(&self, slice: usize) {
+    pub(crate) fn wake_slice(&self, slice: usize) {
         self.queues.each(|_, topic| {
             if topic.slice == slice {
                 topic.wake_blind();

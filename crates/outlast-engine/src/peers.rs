@@ -1,106 +1,94 @@
-//! Learning what other nodes of a shared store did: by hearing it, and, since hearing may fail, by looking every now and
-//! then. None of these loops runs on an embedded store.
+//! Follows other nodes of a shared store: by their signals, and, since signals may be lost, by polling. None of these loops
+//! runs on an embedded store.
 
-use std::sync::PoisonError;
+use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::entropy::unit;
 use outlast_core::progress::SHOWN_FOR;
-use outlast_core::system_queue;
-use outlast_store::live::News;
+use outlast_core::{Clock, system_queue};
+use outlast_store::live::{Live, News};
 use tokio::time::sleep;
 
-use crate::engine::Engine;
+use crate::announcer::Announcer;
+use crate::keys::Keys;
+use crate::lifecycle::Lifecycle;
 use crate::notifier::SLICES;
+use crate::random::Random;
 use crate::work::is_credible;
 
-/// The pause after news that wake many who need not be concerned. A flood of them is heard as one.
-const BLUNT_PAUSE: Duration = Duration::from_millis(20);
+/// The pause after a signal that wakes many listeners which it may not concern. A flood of them costs one wake-up per pause.
+const BROAD_PAUSE: Duration = Duration::from_millis(20);
 
-impl Engine {
-    /// Do other nodes work on the same store?
-    pub(crate) fn is_shared(&self) -> bool {
-        self.shared.live.floor().is_some()
-    }
+pub(crate) struct Peers {
+    pub(crate) live: Arc<dyn Live>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<Random>,
+    pub(crate) announcer: Arc<Announcer>,
+    pub(crate) lifecycle: Arc<Lifecycle>,
+    pub(crate) keys: Arc<Keys>,
+}
 
-    /// Rings for what others told.
-    pub(crate) async fn run_peer_signals(self) {
-        let mut stopping = self.stopping();
+impl Peers {
+    /// Passes on the signals of other nodes to the listeners here.
+    pub(crate) async fn run_signals(self: Arc<Self>) {
+        let mut stopping = self.lifecycle.stopping();
         while !*stopping.borrow() {
             let news = tokio::select! {
                 biased;
                 _ = stopping.changed() => continue,
-                news = self.shared.live.heard() => news,
+                news = self.live.heard() => news,
             };
-            let shared = &self.shared;
-            // First how far it was, then that it has ended: who is woken by that shows both.
-            let now = self.now();
-            for (id, told) in news.progress.iter().filter(|(_, told)| is_credible(&told.progress, now)) {
-                shared.notifier.publish_progress(*id, told.hand_out, &told.progress);
-                shared.progress.merge_peer(*id, told);
-            }
-            shared.notifier.wake_for_peers(&news);
-            shared.progress.invalidate(&news.jobs);
-            if news.everything || news.all_jobs {
-                shared.progress.invalidate_all();
-            }
-            self.look_for_dispatchers(&news);
-            if news.everything || news.keys {
-                shared.keys.changed.notify_one();
-            }
-            if news.everything || news.operations || !news.namespaces.is_empty() {
-                shared.sweep.look_now();
-            }
+            self.pass_on(&news);
             if news.everything || news.all_jobs || !news.namespaces.is_empty() {
-                sleep(BLUNT_PAUSE).await;
+                sleep(BROAD_PAUSE).await;
             }
         }
-        tracing::debug!("the hearing has ended");
+        tracing::debug!("the loop over peer signals has ended");
     }
 
-    /// Queues that another node has made or changed may deliver.
-    fn look_for_dispatchers(&self, news: &News) {
+    fn pass_on(&self, news: &News) {
+        let (announcer, now) = (&self.announcer, self.clock.now());
+        // Progress first, then the end of a job: a reader that the end wakes shows both.
+        for (id, told) in news.progress.iter().filter(|(_, told)| is_credible(&told.progress, now)) {
+            announcer.notifier.publish_progress(*id, told.hand_out, &told.progress);
+            announcer.progress.merge_peer(*id, told);
+        }
+        announcer.notifier.wake_for_peers(news);
+        announcer.progress.invalidate(&news.jobs);
+        if news.everything || news.all_jobs {
+            announcer.progress.invalidate_all();
+        }
+        // Queues that another node has made or changed may need a dispatcher here.
         for (namespace, queues) in &news.queues {
             let changed = queues.iter().filter(|(name, at_queue)| at_queue.changed || system_queue(name).is_some());
-            changed.for_each(|(name, _)| self.shared.push.look_for(*namespace, name));
+            changed.for_each(|(name, _)| announcer.push_candidates.add(*namespace, name));
+        }
+        if news.everything || news.keys {
+            self.keys.changed.notify_one();
+        }
+        if news.everything || news.operations || !news.namespaces.is_empty() {
+            announcer.alarms.look_now();
         }
     }
 
-    /// Notifier each waiter's queue once per floor, a slice of them at a time.
-    pub(crate) async fn run_peer_poll(self) {
-        let mut stopping = self.stopping();
+    /// Wakes the listeners of each topic once per polling interval, a slice of the topics at a time.
+    pub(crate) async fn run_polling(self: Arc<Self>) {
+        let mut stopping = self.lifecycle.stopping();
         let mut slice = 0;
-        while !*stopping.borrow() {
+        while let Some(floor) = self.live.floor()
+            && !*stopping.borrow()
+        {
+            let pause = floor / u32::try_from(SLICES).unwrap_or(1);
             tokio::select! {
                 biased;
                 _ = stopping.changed() => continue,
-                () = self.floor_passes(SLICES) => {}
+                () = sleep(self.random.jitter(pause)) => {}
             }
-            self.shared.notifier.patrol(slice);
-            // Jobs that ended elsewhere.
-            self.shared.progress.prune(self.now(), SHOWN_FOR);
+            self.announcer.notifier.wake_slice(slice);
+            // Jobs that ended on other nodes.
+            self.announcer.progress.prune(self.clock.now(), SHOWN_FOR);
             slice = (slice + 1) % SLICES;
         }
-        tracing::debug!("the patrol has ended");
-    }
-
-    /// Ends after a part of the time a waiter may go without looking; never on an embedded store.
-    pub(crate) async fn floor_passes(&self, parts: usize) {
-        match self.shared.live.floor() {
-            Some(floor) => sleep(self.jitter(floor / u32::try_from(parts).unwrap_or(1))).await,
-            None => std::future::pending().await,
-        }
-    }
-
-    /// A little less than `pause`, so that nodes which started together do not look together, and no look is late.
-    pub(crate) fn jitter(&self, pause: Duration) -> Duration {
-        let mut entropy = self.shared.entropy.lock().unwrap_or_else(PoisonError::into_inner);
-        pause.mul_f64(1.0 - 0.2 * unit(entropy.as_mut()))
-    }
-
-    /// Somewhere between the two, so that what began together does not go on together.
-    pub fn between(&self, least: Duration, most: Duration) -> Duration {
-        let mut entropy = self.shared.entropy.lock().unwrap_or_else(PoisonError::into_inner);
-        least + most.saturating_sub(least).mul_f64(unit(entropy.as_mut()))
+        tracing::debug!("the loop that polls for changes of peers has ended");
     }
 }

@@ -1,36 +1,42 @@
-//! Push: a lane for each queue that delivers. A lane waits until there is something to deliver, claims it, and sends each
-//! job on its own; here is who has a lane. Nothing polls: dispatchers sleep until a publish, an alarm or an ending notifier them.
+//! The room of deliveries: a dispatcher for each queue that delivers. A dispatcher waits for jobs, claims them, and sends each
+//! of them on its own. No dispatcher polls: a publish, an alarm or the end of a delivery wakes it.
 
 mod body;
 mod breakers;
+mod candidates;
 mod deliver;
-mod endpoint;
 mod dispatcher;
+mod endpoint;
 mod slots;
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::{Command, NamespaceId};
-use outlast_store::Error;
+use outlast_core::{Clock, Command, NamespaceId};
 use outlast_store::jobs::{Order, Reach};
-use tokio::sync::Notify;
+use outlast_store::{Error, JobStore};
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::engine::Engine;
+use self::breakers::Breakers;
+use self::slots::DeliverySlots;
+use crate::announcer::Announcer;
+use crate::egress::{Egress, RefusedUrl};
+use crate::engine::Parts;
+use crate::jobs::Jobs;
+use crate::lifecycle::Lifecycle;
+use crate::queues::Queues;
+use crate::random::Random;
 
-pub(crate) use self::breakers::Breakers;
-pub(crate) use self::slots::DeliverySlots;
+pub(crate) use self::candidates::PushCandidates;
 
 /// The pause after a store error, before trying again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
-/// Where nodes share a store, all queues are looked at this often, should a word of a new one have been lost.
+/// Where nodes share a store, all queues are read this often, should the signal of a new one have been lost.
 const LOOK_SHARED: Duration = Duration::from_secs(10);
 
-/// A queue by its name.
-type Name = (NamespaceId, Arc<str>);
+type QueueName = (NamespaceId, Arc<str>);
 
 #[derive(Clone, Copy, Debug)]
 pub struct PushSettings {
@@ -48,91 +54,58 @@ impl Default for PushSettings {
     }
 }
 
-/// What dispatchers share.
-pub(crate) struct Push {
-    pub(crate) slots: DeliverySlots,
-    pub(crate) breakers: Breakers,
-    pub(crate) keeps_excerpts: bool,
-    result_bytes_max: usize,
-    /// Queues that may need a lane.
-    changed: Mutex<BTreeSet<Name>>,
-    changes: Notify,
+pub struct Push {
+    store: Arc<dyn JobStore>,
+    egress: Arc<dyn Egress>,
+    clock: Arc<dyn Clock>,
+    random: Arc<Random>,
+    announcer: Arc<Announcer>,
+    lifecycle: Arc<Lifecycle>,
+    jobs: Arc<Jobs>,
+    queues: Arc<Queues>,
+    settings: PushSettings,
+    slots: DeliverySlots,
+    breakers: Breakers,
+    /// Other nodes work on the same store.
+    is_shared: bool,
 }
 
 impl Push {
-    pub(crate) fn new(settings: PushSettings) -> Push {
-        Push {
-            slots: DeliverySlots::new(settings.in_flight_max),
-            breakers: Breakers::default(),
-            keeps_excerpts: settings.keeps_excerpts,
-            result_bytes_max: settings.result_bytes_max,
-            changed: Mutex::default(),
-            changes: Notify::new(),
-        }
+    pub(crate) fn new(
+        parts: &Parts,
+        egress: Arc<dyn Egress>,
+        jobs: &Arc<Jobs>,
+        queues: &Arc<Queues>,
+        settings: PushSettings,
+    ) -> Push {
+        let Parts { store, clock, random, announcer, lifecycle, is_shared, .. } = parts.clone();
+        let (jobs, queues) = (Arc::clone(jobs), Arc::clone(queues));
+        let (slots, breakers) = (DeliverySlots::new(settings.in_flight_max), Breakers::default());
+        Push { store, egress, clock, random, announcer, lifecycle, jobs, queues, settings, slots, breakers, is_shared }
     }
 
-    /// There may be a queue of this name that delivers.
-    pub(crate) fn look_for(&self, namespace: NamespaceId, name: &str) {
-        self.changed.lock().unwrap_or_else(PoisonError::into_inner).insert((namespace, name.into()));
-        self.changes.notify_one();
+    /// May this URL be stored as a destination?
+    pub fn check_url(&self, url: &str) -> Result<(), RefusedUrl> {
+        self.egress.check(url)
     }
 
-    fn take_changed(&self) -> BTreeSet<Name> {
-        std::mem::take(&mut *self.changed.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// Who has a lane. A lane ends by itself when its queue is gone or delivers no more.
-#[derive(Default)]
-struct Dispatchers {
-    names: BTreeSet<Name>,
-    by_task: HashMap<Id, Name>,
-    tasks: JoinSet<()>,
-}
-
-impl Dispatchers {
-    fn open(&mut self, engine: &Engine, name: Name) {
-        if !self.names.insert(name.clone()) {
-            return;
-        }
-        let task = self.tasks.spawn(engine.clone().run_dispatcher(name.clone()));
-        self.by_task.insert(task.id(), name);
-    }
-
-    /// The queue of a lane that has ended; it may have been made anew in the meantime.
-    fn close(&mut self, task: Id) -> Option<Name> {
-        let name = self.by_task.remove(&task)?;
-        self.names.remove(&name);
-        Some(name)
-    }
-}
-
-impl Engine {
-    /// State changes have created jobs in these queues of a namespace.
-    pub(crate) fn jobs_published(&self, namespace: NamespaceId, queues: impl IntoIterator<Item = impl AsRef<str>>) {
-        for queue in queues {
-            self.shared.push.look_for(namespace, queue.as_ref());
-            self.shared.notifier.jobs_ready(namespace, queue.as_ref(), 1);
-        }
-    }
-
-    /// How many deliveries are under way here.
+    /// How many deliveries are under way on this node.
     pub fn deliveries(&self) -> usize {
-        self.shared.push.slots.taken()
+        self.slots.taken()
     }
 
-    /// Endpoints whose circuit is open here.
+    /// Endpoints whose circuit is open on this node.
     pub fn open_breakers(&self) -> usize {
-        self.shared.push.breakers.open(self.now())
+        self.breakers.open(self.clock.now())
     }
 
     /// Waits until no delivery is under way, at most for `patience`. Makes sense once the engine drains.
     pub async fn settle(&self, patience: Duration) {
-        let _ = tokio::time::timeout(patience, self.shared.push.slots.empty()).await;
+        let _ = tokio::time::timeout(patience, self.slots.empty()).await;
     }
 
-    pub(crate) async fn run_push(self) {
-        let mut stopping = self.stopping();
+    pub(crate) async fn run(self: Arc<Self>) {
+        let mut stopping = self.lifecycle.stopping();
         self.end_interrupted().await;
         let mut dispatchers = Dispatchers::default();
         let mut next_look = after(self.open_all(&mut dispatchers).await);
@@ -144,17 +117,17 @@ impl Engine {
                     let task = match ended {
                         Ok((task, ())) => task,
                         Err(error) => {
-                            tracing::error!(%error, "a lane has failed; it is opened again");
-                            self.shared.counters.loop_failures.add(1);
+                            tracing::error!(%error, "the dispatcher of a queue panicked; it is started again");
+                            self.announcer.counters.loop_failures.add(1);
                             error.id()
                         }
                     };
                     if let Some((namespace, name)) = dispatchers.close(task) {
-                        self.shared.push.look_for(namespace, &name);
+                        self.announcer.push_candidates.add(namespace, &name);
                     }
                 }
-                () = self.shared.push.changes.notified() => {
-                    if self.open_changed(&mut dispatchers).await.is_err() {
+                () = self.announcer.push_candidates.added() => {
+                    if self.open_candidates(&mut dispatchers).await.is_err() {
                         // The next look is at all queues, these among them.
                         next_look = after(Some(RETRY_PAUSE));
                     }
@@ -166,30 +139,30 @@ impl Engine {
         tracing::debug!("the deliveries have ended");
     }
 
-    /// Opens a lane for every queue that delivers; says when to look again.
-    async fn open_all(&self, dispatchers: &mut Dispatchers) -> Option<Duration> {
-        match self.shared.store.census().await {
+    /// Starts a dispatcher for every queue that delivers; says when to look again.
+    async fn open_all(self: &Arc<Self>, dispatchers: &mut Dispatchers) -> Option<Duration> {
+        match self.store.census().await {
             Ok(queues) => {
                 for (queue, _) in queues.into_iter().filter(|(queue, _)| queue.settings.is_push()) {
                     dispatchers.open(self, (queue.namespace, queue.name.as_str().into()));
                 }
-                self.is_shared().then(|| self.jitter(LOOK_SHARED))
+                self.is_shared.then(|| self.random.jitter(LOOK_SHARED))
             }
             Err(Error::Stopped) => None,
             Err(error) => {
-                tracing::warn!(%error, "queues could not be read; trying again");
+                tracing::warn!(%error, retry_in = ?RETRY_PAUSE, "push queues could not be read; trying again");
                 Some(RETRY_PAUSE)
             }
         }
     }
 
-    /// Opens a lane for every queue that was made or changed, and delivers.
-    async fn open_changed(&self, dispatchers: &mut Dispatchers) -> Result<(), Error> {
-        for name in self.shared.push.take_changed() {
-            if dispatchers.names.contains(&name) || self.is_draining() {
+    /// Starts a dispatcher for every candidate that delivers and has none.
+    async fn open_candidates(self: &Arc<Self>, dispatchers: &mut Dispatchers) -> Result<(), Error> {
+        for name in self.announcer.push_candidates.take() {
+            if dispatchers.names.contains(&name) || self.lifecycle.is_draining() {
                 continue;
             }
-            if let Some((queue, _)) = self.shared.store.queue(name.0, &name.1).await?
+            if let Some((queue, _)) = self.store.queue(name.0, &name.1).await?
                 && queue.settings.is_push()
             {
                 dispatchers.open(self, name);
@@ -198,11 +171,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Deliveries of a process that is gone: nobody knows how they went, so they are charged and made again.
+    /// Deliveries of a process that has ended: their outcome is unknown, so they are charged and made again.
     async fn end_interrupted(&self) {
-        let jobs = match self.shared.store.interrupted().await {
+        const UNKNOWN: &str = "interrupted deliveries could not be ended; they are retried when their leases run out";
+        let jobs = match self.store.interrupted().await {
             Ok(jobs) => jobs,
-            Err(error) => return tracing::warn!(%error, "interrupted deliveries will be found by their lease"),
+            Err(error) => return tracing::warn!(%error, "{UNKNOWN}"),
         };
         let order = |id| Order { id, reach: Reach::Everything, command: Command::Abandon };
         let orders: Vec<Order> = jobs.into_iter().map(order).collect();
@@ -211,10 +185,35 @@ impl Engine {
         }
         tracing::info!(count = orders.len(), "deliveries were interrupted and will be made again");
         for orders in orders.chunks(1000) {
-            if let Err(error) = self.apply(orders.to_vec()).await {
-                tracing::warn!(%error, "interrupted deliveries will be found by their lease");
+            if let Err(error) = self.jobs.apply(orders.to_vec()).await {
+                tracing::warn!(%error, "{UNKNOWN}");
             }
         }
+    }
+}
+
+/// The queues that have a dispatcher. It ends by itself when its queue is gone or delivers no more.
+#[derive(Default)]
+struct Dispatchers {
+    names: BTreeSet<QueueName>,
+    by_task: HashMap<Id, QueueName>,
+    tasks: JoinSet<()>,
+}
+
+impl Dispatchers {
+    fn open(&mut self, push: &Arc<Push>, name: QueueName) {
+        if !self.names.insert(name.clone()) {
+            return;
+        }
+        let task = self.tasks.spawn(Arc::clone(push).run_dispatcher(name.clone()));
+        self.by_task.insert(task.id(), name);
+    }
+
+    /// The queue of a dispatcher that has ended; it may have been made again in the meantime.
+    fn close(&mut self, task: Id) -> Option<QueueName> {
+        let name = self.by_task.remove(&task)?;
+        self.names.remove(&name);
+        Some(name)
     }
 }
 

@@ -1,22 +1,29 @@
-//! Queues: saving notifier those who wait, since a changed setting or a resume may let jobs through. A push queue gets its
-//! signing secret here, and a new one when its endpoint moves.
+//! The room of queues: save, pause, delete, read, and their secrets. Saving wakes the consumers, since a changed setting or a resume
+//! may let jobs through. A push queue gets its signing secret here, and a new one when its endpoint moves.
+
+pub mod secrets;
+pub mod header_values;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::{NamespaceId, Queue, QueueSettings, SystemQueue, Timestamp};
-use outlast_store::Error;
-use outlast_store::queues::{DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
+use outlast_core::{Clock, NamespaceId, Queue, QueueSettings, SystemQueue, Timestamp};
+use outlast_store::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
+use outlast_store::{Error, JobStore};
 use url::Url;
 
-use crate::engine::Engine;
-use crate::secrets::{SecretError, Secrets};
+use self::secrets::{SecretError, Secrets};
+use crate::announcer::Announcer;
+use crate::detached::DetachedCalls;
+use crate::engine::Parts;
+use crate::random::Random;
+use crate::seal::Seal;
 use crate::sign::Secret;
 
 /// A change without a condition is tried again when somebody else was faster, so often.
 const TRIES: u32 = 5;
 
-/// A queue as somebody wants it.
+/// A queue as a caller wants it.
 #[derive(Clone, Debug)]
 pub struct QueueChange {
     pub settings: QueueSettings,
@@ -24,7 +31,7 @@ pub struct QueueChange {
     pub secret: Option<Secret>,
 }
 
-/// What saving did.
+/// A saved queue.
 #[derive(Debug)]
 pub struct SavedQueue {
     pub saved: Saved,
@@ -32,7 +39,7 @@ pub struct SavedQueue {
     pub new_secret: Option<Secret>,
 }
 
-/// What a rotation did.
+/// A rotated secret.
 #[derive(Debug)]
 pub struct Rotated {
     pub queue: Arc<Queue>,
@@ -41,8 +48,41 @@ pub struct Rotated {
     pub previous_until: Option<Timestamp>,
 }
 
-impl Engine {
-    pub async fn save_queue(
+pub struct Queues {
+    pub(crate) store: Arc<dyn JobStore>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<Random>,
+    pub(crate) announcer: Arc<Announcer>,
+    pub(crate) detached: Arc<DetachedCalls>,
+    /// For secrets and header values that are stored.
+    pub(crate) seal: Arc<Seal>,
+}
+
+impl Queues {
+    pub(crate) fn new(parts: &Parts) -> Queues {
+        let Parts { store, clock, random, announcer, detached, seal, .. } = parts.clone();
+        Queues { store, clock, random, announcer, detached, seal }
+    }
+
+    pub async fn get(&self, namespace: NamespaceId, name: &str) -> Result<Option<(Arc<Queue>, Counts)>, Error> {
+        self.store.queue(namespace, name).await
+    }
+
+    pub async fn list(
+        &self,
+        namespace: NamespaceId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
+        self.store.queues(namespace, after, limit).await
+    }
+
+    /// All queues of all namespaces, for the metrics.
+    pub async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
+        self.store.census().await
+    }
+
+    pub async fn save(
         &self,
         namespace: NamespaceId,
         name: &str,
@@ -51,7 +91,7 @@ impl Engine {
     ) -> Result<Result<SavedQueue, SaveRefusal>, SecretError> {
         let mut refused = SaveRefusal::NotFound;
         for _ in 0..TRIES {
-            let present = self.shared.store.queue(namespace, name).await?.map(|(queue, _)| queue);
+            let present = self.store.queue(namespace, name).await?.map(|(queue, _)| queue);
             let new_secret = self.secret_for(present.as_deref(), &change);
             let secrets = match &new_secret {
                 Some(secret) => Some(self.seal_secrets(namespace, name, &Secrets::one(secret.clone())).await?),
@@ -94,28 +134,22 @@ impl Engine {
         draft: QueueDraft,
         expect: Expect,
     ) -> Result<Result<Saved, SaveRefusal>, Error> {
-        let name: Arc<str> = name.into();
-        self.commit(|engine| async move {
-            let saved = engine.shared.store.save_queue(namespace, &name, draft, expect).await;
+        let (store, announcer, name) = (Arc::clone(&self.store), Arc::clone(&self.announcer), Arc::<str>::from(name));
+        let call = async move {
+            let saved = store.save_queue(namespace, &name, draft, expect).await;
             if matches!(saved, Ok(Ok(_)) | Err(Error::Indeterminate)) {
-                engine.announce_queue(namespace, &name);
+                announcer.queue_changed(namespace, &name);
             }
             saved
-        })
-        .await
-    }
-
-    /// A queue was made, changed or deleted, or may have been.
-    fn announce_queue(&self, namespace: NamespaceId, name: &str) {
-        self.shared.notifier.queue_changed(namespace, name);
-        self.shared.push.look_for(namespace, name);
+        };
+        self.detached.commit(call).await
     }
 
     /// A system queue is made by its first job; this makes it before.
     pub async fn make_system_queue(&self, namespace: NamespaceId, queue: &SystemQueue) -> Result<(), SecretError> {
         let change = QueueChange { settings: (queue.settings)(), secret: None };
         // Refused means that it is there.
-        self.save_queue(namespace, queue.name, change, Expect::Absent).await.map(|_| ())
+        self.save(namespace, queue.name, change, Expect::Absent).await.map(|_| ())
     }
 
     /// Puts a new secret in front; the one before it signs for `overlap` more. `None` when there is no such push queue.
@@ -128,10 +162,10 @@ impl Engine {
     ) -> Result<Option<Rotated>, SecretError> {
         let secret = given.unwrap_or_else(|| self.new_secret());
         for _ in 0..TRIES {
-            let Some((queue, _)) = self.shared.store.queue(namespace, name).await? else {
+            let Some((queue, _)) = self.store.queue(namespace, name).await? else {
                 return Ok(None);
             };
-            let until = self.now().plus(overlap);
+            let until = self.clock.now().plus(overlap);
             let (secrets, previous_until) = match self.open_secrets(&queue)? {
                 Some(secrets) => (secrets.rotated(secret.clone(), until), Some(until)),
                 None => (Secrets::one(secret.clone()), None),
@@ -169,7 +203,7 @@ impl Engine {
         let mut present = self.open_secrets(queue)?;
         while present.is_none() {
             let sealed = self.seal_secrets(queue.namespace, &queue.name, &Secrets::one(self.new_secret())).await?;
-            let Some((newest, _)) = self.shared.store.queue(queue.namespace, &queue.name).await? else {
+            let Some((newest, _)) = self.store.queue(queue.namespace, &queue.name).await? else {
                 return Ok(Secrets::one(self.new_secret()));
             };
             if newest.secrets.is_none() {
@@ -178,7 +212,7 @@ impl Engine {
                 // Whoever was faster has made some.
                 let _ = self.store_queue(queue.namespace, &queue.name, draft, expect).await?;
             }
-            present = match self.shared.store.queue(queue.namespace, &queue.name).await? {
+            present = match self.store.queue(queue.namespace, &queue.name).await? {
                 Some((newest, _)) => self.open_secrets(&newest)?,
                 None => None,
             };
@@ -186,17 +220,17 @@ impl Engine {
         Ok(present.unwrap_or_else(|| Secrets::one(self.new_secret())))
     }
 
-    /// Deletes a queue that has no jobs. Its lane, and those who wait for it, are told.
-    pub async fn delete_queue(&self, namespace: NamespaceId, name: &str) -> Result<Result<(), DeleteRefusal>, Error> {
-        let name: Arc<str> = name.into();
-        self.commit(|engine| async move {
-            let deleted = engine.shared.store.delete_queue(namespace, &name).await;
+    /// Deletes a queue that has no jobs. Its dispatcher and its waiting consumers are woken.
+    pub async fn delete(&self, namespace: NamespaceId, name: &str) -> Result<Result<(), DeleteRefusal>, Error> {
+        let (store, announcer, name) = (Arc::clone(&self.store), Arc::clone(&self.announcer), Arc::<str>::from(name));
+        let call = async move {
+            let deleted = store.delete_queue(namespace, &name).await;
             if matches!(deleted, Ok(Ok(())) | Err(Error::Indeterminate)) {
-                engine.announce_queue(namespace, &name);
+                announcer.queue_changed(namespace, &name);
             }
             deleted
-        })
-        .await
+        };
+        self.detached.commit(call).await
     }
 
     pub async fn set_paused(
@@ -205,13 +239,13 @@ impl Engine {
         name: &str,
         paused: bool,
     ) -> Result<Option<Arc<Queue>>, Error> {
-        let name: Arc<str> = name.into();
-        self.commit(|engine| async move {
-            let queue = engine.shared.store.set_paused(namespace, &name, paused).await;
-            engine.announce_queue(namespace, &name);
+        let (store, announcer, name) = (Arc::clone(&self.store), Arc::clone(&self.announcer), Arc::<str>::from(name));
+        let call = async move {
+            let queue = store.set_paused(namespace, &name, paused).await;
+            announcer.queue_changed(namespace, &name);
             queue
-        })
-        .await
+        };
+        self.detached.commit(call).await
     }
 }
 

@@ -2,6 +2,7 @@
 //! that task says. So neither a slow object store nor a long operation holds up the alarms of jobs or of each other.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_core::Timestamp;
@@ -9,8 +10,7 @@ use outlast_store::Error;
 use outlast_store::alarms::AlarmKind;
 use tokio::task::{Id, JoinError, JoinSet};
 
-use crate::engine::Engine;
-use crate::sweep::RETRY_PAUSE;
+use crate::sweep::{RETRY_PAUSE, Sweep};
 
 /// How long a kind rests whose task panicked.
 const PANIC_PAUSE: Duration = Duration::from_secs(60);
@@ -25,8 +25,8 @@ pub(crate) struct Rounds {
 
 impl Rounds {
     /// Starts a round for every kind with something due. Gives the time at which the next kind will be due.
-    pub(crate) fn serve(&mut self, engine: &Engine, alarms: &[(AlarmKind, Timestamp)]) -> Option<Timestamp> {
-        let now = engine.now();
+    pub(crate) fn serve(&mut self, sweep: &Arc<Sweep>, alarms: &[(AlarmKind, Timestamp)]) -> Option<Timestamp> {
+        let now = sweep.clock.now();
         let mut next: Option<Timestamp> = None;
         for (kind, at) in alarms {
             if self.running.values().any(|running| running == kind) {
@@ -34,7 +34,7 @@ impl Rounds {
             }
             let at = self.resting.get(kind).map_or(*at, |rested| *at.max(rested));
             if at <= now {
-                self.start(engine, *kind);
+                self.start(sweep, *kind);
             } else {
                 next = next.into_iter().chain([at]).min();
             }
@@ -42,44 +42,43 @@ impl Rounds {
         next
     }
 
-    fn start(&mut self, engine: &Engine, kind: AlarmKind) {
-        engine.shared.supervisor.set_stopped(kind.as_str(), false);
-        let engine = engine.clone();
-        let task = self.tasks.spawn(async move { engine.serve_alarms(kind).await });
+    fn start(&mut self, sweep: &Arc<Sweep>, kind: AlarmKind) {
+        sweep.supervisor.set_stopped(kind.as_str(), false);
+        let task = self.tasks.spawn(Arc::clone(sweep).serve(kind));
         self.running.insert(task.id(), kind);
     }
 
     /// Waits until a round has ended; for ever while there is none. Cancel-safe.
-    pub(crate) async fn ended(&mut self, engine: &Engine) {
+    pub(crate) async fn ended(&mut self, sweep: &Arc<Sweep>) {
         let Some(ended) = self.tasks.join_next_with_id().await else {
             return std::future::pending().await;
         };
         let (id, rest) = match ended {
             Ok((id, Ok(rest))) => (id, rest),
             Ok((id, Err(error))) => {
-                self.failed(engine, id, &error);
+                self.failed(sweep, id, &error);
                 (id, RETRY_PAUSE)
             }
-            Err(panicked) => (panicked.id(), self.panicked(engine, &panicked)),
+            Err(panicked) => (panicked.id(), self.panicked(sweep, &panicked)),
         };
         if let Some(kind) = self.running.remove(&id) {
-            self.resting.insert(kind, engine.now().plus(rest));
+            self.resting.insert(kind, sweep.clock.now().plus(rest));
         }
     }
 
-    fn failed(&self, engine: &Engine, id: Id, error: &Error) {
+    fn failed(&self, sweep: &Arc<Sweep>, id: Id, error: &Error) {
         if !matches!(error, Error::Stopped) {
             let kind = self.running.get(&id).map(|kind| kind.as_str());
             tracing::warn!(%error, kind, "alarms of a kind could not be served; trying again");
-            engine.shared.counters.loop_failures.add(1);
+            sweep.announcer.counters.loop_failures.add(1);
         }
     }
 
-    fn panicked(&self, engine: &Engine, panicked: &JoinError) -> Duration {
+    fn panicked(&self, sweep: &Arc<Sweep>, panicked: &JoinError) -> Duration {
         if let Some(kind) = self.running.get(&panicked.id()).filter(|_| panicked.is_panic()) {
             tracing::error!(name = kind.as_str(), restart_in = ?PANIC_PAUSE, "a background loop panicked; it will be started again");
-            engine.shared.supervisor.set_stopped(kind.as_str(), true);
-            engine.shared.counters.loop_failures.add(1);
+            sweep.supervisor.set_stopped(kind.as_str(), true);
+            sweep.announcer.counters.loop_failures.add(1);
         }
         PANIC_PAUSE
     }

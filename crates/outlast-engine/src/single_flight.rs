@@ -32,9 +32,20 @@ impl<K: Eq + Hash + Clone, V: Clone> SingleFlight<K, V> {
     /// What `read` gives, or what the same read gave to somebody who asked for the same flight. It runs in the task of one
     /// of them; if he goes away, another one reads. Cancel-safe.
     pub async fn share<F: Future<Output = V>>(&self, key: K, read: impl FnOnce() -> F) -> V {
+        self.share_after(key, std::future::ready(()), read).await
+    }
+
+    /// The same; a read does not begin before `pause` has ended, and callers that come during the pause share it.
+    pub(crate) async fn share_after<F: Future<Output = V>>(
+        &self,
+        key: K,
+        pause: impl Future<Output = ()>,
+        read: impl FnOnce() -> F,
+    ) -> V {
         let caller = self.join(key);
         let reading = || async {
             let _turn = caller.turn.lock().await;
+            pause.await;
             self.close(&caller);
             read().await
         };

@@ -1,20 +1,26 @@
 //! The one loop over all alarms: jobs (delays, backoff, leases, time limits, expiry, retention), and every other kind of
-//! thing that rings. It sleeps until the next alarm or until an earlier one is set; an idle service on an embedded store
+//! thing that has one. It sleeps until the next alarm or until an earlier one is set; an idle service on an embedded store
 //! does not tick. Alarms of jobs are served in the loop; each other kind has one task at a time beside it, a *round*.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::{Command, Timestamp};
-use outlast_store::Error;
+use outlast_core::{Clock, Command, Outage, Timestamp};
 use outlast_store::alarms::AlarmKind;
 use outlast_store::jobs::{Order, Reach};
-use tokio::sync::Notify;
+use outlast_store::{Error, JobStore};
 use tokio::time::{Instant, sleep};
 
-use crate::engine::Engine;
-use crate::pause_detector::slice;
+use crate::alarms::Alarms;
+use crate::announcer::Announcer;
+use crate::inbound::Inbound;
+use crate::jobs::Jobs;
+use crate::lifecycle::Lifecycle;
+use crate::objects::Objects;
+use crate::pause_detector::{PauseDetector, slice};
+use crate::random::Random;
 use crate::rounds::Rounds;
+use crate::supervisor::Supervisor;
 
 /// Jobs woken in one transaction; also the bound of a purge.
 const BATCH_MAX: usize = 1000;
@@ -22,56 +28,39 @@ const BATCH_MAX: usize = 1000;
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// No single sleep is longer; timers of years overflow.
 const SLEEP_MAX: Duration = Duration::from_secs(30 * 86_400);
-/// Where nodes share the store, no single sleep is longer than this: a node that set an alarm may be gone before it rings.
+/// Where nodes share the store, no single sleep is longer than this: a node that set an alarm may be gone before it is due.
 const LOOK_SHARED: Duration = Duration::from_secs(1);
-/// Longer than it takes to serve an alarm.
-const OTHERS_PAUSE: Duration = Duration::from_millis(20);
+/// Longer than another node takes to serve an alarm.
+const PEER_PAUSE: Duration = Duration::from_millis(20);
 
-/// When the loop looks at the alarms next, so that only an earlier alarm disturbs it.
 pub(crate) struct Sweep {
-    next_look: AtomicI64,
-    earlier: Notify,
-}
-
-impl Default for Sweep {
-    fn default() -> Sweep {
-        Sweep { next_look: AtomicI64::new(i64::MAX), earlier: Notify::new() }
-    }
+    pub(crate) store: Arc<dyn JobStore>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<Random>,
+    pub(crate) announcer: Arc<Announcer>,
+    pub(crate) lifecycle: Arc<Lifecycle>,
+    pub(crate) supervisor: Arc<Supervisor>,
+    pub(crate) pause_detector: Arc<PauseDetector>,
+    pub(crate) jobs: Arc<Jobs>,
+    pub(crate) objects: Arc<Objects>,
+    pub(crate) inbound: Arc<Inbound>,
+    /// Other nodes work on the same store.
+    pub(crate) is_shared: bool,
 }
 
 impl Sweep {
-    /// Alarms may have been set that nobody told of.
-    pub(crate) fn look_now(&self) {
-        self.look_at(i64::MIN);
-    }
-
-    fn look_at(&self, millis: i64) {
-        if self.next_look.fetch_min(millis, Ordering::SeqCst) > millis {
-            self.earlier.notify_one();
-        }
-    }
-}
-
-impl Engine {
-    /// An alarm was set. Notifier the loop if it would sleep past it.
-    pub(crate) fn note_alarm(&self, wake_at: Option<Timestamp>) {
-        if let Some(at) = wake_at {
-            self.shared.sweep.look_at(at.as_millis());
-        }
-    }
-
-    pub(crate) async fn run_sweep(self) {
-        let mut stopping = self.stopping();
-        self.begin_ticks();
+    pub(crate) async fn run(self: Arc<Self>) {
+        let mut stopping = self.lifecycle.stopping();
+        self.pause_detector.begin(self.clock.now());
         let mut rounds = Rounds::default();
         while !*stopping.borrow() {
             match self.sweep_once(&mut rounds).await {
-                Ok(next) => drop(self.shared.sweep.next_look.fetch_min(next.as_millis(), Ordering::SeqCst)),
+                Ok(next) => self.alarms().end_look(next),
                 Err(Error::Stopped) => break,
                 Err(error) => {
-                    tracing::warn!(%error, "alarms could not be served; trying again");
-                    self.shared.counters.loop_failures.add(1);
-                    self.shared.sweep.next_look.store(self.now().plus(RETRY_PAUSE).as_millis(), Ordering::SeqCst);
+                    tracing::warn!(%error, retry_in = ?RETRY_PAUSE, "alarms could not be served; trying again");
+                    self.announcer.counters.loop_failures.add(1);
+                    self.alarms().retry_look(self.clock.now().plus(RETRY_PAUSE));
                 }
             }
             // Biased, here as in the other loops, so that a simulated run is decided by its seed alone.
@@ -86,13 +75,11 @@ impl Engine {
         tracing::debug!("the sweep has ended");
     }
 
-    /// Sleeps until the next look, and keeps an eye on the clock meanwhile: whoever notifier up late was not heard, and could
-    /// not hear.
+    /// Sleeps until the next look. It watches the clock meanwhile: a sleep that ends late shows that the process stood still.
     async fn rest(&self) {
-        let shared_end = self.is_shared().then(|| Instant::now() + self.jitter(LOOK_SHARED));
+        let shared_end = self.is_shared.then(|| Instant::now() + self.random.jitter(LOOK_SHARED));
         loop {
-            let next_look = Timestamp::from_millis(self.shared.sweep.next_look.load(Ordering::SeqCst));
-            let mut left = next_look.since(self.now()).min(SLEEP_MAX);
+            let mut left = self.alarms().next_look().since(self.clock.now()).min(SLEEP_MAX);
             if let Some(end) = shared_end {
                 left = left.min(end.saturating_duration_since(Instant::now()));
             }
@@ -100,53 +87,68 @@ impl Engine {
                 return;
             }
             let left = slice(left);
-            self.shared.pause_detector.expect(self.now().plus(left));
+            self.pause_detector.expect(self.clock.now().plus(left));
             tokio::select! {
                 biased;
-                () = self.shared.sweep.earlier.notified() => {}
+                () = self.alarms().set_earlier() => {}
                 () = sleep(left) => {}
             }
-            self.tick();
+            self.pause_detector.tick(&*self.clock);
         }
     }
 
-    /// Serves every alarm that has notified; returns when the next one will.
-    async fn sweep_once(&self, rounds: &mut Rounds) -> Result<Timestamp, Error> {
-        // While awake, every new alarm counts: it may be one that `due` has just not seen.
-        self.shared.sweep.next_look.store(i64::MAX, Ordering::SeqCst);
-        self.tick();
+    /// Serves every alarm that is due; returns when the next one will be.
+    async fn sweep_once(self: &Arc<Self>, rounds: &mut Rounds) -> Result<Timestamp, Error> {
+        self.alarms().begin_look();
+        self.pause_detector.tick(&*self.clock);
         loop {
-            self.shared.pause_detector.expect(self.now());
-            let due = self.shared.store.due(BATCH_MAX).await?;
+            self.pause_detector.expect(self.clock.now());
+            let due = self.store.due(BATCH_MAX).await?;
             let outage = self.outage().await?;
-            if self.is_draining() && !self.is_shared() {
-                // The door is shut: nobody can keep a lease. Alarms ring at the next start, which knows of the time between.
-                return Ok(self.now().plus(SLEEP_MAX));
+            if self.lifecycle.is_draining() && !self.is_shared {
+                // No worker can reach this process to keep its lease. The next start serves these alarms and knows of the
+                // downtime.
+                return Ok(self.clock.now().plus(SLEEP_MAX));
             }
             let next_round = rounds.serve(self, &due.others);
             if due.jobs.is_empty() {
                 let next = due.next.into_iter().chain(next_round).min();
-                return Ok(next.unwrap_or_else(|| self.now().plus(SLEEP_MAX)));
+                return Ok(next.unwrap_or_else(|| self.clock.now().plus(SLEEP_MAX)));
             }
             let count = due.jobs.len();
             let order = |id| Order { id, reach: Reach::Everything, command: Command::Wake { outage } };
-            let answers = self.apply(due.jobs.into_iter().map(order).collect()).await?;
-            self.shared.counters.woken.add(count);
-            self.shared.counters.stalled.add(answers.iter().flatten().filter(|applied| applied.stalled).count());
+            let answers = self.jobs.apply(due.jobs.into_iter().map(order).collect()).await?;
+            let counters = &self.announcer.counters;
+            counters.woken.add(count);
+            counters.stalled.add(answers.iter().flatten().filter(|applied| applied.stalled).count());
             let moved = answers.iter().flatten().any(|applied| applied.changed);
-            if self.is_shared() && !moved {
-                // Another node is at it, or this node's idea of the time is ahead of the database's.
-                sleep(self.jitter(OTHERS_PAUSE)).await;
+            if self.is_shared && !moved {
+                // Another node serves these alarms, or this node's clock is ahead of the database's.
+                sleep(self.random.jitter(PEER_PAUSE)).await;
             }
         }
     }
 
-    /// Serves what is due of a kind; says how long the kind rests after it.
-    pub(crate) async fn serve_alarms(&self, kind: AlarmKind) -> Result<Duration, Error> {
-        match kind {
-            AlarmKind::Object => self.collect_objects().await,
-            AlarmKind::Event => self.prune_events().await,
-            AlarmKind::Operation => self.carry_on_operations().await,
+    /// The last downtime. Must be asked after the due alarms were read: it then includes a pause between the two, and an alarm
+    /// that was due before a pause has had its time.
+    async fn outage(&self) -> Result<Option<Outage>, Error> {
+        if let Some(outage) = self.store.attend().await? {
+            self.pause_detector.learn(outage);
         }
+        self.pause_detector.tick(&*self.clock);
+        Ok(self.pause_detector.latest())
+    }
+
+    /// Serves the due alarms of a kind; says how long the kind rests after it.
+    pub(crate) async fn serve(self: Arc<Self>, kind: AlarmKind) -> Result<Duration, Error> {
+        match kind {
+            AlarmKind::Object => self.objects.collect().await,
+            AlarmKind::Event => self.inbound.prune_events().await,
+            AlarmKind::Operation => self.jobs.carry_on_operations().await,
+        }
+    }
+
+    fn alarms(&self) -> &Alarms {
+        &self.announcer.alarms
     }
 }

@@ -8,15 +8,15 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use outlast_core::alarm::move_lag;
 use outlast_core::checkpoint::{Checkpoint, SECTIONS_MAX, Section};
-use outlast_core::{
-    Command, Evidence, Job, JobId, Lease, Outcome, Progress, Queue, Report, Running, State, Timestamp, held,
-};
-use outlast_store::Error;
+use outlast_core::{Clock, Command, Job, JobId, Lease, Progress, Queue, Report, Running, State, Timestamp, held};
 use outlast_store::jobs::{Applied, Declined, Found, Order, Reach};
 use outlast_store::kept::Kept;
-use outlast_store::live::HandOut;
+use outlast_store::live::{HandOut, Live};
+use outlast_store::{Error, JobStore};
 
-use crate::engine::Engine;
+use crate::announcer::Announcer;
+use crate::engine::Parts;
+use crate::jobs::Jobs;
 use crate::progress_cache::Entry;
 
 /// What others tell may come from a clock that is a little ahead; from the future it is made up, and would never be old.
@@ -69,31 +69,22 @@ enum Heard {
     Declined(Declined),
 }
 
-/// Jobs between their hand-out and their receiver. Dropped before they were given, they go back at once, free.
-pub struct OnTheWay {
-    engine: Engine,
-    jobs: Vec<Job>,
+pub struct Work {
+    pub(crate) store: Arc<dyn JobStore>,
+    pub(crate) live: Arc<dyn Live>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) announcer: Arc<Announcer>,
+    pub(crate) jobs: Arc<Jobs>,
+    /// Other nodes work on the same store.
+    pub(crate) is_shared: bool,
 }
 
-impl OnTheWay {
-    pub fn given(mut self) {
-        self.jobs.clear();
+impl Work {
+    pub(crate) fn new(parts: &Parts, jobs: &Arc<Jobs>) -> Work {
+        let Parts { store, live, clock, announcer, is_shared, .. } = parts.clone();
+        Work { store, live, clock, announcer, jobs: Arc::clone(jobs), is_shared }
     }
-}
 
-impl Drop for OnTheWay {
-    fn drop(&mut self) {
-        let (engine, jobs) = (self.engine.clone(), std::mem::take(&mut self.jobs));
-        if jobs.is_empty() {
-            return;
-        }
-        // Where it cannot run, their leases run out by themselves.
-        let detached = Arc::clone(&engine.shared.detached);
-        detached.spawn(async move { engine.hand_back(&jobs).await });
-    }
-}
-
-impl Engine {
     /// Extends the lease durably and keeps what came with it; the answer has the job as it is then.
     pub async fn heartbeat(&self, worker: &Worker, beat: Beat) -> Result<Result<Applied, Declined>, Error> {
         only(self.heartbeats(vec![(worker.clone(), beat)]).await?)
@@ -102,7 +93,7 @@ impl Engine {
     /// The same for many jobs: one commit, and each on its own. Answers in order.
     pub async fn heartbeats(&self, beats: Vec<(Worker, Beat)>) -> Result<Vec<Result<Applied, Declined>>, Error> {
         let keep = |(worker, beat): (Worker, Beat)| {
-            let known = self.shared.progress.get(worker.id).filter(|entry| self.is_of(entry, &worker));
+            let known = self.announcer.progress.get(worker.id).filter(|entry| self.is_of(entry, &worker));
             let progress = match beat.progress {
                 Some(report) => Some(self.next_progress(known.as_ref(), report)),
                 // It is written anyway: what has moved since goes with it.
@@ -122,19 +113,19 @@ impl Engine {
         checkpoint: Arc<Checkpoint>,
         report: Option<Report>,
     ) -> Result<Result<Applied, Declined>, Error> {
-        let known = self.shared.progress.get(worker.id).filter(|entry| self.is_of(entry, worker));
+        let known = self.announcer.progress.get(worker.id).filter(|entry| self.is_of(entry, worker));
         let progress = report.map(|report| self.next_progress(known.as_ref(), report));
         let command = Command::Checkpoint { lease: worker.lease, checkpoint, progress: progress.clone() };
         let kept = self.keep_all(vec![Keep { order: worker.order(command), progress }]).await;
         // The one it replaces may have been an object.
-        self.has_scheduled_deletions();
+        self.announcer.deletions_scheduled();
         only(kept?)
     }
 
     /// Keeps one finished section. The bound is looked at first and not in the transaction: one worker at a time speaks
     /// for a job, so it can be passed by those few that are under way.
     pub async fn section(&self, worker: &Worker, section: Section) -> Result<Result<Applied, SectionRefusal>, Error> {
-        let kept = self.shared.store.kept(&worker.reach, worker.id).await?;
+        let kept = self.store.kept(&worker.reach, worker.id).await?;
         let Some(kept) = kept else {
             return Ok(Err(SectionRefusal::Declined(Declined::NotFound)));
         };
@@ -142,11 +133,11 @@ impl Engine {
             return Ok(Err(SectionRefusal::Full));
         }
         let command = Command::Section { lease: worker.lease, section: Arc::new(section) };
-        Ok(self.apply_one(worker.order(command)).await?.map_err(SectionRefusal::Declined))
+        Ok(self.jobs.apply_one(worker.order(command)).await?.map_err(SectionRefusal::Declined))
     }
 
     pub async fn output(&self, worker: &Worker, text: Arc<str>) -> Result<Result<Applied, Declined>, Error> {
-        self.apply_one(worker.order(Command::Output { lease: worker.lease, text })).await
+        self.jobs.apply_one(worker.order(Command::Output { lease: worker.lease, text })).await
     }
 
     /// How far the work has come. Mostly in memory: see the head of this file.
@@ -183,8 +174,8 @@ impl Engine {
 
     /// Takes one report into memory, or says what has to be written for it.
     async fn hear(&self, worker: Worker, report: Report) -> Result<Heard, Error> {
-        let generation = self.shared.progress.generation(worker.id);
-        let known = self.shared.progress.get(worker.id).filter(|entry| self.trusts(entry, &worker));
+        let generation = self.announcer.progress.generation(worker.id);
+        let known = self.announcer.progress.get(worker.id).filter(|entry| self.trusts(entry, &worker));
         let known = match known {
             Some(entry) => Some(entry),
             None => match self.check(&worker).await? {
@@ -201,7 +192,7 @@ impl Engine {
             // The first report of a hand-out is written down, and with it when it came.
             return Ok(Heard::Keep(keep(), progress));
         };
-        let now = self.now();
+        let now = self.clock.now();
         if progress.has_moved_since(&entry.progress) {
             entry.moved_at = now;
         }
@@ -210,9 +201,9 @@ impl Engine {
         }
         let (lease, queue) = (entry.lease, Arc::clone(&entry.queue));
         entry.progress = Arc::clone(&progress);
-        self.shared.progress.put(worker.id, entry, generation);
-        self.shared.notifier.queue_feeds().job_changed(queue.namespace, &queue.name, worker.id);
-        self.tell_progress(worker.id, lease, &progress);
+        self.announcer.progress.put(worker.id, entry, generation);
+        self.announcer.notifier.queue_feeds().job_changed(queue.namespace, &queue.name, worker.id);
+        self.publish_progress(worker.id, lease, &progress);
         Ok(Heard::Held(progress))
     }
 
@@ -222,24 +213,24 @@ impl Engine {
             return None;
         };
         let mut latest = self.known_progress(found.job.id, running);
-        if self.is_shared()
-            && let Some(told) = self.told_progress(found.job.id, running.lease).await
+        if self.is_shared
+            && let Some(told) = self.peer_progress(found.job.id, running.lease).await
         {
             latest = Some(Arc::new(latest.map_or_else(|| told.clone(), |known| known.joined(&told))));
         }
-        let now = self.now();
+        let now = self.clock.now();
         latest.filter(|progress| progress.is_fresh(now))
     }
 
     /// What another node was told in this hand-out, if it can be asked.
-    async fn told_progress(&self, id: JobId, lease: Lease) -> Option<Progress> {
-        let (hand_out, told) = self.shared.live.progress(id).await?;
-        (hand_out == HandOut::of(lease) && is_credible(&told, self.now())).then_some(told)
+    async fn peer_progress(&self, id: JobId, lease: Lease) -> Option<Progress> {
+        let (hand_out, told) = self.live.progress(id).await?;
+        (hand_out == HandOut::of(lease) && is_credible(&told, self.clock.now())).then_some(told)
     }
 
     /// The same without asking anybody.
     pub fn known_progress(&self, id: JobId, running: &Running) -> Option<Arc<Progress>> {
-        let held = self.shared.progress.get(id).filter(|entry| entry.lease == running.lease);
+        let held = self.announcer.progress.get(id).filter(|entry| entry.lease == running.lease);
         let written = running.work.progress.clone();
         match (held.map(|entry| entry.progress), written) {
             (Some(held), Some(written)) if written.at > held.at => Some(Arc::new(held.joined(&written))),
@@ -249,57 +240,47 @@ impl Engine {
     }
 
     /// Those who watch a job here are shown what is written down of its progress, where no other node can tell more.
-    pub(crate) async fn say_written_progress(&self, id: JobId) {
-        let is_linked = self.shared.live.link().is_some_and(|link| link.is_connected);
-        if !self.is_shared() || is_linked {
+    pub(crate) async fn publish_written_progress(&self, id: JobId) {
+        let is_linked = self.live.link().is_some_and(|link| link.is_connected);
+        if !self.is_shared || is_linked {
             return;
         }
         // If it cannot be read, the next look may.
-        if let Ok(Some(found)) = self.shared.store.job(&Reach::Everything, id).await
+        if let Ok(Some(found)) = self.store.job(&Reach::Everything, id).await
             && let State::Running(running) = &found.job.state
             && let Some(progress) = &running.work.progress
         {
-            self.shared.notifier.publish_progress(id, HandOut::of(running.lease), progress);
+            self.announcer.notifier.publish_progress(id, HandOut::of(running.lease), progress);
         }
     }
 
     /// When work last moved in the present hand-out, as far as this node knows.
     pub fn moved_at(&self, id: JobId, running: &Running) -> Option<Timestamp> {
-        self.shared.progress.get(id).filter(|entry| entry.lease == running.lease).map(|entry| entry.moved_at)
+        self.announcer.progress.get(id).filter(|entry| entry.lease == running.lease).map(|entry| entry.moved_at)
     }
 
-    /// What earlier attempts have saved for this one, if they have.
-    pub async fn kept(&self, job: &Job) -> Result<Option<Kept>, Error> {
-        if !job.headway.has_checkpoint && !job.headway.has_sections {
-            return Ok(None);
-        }
-        self.shared.store.kept(&Reach::Everything, job.id).await
+    /// The checkpoint and the names of the sections. `None` when there is no such job.
+    pub async fn saved(&self, reach: &Reach, id: JobId) -> Result<Option<Kept>, Error> {
+        self.store.kept(reach, id).await
     }
 
-    /// These were handed out; until they are given to somebody they go back if the caller goes away.
-    pub fn on_the_way(&self, jobs: &[Job]) -> OnTheWay {
-        OnTheWay { engine: self.clone(), jobs: jobs.to_vec() }
+    pub async fn sections(
+        &self,
+        reach: &Reach,
+        id: JobId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Option<Vec<Section>>, Error> {
+        self.store.sections(reach, id, after, limit).await
     }
 
-    /// Jobs that were handed out and could not be given to anybody: back at once, free.
-    async fn hand_back(&self, jobs: &[Job]) {
-        let release = |job: &Job| {
-            let State::Running(running) = &job.state else {
-                return None;
-            };
-            let (lease, outcome, evidence) = (Some(running.lease), Outcome::Release, Evidence::default());
-            let command = Command::Report { lease, outcome, evidence };
-            Some(Order { id: job.id, reach: Reach::Everything, command })
-        };
-        // If this fails as well, their leases run out by themselves.
-        if let Err(error) = self.apply(jobs.iter().filter_map(release).collect()).await {
-            tracing::warn!(%error, "jobs could not be handed back");
-        }
+    pub async fn one_section(&self, reach: &Reach, id: JobId, name: &str) -> Result<Option<Section>, Error> {
+        self.store.section(reach, id, name).await
     }
 
     fn next_progress(&self, known: Option<&Entry>, report: Report) -> Arc<Progress> {
         let before = known.map(|entry| &*entry.progress);
-        Arc::new(Progress::after(before, report, self.now()))
+        Arc::new(Progress::after(before, report, self.clock.now()))
     }
 
     /// Carries out commands that write progress down, and remembers it.
@@ -310,11 +291,11 @@ impl Engine {
         let (orders, said): (Vec<Order>, Vec<_>) = keeps
             .into_iter()
             .map(|keep| {
-                let generation = self.shared.progress.generation(keep.order.id);
+                let generation = self.announcer.progress.generation(keep.order.id);
                 (keep.order, (keep.progress, generation))
             })
             .unzip();
-        let answers = self.apply(orders).await?;
+        let answers = self.jobs.apply(orders).await?;
         for (answer, (progress, generation)) in answers.iter().zip(said) {
             if let (Ok(applied), Some(progress)) = (answer, progress)
                 && let Some(job) = &applied.running
@@ -329,7 +310,7 @@ impl Engine {
         let State::Running(running) = &job.state else {
             return;
         };
-        let now = self.now();
+        let now = self.clock.now();
         let progress = match &running.work.progress {
             Some(written) => Arc::new(progress.joined(written)),
             None => progress,
@@ -345,8 +326,8 @@ impl Engine {
             checked_at: now,
             is_certain: true,
         };
-        self.shared.progress.put(job.id, entry, generation);
-        self.tell_progress(job.id, running.lease, &progress);
+        self.announcer.progress.put(job.id, entry, generation);
+        self.publish_progress(job.id, running.lease, &progress);
     }
 
     /// Is it about the hand-out that the worker speaks for? Who names none speaks for the present one.
@@ -360,14 +341,14 @@ impl Engine {
             Some(lease) => lease == entry.lease,
             None => entry.queue.settings.fencing == outlast_core::queue::Fencing::Optional,
         };
-        let is_recent = !self.is_shared() || self.now().since(entry.checked_at) < CHECKED_FOR;
+        let is_recent = !self.is_shared || self.clock.now().since(entry.checked_at) < CHECKED_FOR;
         entry.is_certain && may_speak && is_recent && worker.reach.covers(&entry.queue)
     }
 
     /// Asks the store whether the worker may speak. Nothing is known yet of a hand-out that has not reported before.
     async fn check(&self, worker: &Worker) -> Result<Result<Option<Entry>, Declined>, Error> {
-        self.shared.counters.job_reads.add(1);
-        let Some(found) = self.shared.store.job(&worker.reach, worker.id).await? else {
+        self.announcer.counters.job_reads.add(1);
+        let Some(found) = self.store.job(&worker.reach, worker.id).await? else {
             return Ok(Err(Declined::NotFound));
         };
         let running = match held(&found.job, &found.queue, worker.lease) {
@@ -388,15 +369,15 @@ impl Engine {
             moved_at: held_at.map_or(noted_at, |at| at.max(noted_at)),
             noted_at,
             lag: move_lag(&found.job, &found.queue),
-            checked_at: self.now(),
+            checked_at: self.clock.now(),
             is_certain: true,
         })))
     }
 
     /// Viewers here look, and the other nodes are told.
-    fn tell_progress(&self, id: JobId, lease: Lease, progress: &Arc<Progress>) {
-        self.shared.notifier.publish_progress(id, HandOut::of(lease), progress);
-        self.shared.live.report(id, lease, progress);
+    fn publish_progress(&self, id: JobId, lease: Lease, progress: &Arc<Progress>) {
+        self.announcer.notifier.publish_progress(id, HandOut::of(lease), progress);
+        self.live.report(id, lease, progress);
     }
 }
 

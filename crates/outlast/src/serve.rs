@@ -19,6 +19,7 @@ use anyhow::Context;
 use outlast_api::{Api, Limits, listen};
 use outlast_engine::Engine;
 use outlast_engine::engine::Ports;
+use outlast_engine::keys::Keys;
 use outlast_engine::ports::SystemEntropy;
 use outlast_engine::push::PushSettings;
 use outlast_store::blobs::{Blobs, Patience};
@@ -75,11 +76,11 @@ pub(crate) async fn run(config: Config, mode: Mode, load: Load) -> anyhow::Resul
         seal,
     };
     let engine = Engine::new(ports, push_settings(&config));
-    sealing::settle(&engine, new_key, &config).await?;
-    let key = admin_key(&engine, &config, &directory).await?;
+    sealing::settle(&engine.queues, new_key, &config).await?;
+    let key = admin_key(&engine.keys, &config, &directory).await?;
     declare(&engine, &config).await?;
-    let reloader = Reloader::new(engine.clone(), load, config.clone());
-    let api = Api::new(engine.clone(), api_limits(&config)).reloading(reloader.hook());
+    let reloader = Reloader::new(Arc::clone(engine.rooms()), load, config.clone());
+    let api = Api::new(Arc::clone(engine.rooms()), api_limits(&config)).reloading(reloader.hook());
     let reloading = tokio::spawn(reloader.run()?);
     let loops = engine.start();
 
@@ -97,7 +98,7 @@ pub(crate) async fn run(config: Config, mode: Mode, load: Load) -> anyhow::Resul
             tracing::info!(signal, "stopping: no new hand-outs, requests and deliveries in flight may finish");
             engine.drain();
             stop.send_replace(true);
-            let settled = engine.settle(config.timeouts.drain);
+            let settled = engine.push.settle(config.timeouts.drain);
             tokio::select! {
                 _ = async { tokio::join!(serving, settled) } => {}
                 why = backing.failed() => fail(&why),
@@ -227,25 +228,25 @@ enum AdminKey {
 
 /// The first start makes an admin key. It is written to the file before it is valid: a crash in between leaves a key
 /// that works, never a store without a known key. Of several nodes that start at once, the key of one becomes valid.
-async fn admin_key(engine: &Engine, config: &Config, directory: &Path) -> anyhow::Result<AdminKey> {
+async fn admin_key(keys: &Keys, config: &Config, directory: &Path) -> anyhow::Result<AdminKey> {
     let path = key_path(directory);
     let in_file = fs::read_to_string(&path).ok().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
     if let Some(own) = &config.admin_key {
-        engine.use_admin_key(own.expose()).await?;
-        engine.load_keys().await?;
+        keys.use_admin_key(own.expose()).await?;
+        keys.load().await?;
         return Ok(AdminKey::Elsewhere);
     }
-    if engine.has_keys().await? {
-        engine.load_keys().await?;
+    if keys.has_any().await? {
+        keys.load().await?;
         let Some(text) = in_file else { return Ok(AdminKey::Elsewhere) };
-        let works = engine.authenticate(&text).await?.is_some();
+        let works = keys.authenticate(&text).await?.is_some();
         return Ok(if works { AdminKey::Known { text, is_new: false } } else { AdminKey::Elsewhere });
     }
     let (text, is_own) = match in_file {
         Some(text) => (text, false),
-        None => first_key(engine, &path).with_context(|| format!("cannot write {}", path.display()))?,
+        None => first_key(keys, &path).with_context(|| format!("cannot write {}", path.display()))?,
     };
-    if engine.use_first_key(&text).await? {
+    if keys.use_first_key(&text).await? {
         return Ok(AdminKey::Known { text, is_new: true });
     }
     if is_own {
@@ -258,8 +259,8 @@ async fn admin_key(engine: &Engine, config: &Config, directory: &Path) -> anyhow
 const KEY_MARK_LENGTH: usize = 15;
 
 /// A new key in its file, and whether it is this process's own: another one may have written the file just before.
-fn first_key(engine: &Engine, path: &Path) -> io::Result<(String, bool)> {
-    let text = engine.key_text();
+fn first_key(keys: &Keys, path: &Path) -> io::Result<(String, bool)> {
+    let text = keys.key_text();
     // The part of a key that is no secret.
     let mark = text.get(..KEY_MARK_LENGTH).unwrap_or_default();
     if write_private_new(path, &text, mark)? {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use outlast_core::Subscription;
 use outlast_core::arrival::KEPT_FOR;
 use outlast_engine::inbound::catalog::{Source, Subscriber};
+use outlast_engine::inbound::ingest::{IncomingEvent, IngestReceipt};
 use outlast_engine::inbound::verify::{Scheme, Verifier};
-use outlast_engine::ingest::{IncomingEvent, IngestReceipt};
 use outlast_store::Error;
 use outlast_store::arrivals::ListArrivals;
 use serde_json::json;
@@ -38,12 +38,12 @@ impl Rig {
             body: Arc::from("{}"),
             value: json!({}),
         };
-        self.engine.ingest(self.namespace, &shop(), told).await
+        self.engine.inbound.ingest(self.namespace, &shop(), told).await
     }
 
     async fn kept(&self) -> Vec<String> {
         let list = ListArrivals { namespace: self.namespace, source: None, kind: None, before: None, limit: 100 };
-        let page = self.engine.store().arrivals(list).await.unwrap();
+        let page = self.engine.inbound.list_events(list).await.unwrap();
         page.arrivals.iter().map(|arrival| arrival.key.as_deref().unwrap().to_owned()).collect()
     }
 }
@@ -79,6 +79,6 @@ fn events_are_forgotten_although_the_store_fails_at_first() {
             sleep(LONG).await;
             assert_eq!(rig.kept().await, [] as [&str; 0]);
         }
-        assert!(rig.engine.counters().loop_failures.get() > 0, "nothing ever failed");
+        assert!(rig.engine.status.counters.loop_failures.get() > 0, "nothing ever failed");
     });
 }

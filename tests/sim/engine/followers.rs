@@ -5,7 +5,7 @@ use std::time::Duration;
 use outlast_core::state::CancelReason;
 use outlast_core::{Command, Event, JobId, Outcome, QueueSettings};
 use outlast_engine::Engine;
-use outlast_engine::stream::{Frame, Opened};
+use outlast_engine::feeds::stream::{Frame, Opened};
 use outlast_store::jobs::Reach;
 use outlast_tests::chance::Chance;
 use outlast_tests::seeds;
@@ -62,7 +62,7 @@ fn ten_thousand_followers_of_a_job_cost_one_read_per_change() {
 }
 
 async fn read_to_the_end(engine: Engine, reach: Reach, id: JobId) -> Vec<Event> {
-    let Ok(Some(Opened::Following(mut follower))) = engine.follow(reach, id, 0).await else {
+    let Ok(Some(Opened::Following(mut follower))) = engine.feeds.follow(reach, id, 0).await else {
         panic!("the job is there");
     };
     let mut read = Vec::new();
@@ -95,15 +95,15 @@ fn followers_that_come_and_go_miss_nothing_under_faults() {
             }
             for _ in 0..40 {
                 sleep(MILLISECOND * u32::try_from(chance.below(30)).unwrap()).await;
-                if let Ok(Some(claimed)) = rig.engine.claim(rig.want(), Duration::ZERO).await
+                if let Ok(Some(claimed)) = rig.engine.jobs.claim(rig.want(), Duration::ZERO).await
                     && let Some(job) = claimed.jobs.first()
                 {
-                    let _ = rig.engine.apply_one(rig.order(id, report(job, Outcome::Release))).await;
+                    let _ = rig.engine.jobs.apply_one(rig.order(id, report(job, Outcome::Release))).await;
                 }
             }
             rig.server.faults.calm_down();
             let cancel = Command::Cancel { reason: CancelReason::User };
-            rig.engine.apply_one(rig.order(id, cancel)).await.unwrap().unwrap();
+            rig.engine.jobs.apply_one(rig.order(id, cancel)).await.unwrap().unwrap();
             let all = readers.join_all().await;
             let log = log_of(rig, id);
             assert!(all.iter().all(|read| *read == log), "seed {seed}");
@@ -116,7 +116,7 @@ async fn read_with_cuts(engine: Engine, reach: Reach, id: JobId, mut chance: Cha
     let mut read: Vec<Event> = Vec::new();
     loop {
         let after = read.len() as u64;
-        let mut follower = match engine.follow(reach.clone(), id, after).await {
+        let mut follower = match engine.feeds.follow(reach.clone(), id, after).await {
             Ok(Some(Opened::Following(follower))) => follower,
             Ok(Some(Opened::Finished(_))) => return read,
             Ok(Some(Opened::Beyond { last })) => panic!("event {after} was seen, and there are {last}"),

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use outlast_core::{JobId, NamespaceId, QueueSettings, Report};
-use outlast_engine::long_poll::Until;
+use outlast_engine::jobs::long_poll::Until;
 use outlast_engine::queues::QueueChange;
 use outlast_engine::work::Worker;
 use outlast_store::jobs::{Claim, Found, NewJob, Reach};
@@ -28,15 +28,17 @@ struct Pair<'r> {
 
 impl<'r> Pair<'r> {
     async fn begin(rig: &'r Rig) -> Pair<'r> {
-        let other = rig.engine.store().namespace("other").await.unwrap();
+        let other = rig.engine.keys.namespace("other").await.unwrap();
         let change = QueueChange { settings: QueueSettings::default(), secret: None };
-        rig.engine.save_queue(other, QUEUE, change, Expect::Absent).await.unwrap().unwrap();
+        rig.engine.queues.save(other, QUEUE, change, Expect::Absent).await.unwrap().unwrap();
         let id = rig.publish(Duration::ZERO).await;
         let job = rig.claim().await;
         let worker = Worker { reach: Reach::Namespace(rig.namespace), id, lease: Some(lease(&job)) };
         let (engine, reach) = (rig.engine.clone(), worker.reach.clone());
         let watcher =
-            tokio::spawn(async move { engine.watch(&reach, id, Until::VersionPasses(1_000), LONG).await.unwrap() });
+            tokio::spawn(
+                async move { engine.jobs.watch(&reach, id, Until::VersionPasses(1_000), LONG).await.unwrap() },
+            );
         let pair = Pair { rig, other, worker, watcher };
         // The first report is written down; those after it are held in memory.
         pair.report(1.0).await;
@@ -47,7 +49,7 @@ impl<'r> Pair<'r> {
 
     async fn report(&self, pct: f64) {
         let report = Report { pct: Some(pct), ..Report::default() };
-        self.rig.engine.report(&self.worker, report).await.unwrap().unwrap();
+        self.rig.engine.work.report(&self.worker, report).await.unwrap().unwrap();
     }
 
     fn want(&self) -> Claim {
@@ -82,7 +84,7 @@ fn publishers_that_hang_up_cause_no_reads_of_another_tenants_jobs() {
         let other = pair.other;
         pair.check(async |pair| {
             for _ in 0..CALLERS {
-                impatient(rig.engine.publish(vec![pair.new_job()])).await;
+                impatient(rig.engine.jobs.publish(vec![pair.new_job()])).await;
             }
         })
         .await;
@@ -99,16 +101,16 @@ fn receivers_that_hang_up_cause_no_reads_of_another_tenants_jobs() {
         let pair = Pair::begin(rig).await;
         let want = pair.want();
         pair.check(async |pair| {
-            rig.engine.publish(vec![pair.new_job()]).await.unwrap();
+            rig.engine.jobs.publish(vec![pair.new_job()]).await.unwrap();
             for _ in 0..CALLERS {
-                impatient(rig.engine.claim(pair.want(), Duration::ZERO)).await;
+                impatient(rig.engine.jobs.claim(pair.want(), Duration::ZERO)).await;
                 // Its jobs are released.
                 sleep(AT_ONCE).await;
             }
         })
         .await;
 
-        let claimed = rig.engine.claim(want, Duration::ZERO).await.unwrap().unwrap();
+        let claimed = rig.engine.jobs.claim(want, Duration::ZERO).await.unwrap().unwrap();
         assert_eq!(claimed.jobs.len(), 1);
     });
 }
@@ -119,9 +121,9 @@ fn operations_of_a_tenant_cause_no_reads_of_another_tenants_jobs() {
         let pair = Pair::begin(rig).await;
         pair.check(async |pair| {
             for _ in 0..CALLERS {
-                rig.engine.publish(vec![pair.new_job()]).await.unwrap();
+                rig.engine.jobs.publish(vec![pair.new_job()]).await.unwrap();
                 let purge = rig.operation(OperationKind::Purge, None);
-                impatient(rig.engine.start_operation(NewOperation { namespace: pair.other, ..purge })).await;
+                impatient(rig.engine.jobs.start_operation(NewOperation { namespace: pair.other, ..purge })).await;
                 sleep(AT_ONCE).await;
             }
         })
@@ -135,10 +137,10 @@ fn a_watcher_learns_at_once_what_a_caller_did_who_hung_up() {
     case(QueueSettings::default(), async |rig| {
         let id: JobId = rig.publish(LONG).await;
         let (engine, reach) = (rig.engine.clone(), Reach::Namespace(rig.namespace));
-        let watcher = tokio::spawn(async move { engine.watch(&reach, id, Until::Terminal, LONG).await.unwrap() });
+        let watcher = tokio::spawn(async move { engine.jobs.watch(&reach, id, Until::Terminal, LONG).await.unwrap() });
         sleep(SECOND).await;
         let cancel = outlast_core::Command::Cancel { reason: outlast_core::state::CancelReason::User };
-        impatient(rig.engine.apply_one(rig.order(id, cancel))).await;
+        impatient(rig.engine.jobs.apply_one(rig.order(id, cancel))).await;
 
         let found = timeout(SECOND, watcher).await.expect("it is woken at once").unwrap().unwrap();
         assert!(found.job.status().is_terminal());

@@ -9,12 +9,12 @@ fn alarms_are_served_after_their_loop_panicked() {
         rig.publish(SECOND).await;
 
         sleep(3 * SECOND / 2).await;
-        assert_eq!(rig.engine.stopped_loops(), ["alarms"]);
+        assert_eq!(rig.engine.status.stopped_loops(), ["alarms"]);
         // Pauses of one, two and four seconds.
         sleep(8 * SECOND).await;
 
-        assert_eq!(rig.engine.stopped_loops(), [] as [&str; 0]);
-        assert_eq!(rig.engine.counters().loop_failures.get(), 3);
+        assert_eq!(rig.engine.status.stopped_loops(), [] as [&str; 0]);
+        assert_eq!(rig.engine.status.counters.loop_failures.get(), 3);
         rig.claim().await;
     });
 }

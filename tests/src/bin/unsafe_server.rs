@@ -59,11 +59,11 @@ async fn main() -> anyhow::Result<()> {
         },
         PushSettings::default(),
     );
-    engine.use_admin_key(&std::env::var("OUTLAST_ADMIN_KEY")?).await?;
-    engine.load_keys().await?;
+    engine.keys.use_admin_key(&std::env::var("OUTLAST_ADMIN_KEY")?).await?;
+    engine.keys.load().await?;
     let _loops = engine.start();
     println!("outlast listening on http://{}", listener.local_addr()?);
-    let router = Api::new(engine, Limits::default()).router();
+    let router = Api::new(Arc::clone(engine.rooms()), Limits::default()).router();
     listen::serve(listener, router, listen::Settings::default(), std::future::pending()).await;
     Ok(())
 }

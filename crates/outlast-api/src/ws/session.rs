@@ -9,10 +9,10 @@ use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use outlast_core::state::CancelReason;
 use outlast_core::{Command, JobId, Progress};
-use outlast_engine::Engine;
-use outlast_engine::scope::{Principal, Word};
-use outlast_engine::stream::{Events, Follower, Frame, JobEnd};
-use outlast_engine::token::{Can, Token};
+use outlast_engine::Rooms;
+use outlast_engine::feeds::stream::{Events, Follower, Frame, JobEnd};
+use outlast_engine::keys::scope::{Principal, Word};
+use outlast_engine::keys::token::{Can, Token};
 use outlast_store::jobs::Order;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -41,7 +41,7 @@ type KeyEnded = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Dropping it frees its place among the streams.
 pub(super) struct Session {
-    pub(super) engine: Engine,
+    pub(super) rooms: Arc<Rooms>,
     pub(super) caller: Principal,
     /// The token that was sent in place of a key.
     pub(super) token: Option<Token>,
@@ -80,8 +80,8 @@ impl Session {
             .max_message_size(Some(HEARD_BYTES_MAX))
             .max_frame_size(Some(HEARD_BYTES_MAX));
         let socket = Socket::from_partially_read(stream, read.to_vec(), Role::Server, Some(config)).await;
-        let (engine, caller) = (self.engine.clone(), self.caller.clone());
-        let key_ended: KeyEnded = Box::pin(async move { engine.key_ended(&caller).await });
+        let (keys, caller) = (Arc::clone(&self.rooms.keys), self.caller.clone());
+        let key_ended: KeyEnded = Box::pin(async move { keys.key_ended(&caller).await });
         let mut line = Line { socket, key_ended, write_idle };
         let end = match follower {
             Ok(follower) => self.converse(follower, &mut line).await,
@@ -103,7 +103,7 @@ impl Session {
                     Some(Frame::Events(events)) => self.send_events(events, line).await,
                     Some(Frame::Progress(progress)) => line.send(Message::text(progress_frame(&progress))).await,
                     Some(Frame::End(end)) => return line.over(end).await,
-                    None if self.engine.is_draining() => return STOPPING,
+                    None if self.rooms.status.is_draining() => return STOPPING,
                     None => return UNREADABLE,
                 },
                 message = line.socket.next() => {
@@ -163,7 +163,7 @@ impl Session {
         }
         let reach = authorize(&self.caller, Word::Manage)?;
         let command = Command::Cancel { reason: CancelReason::User };
-        let applied = self.engine.apply_one(Order { id: self.id, reach, command }).await??;
+        let applied = self.rooms.jobs.apply_one(Order { id: self.id, reach, command }).await??;
         Ok(json!({
             "type": "cancelled_requested",
             "id": self.id.to_string(),

@@ -13,8 +13,8 @@ use outlast_store::jobs::{Order, Reach};
 use tokio::time::sleep;
 
 use crate::egress::{Incoming, Outgoing, SendError, SendPhase};
-use crate::engine::Engine;
 
+use super::Push;
 use super::body::body;
 use super::endpoint::{Endpoint, Target};
 
@@ -46,17 +46,17 @@ enum End {
     Report(Outcome),
 }
 
-impl Engine {
+impl Push {
     pub(super) async fn deliver(&self, delivery: Delivery) {
         let State::Running(running) = &delivery.job.state else {
             return;
         };
         // A node that stood still for long may come back after its lease: then somebody else delivers.
-        if self.now() >= running.expires_at {
+        if self.clock.now() >= running.expires_at {
             return;
         }
-        self.shared.counters.deliveries.add(1);
-        let mut stopping = self.stopping();
+        self.announcer.counters.deliveries.add(1);
+        let mut stopping = self.lifecycle.stopping();
         let ended = tokio::select! {
             biased;
             ended = self.exchange(&delivery, running) => ended,
@@ -70,7 +70,7 @@ impl Engine {
     async fn exchange(&self, delivery: &Delivery, running: &Running) -> Ended {
         let Delivery { job, endpoint, probes } = delivery;
         let queue = &endpoint.queue;
-        let kept = match self.kept(job).await {
+        let kept = match self.jobs.saved_work(job).await {
             Ok(kept) => kept.unwrap_or_default(),
             // Nobody begins anew what was half done: another node, or a later moment, can read it.
             Err(Error::Unavailable | Error::Overloaded | Error::Stopped) => {
@@ -82,36 +82,36 @@ impl Engine {
         let (Some(target), Some(body)) = (endpoint.target(job), body(job, queue, running, &kept)) else {
             return failed("the job cannot be delivered: it has no URL, or its payload is not readable");
         };
-        let breakers = &self.shared.push.breakers;
-        if let Err(until) = breakers.admits(queue.namespace, &target.host, self.now())
+        let breakers = &self.breakers;
+        if let Err(until) = breakers.admits(queue.namespace, &target.host, self.clock.now())
             && *probes != Some(Cause::Circuit)
         {
-            return circuit_open(queue, until.since(self.now()));
+            return circuit_open(queue, until.since(self.clock.now()));
         }
         let request = Outgoing {
-            headers: endpoint.headers(job, &running.lease.to_string(), &body, self.now()),
+            headers: endpoint.headers(job, &running.lease.to_string(), &body, self.clock.now()),
             url: Arc::clone(&target.url),
             body,
             // What the endpoint does after the lease nobody would believe.
-            timeout: queue.settings.webhook_timeout.min(running.expires_at.since(self.now())),
+            timeout: queue.settings.webhook_timeout.min(running.expires_at.since(self.clock.now())),
             fresh: job.last_error.as_deref() == Some(USED_CONNECTION_BROKE),
             body_max: ANSWER_BYTES_MAX,
             json_max: match queue.settings.mode {
-                Mode::Standard => self.shared.push.result_bytes_max,
+                Mode::Standard => self.settings.result_bytes_max,
                 _ => ANSWER_BYTES_MAX,
             },
         };
-        match self.shared.egress.send(request).await {
+        match self.egress.send(request).await {
             Ok(answer) => self.answered(delivery, &target, answer),
             Err(error) => self.unanswered(delivery, &target, &error),
         }
     }
 
     fn answered(&self, delivery: &Delivery, target: &Target, answer: Incoming) -> Ended {
-        let breakers = &self.shared.push.breakers;
+        let breakers = &self.breakers;
         let namespace = delivery.endpoint.queue.namespace;
         match answer::is_broken(answer.status) {
-            true => breakers.failed(namespace, &target.host, self.now()),
+            true => breakers.failed(namespace, &target.host, self.clock.now()),
             false => breakers.answered(namespace, &target.host),
         }
         let header = |name: &str| answer.headers.get(name).and_then(|value| value.to_str().ok());
@@ -122,7 +122,7 @@ impl Engine {
         };
         let mode = delivery.endpoint.queue.settings.mode;
         let evidence = Evidence { status_code: Some(answer.status), ..Evidence::default() };
-        match answer::read(head, mode, self.now()) {
+        match answer::read(head, mode, self.clock.now()) {
             Answer::Receipt => Ended { command: End::Receipt, evidence },
             Answer::Outcome(Outcome::Ack { .. }) => {
                 let result = if mode == Mode::Standard { result(&answer) } else { None };
@@ -130,7 +130,7 @@ impl Engine {
             }
             Answer::Outcome(outcome) => {
                 let error = format!("the endpoint answered {}", answer.status).into();
-                let excerpt = self.shared.push.keeps_excerpts.then(|| excerpt(&answer.body)).flatten();
+                let excerpt = self.settings.keeps_excerpts.then(|| excerpt(&answer.body)).flatten();
                 let evidence = Evidence { error: Some(error), excerpt, ..evidence };
                 let broken = answer::is_broken(answer.status);
                 Ended {
@@ -153,7 +153,7 @@ impl Engine {
             Silence::Endpoint
         };
         if why == Silence::Endpoint && error.phase != SendPhase::Blocked {
-            self.shared.push.breakers.failed(queue.namespace, &target.host, self.now());
+            self.breakers.failed(queue.namespace, &target.host, self.clock.now());
         }
         let evidence = if why == Silence::UsedConnection { said(USED_CONNECTION_BROKE) } else { evidence };
         Ended { command: End::Report(answer::missing(why, delivery.probes)), evidence }
@@ -170,10 +170,10 @@ impl Engine {
         let mut pause = STORE_PAUSE_FIRST;
         loop {
             let order = Order { id: delivery.job.id, reach: Reach::Everything, command: command.clone() };
-            match self.apply_one(order).await {
+            match self.jobs.apply_one(order).await {
                 // Refused means that the worker or the clock was faster; their word stands.
                 Ok(_) | Err(Error::Stopped) => return,
-                Err(error) if self.now().plus(pause) >= running.expires_at => {
+                Err(error) if self.clock.now().plus(pause) >= running.expires_at => {
                     tracing::warn!(job = %delivery.job.id, %error, "an outcome could not be stored while its lease lasted");
                     return;
                 }
@@ -181,23 +181,6 @@ impl Engine {
             }
             pause = (pause * 2).min(STORE_PAUSE_MAX);
         }
-    }
-
-    /// Puts back what could not be sent, free.
-    pub(super) async fn give_back(&self, jobs: Vec<Job>) {
-        let orders = jobs.into_iter().filter_map(|job| match &job.state {
-            State::Running(running) => {
-                let command = Command::Report {
-                    lease: Some(running.lease),
-                    outcome: Outcome::Release,
-                    evidence: Evidence::default(),
-                };
-                Some(Order { id: job.id, reach: Reach::Everything, command })
-            }
-            _ => None,
-        });
-        // What fails here comes back when its lease runs out.
-        let _ = self.apply(orders.collect()).await;
     }
 }
 

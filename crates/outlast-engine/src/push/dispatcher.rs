@@ -11,13 +11,12 @@ use outlast_store::jobs::{Claim, Claimed};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::engine::Engine;
-use crate::secrets::SecretError;
+use crate::queues::secrets::SecretError;
 
 use super::deliver::Delivery;
 use super::endpoint::Endpoint;
 use super::slots::Reserved;
-use super::{Name, RETRY_PAUSE};
+use super::{Push, QueueName, RETRY_PAUSE};
 
 /// One claim takes no more than this: a longer transaction would hold up others.
 const CLAIM_MAX: usize = 200;
@@ -36,20 +35,20 @@ enum Look {
     Gone,
 }
 
-impl Engine {
+impl Push {
     /// Runs until the engine stops or the queue delivers no more. Ends after its last delivery.
-    pub(super) async fn run_dispatcher(self, (namespace, queue): Name) {
-        let mut stopping = self.stopping();
+    pub(super) async fn run_dispatcher(self: Arc<Self>, (namespace, queue): QueueName) {
+        let mut stopping = self.lifecycle.stopping();
         let mut deliveries = JoinSet::new();
         let mut endpoint = None;
-        let listener = self.shared.notifier.listen_queue(namespace, &queue);
-        while !self.is_draining() {
+        let listener = self.announcer.notifier.listen_queue(namespace, &queue);
+        while !self.lifecycle.is_draining() {
             let mut notified = std::pin::pin!(listener.notify().notified());
             notified.as_mut().enable();
-            let mut freed = std::pin::pin!(self.shared.push.slots.freed().notified());
+            let mut freed = std::pin::pin!(self.slots.freed().notified());
             freed.as_mut().enable();
             reap(&mut deliveries);
-            let slots = self.shared.push.slots.take(deliveries.len(), CLAIM_MAX);
+            let slots = self.slots.take(deliveries.len(), CLAIM_MAX);
             if slots.is_empty() {
                 tokio::select! {
                     biased;
@@ -101,8 +100,8 @@ impl Engine {
     }
 
     async fn look(
-        &self,
-        name: &Name,
+        self: &Arc<Self>,
+        name: &QueueName,
         mut slots: Reserved,
         endpoint: &mut Option<Arc<Endpoint>>,
         deliveries: &mut JoinSet<()>,
@@ -125,7 +124,7 @@ impl Engine {
         }
         // While the circuit is open one job is enough to put the queue on hold.
         let host = endpoint.as_ref().and_then(|endpoint| endpoint.host());
-        if host.is_some_and(|host| self.shared.push.breakers.is_open(name.0, host, self.now())) {
+        if host.is_some_and(|host| self.breakers.is_open(name.0, host, self.clock.now())) {
             slots.truncate(1);
         }
         let want = Claim {
@@ -136,7 +135,7 @@ impl Engine {
             visibility: None,
             worker: None,
         };
-        let claimed = match self.claim_now(&want).await {
+        let claimed = match self.jobs.claim_now(&want).await {
             Ok(Some(claimed)) if claimed.queue.settings.is_push() => claimed,
             Ok(_) | Err(Error::Stopped) => return Look::Gone,
             Err(error) => {
@@ -145,7 +144,7 @@ impl Engine {
             }
         };
         let is_full = claimed.is_full(want.limit);
-        let after_hold = claimed.held_until.map(|until| until.since(self.now()));
+        let after_hold = claimed.held_until.map(|until| until.since(self.clock.now()));
         let pause = after_hold.into_iter().chain(claimed.look_again).min();
         if let Err(error) = self.send_all(claimed, slots, endpoint, deliveries).await {
             tracing::error!(%error, queue = &*name.1, "deliveries cannot be signed and were put back");
@@ -155,15 +154,15 @@ impl Engine {
     }
 
     /// Works out the endpoint before the first claim. False when there is no queue that delivers.
-    async fn prepare(&self, name: &Name, endpoint: &mut Option<Arc<Endpoint>>) -> Result<bool, SecretError> {
-        match self.shared.store.queue(name.0, &name.1).await? {
+    async fn prepare(&self, name: &QueueName, endpoint: &mut Option<Arc<Endpoint>>) -> Result<bool, SecretError> {
+        match self.store.queue(name.0, &name.1).await? {
             Some((queue, _)) if queue.settings.is_push() => self.endpoint(&queue, endpoint).await.map(|_| true),
             _ => Ok(false),
         }
     }
 
     async fn send_all(
-        &self,
+        self: &Arc<Self>,
         claimed: Claimed,
         slots: Reserved,
         endpoint: &mut Option<Arc<Endpoint>>,
@@ -175,16 +174,16 @@ impl Engine {
         let endpoint = match self.endpoint(&claimed.queue, endpoint).await {
             Ok(endpoint) => endpoint,
             Err(error) => {
-                self.give_back(claimed.jobs).await;
+                self.jobs.hand_back(&claimed.jobs).await;
                 return Err(error);
             }
         };
         let hold = claimed.queue.hold;
         for (job, place) in claimed.jobs.into_iter().zip(slots) {
             let delivery = Delivery { job, endpoint: Arc::clone(&endpoint), probes: hold.map(|hold| hold.cause) };
-            let engine = self.clone();
+            let push = Arc::clone(self);
             deliveries.spawn(async move {
-                engine.deliver(delivery).await;
+                push.deliver(delivery).await;
                 drop(place);
             });
         }
@@ -200,7 +199,7 @@ impl Engine {
         if let Some(known) = known.as_ref().filter(|known| is_same(&known.queue, queue)) {
             return Ok(Arc::clone(known));
         }
-        let (secrets, headers) = (self.signing_secrets(queue).await?, self.open_headers(queue)?);
+        let (secrets, headers) = (self.queues.signing_secrets(queue).await?, self.queues.open_headers(queue)?);
         let endpoint = Arc::new(Endpoint::new(Arc::clone(queue), secrets, &headers));
         *known = Some(Arc::clone(&endpoint));
         Ok(endpoint)

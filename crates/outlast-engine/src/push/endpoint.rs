@@ -8,7 +8,7 @@ use outlast_core::queue::Mode;
 use outlast_core::{Job, Queue, Timestamp};
 use url::Url;
 
-use crate::secrets::Secrets;
+use crate::queues::secrets::Secrets;
 use crate::sign::{self, Secret};
 
 use super::body::message_id;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use outlast_core::{NamespaceId, Subscription};
-use outlast_engine::Engine;
+use outlast_engine::Rooms;
 use outlast_engine::inbound::catalog::{Catalog, DeclaredQueue, Schema, Source, Subscriber};
+use outlast_engine::keys::scope::DEFAULT_NAMESPACE;
 use outlast_engine::queues::QueueChange;
-use outlast_engine::scope::DEFAULT_NAMESPACE;
 use outlast_store::queues::Expect;
 
 use crate::config::Config;
@@ -17,25 +17,25 @@ use crate::config::queues::QueueConfig;
 use crate::config::sources::SourceConfig;
 
 /// All of it or, if something cannot be done, as little as possible: sources stay as they were.
-pub(crate) async fn declare(engine: &Engine, config: &Config) -> anyhow::Result<()> {
-    if config.queues.is_empty() && config.sources.is_empty() && engine.declared().is_empty() {
+pub(crate) async fn declare(rooms: &Rooms, config: &Config) -> anyhow::Result<()> {
+    if config.queues.is_empty() && config.sources.is_empty() && rooms.inbound.catalog().is_empty() {
         return Ok(());
     }
-    let namespace = engine.store().namespace(DEFAULT_NAMESPACE).await?;
+    let namespace = rooms.keys.namespace(DEFAULT_NAMESPACE).await?;
     for queue in &config.queues {
         if let Some(url) = &queue.change.settings.webhook_url {
-            engine.check_url(url).with_context(|| format!("queues.{}.webhook_url", queue.name))?;
+            rooms.push.check_url(url).with_context(|| format!("queues.{}.webhook_url", queue.name))?;
         }
     }
     let sources =
         config.sources.iter().map(|source| open(source, &config.queues)).collect::<anyhow::Result<Vec<_>>>()?;
     for queue in &config.queues {
-        save(engine, namespace, queue).await.with_context(|| format!("queue {:?} of the file", queue.name))?;
+        save(rooms, namespace, queue).await.with_context(|| format!("queue {:?} of the file", queue.name))?;
     }
     let queues: BTreeMap<String, DeclaredQueue> =
         config.queues.iter().map(|queue| (queue.name.clone(), declared(queue))).collect();
     tracing::info!(sources = sources.len(), queues = queues.len(), "the file's sources and queues are in force");
-    engine.declare(Catalog { namespace, sources, queues });
+    rooms.inbound.declare(Catalog { namespace, sources, queues });
     Ok(())
 }
 
@@ -80,8 +80,8 @@ fn compiled(schema: &serde_json::Value, source: &str) -> anyhow::Result<Schema> 
 }
 
 /// The queue as the file has it; what the file does not say stays as it is.
-async fn save(engine: &Engine, namespace: NamespaceId, queue: &QueueConfig) -> anyhow::Result<()> {
-    let present = engine.store().queue(namespace, &queue.name).await?;
+async fn save(rooms: &Rooms, namespace: NamespaceId, queue: &QueueConfig) -> anyhow::Result<()> {
+    let present = rooms.queues.get(namespace, &queue.name).await?;
     let settings = match &present {
         Some((present, _)) => present.settings.with(&queue.settings, &queue.change.settings),
         None => queue.change.settings.clone(),
@@ -89,13 +89,13 @@ async fn save(engine: &Engine, namespace: NamespaceId, queue: &QueueConfig) -> a
     if let Some((present, _)) = &present
         && queue.change.secret.is_none()
     {
-        let sealed = engine.seal_headers(namespace, &queue.name, Some(present), settings.clone()).await?;
+        let sealed = rooms.queues.seal_headers(namespace, &queue.name, Some(present), settings.clone()).await?;
         if present.settings == sealed {
             return Ok(());
         }
     }
     let change = QueueChange { settings, secret: queue.change.secret.clone() };
-    let saved = engine.save_queue(namespace, &queue.name, change, Expect::Anything).await?;
+    let saved = rooms.queues.save(namespace, &queue.name, change, Expect::Anything).await?;
     saved.map_err(|refusal| anyhow::anyhow!("others keep changing it: {refusal:?}"))?;
     Ok(())
 }

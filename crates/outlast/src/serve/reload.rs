@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use outlast_api::reload::{Refused, Reload, Reloaded};
-use outlast_engine::Engine;
+use outlast_engine::Rooms;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Mutex;
 
@@ -17,7 +17,7 @@ use crate::config::problem::Problem;
 pub(crate) type Load = Box<dyn Fn() -> Result<Config, Vec<Problem>> + Send + Sync>;
 
 pub(crate) struct Reloader {
-    engine: Engine,
+    rooms: Arc<Rooms>,
     load: Load,
     /// As it was at the start; only sources and queues have changed since.
     started_with: Config,
@@ -26,15 +26,15 @@ pub(crate) struct Reloader {
 }
 
 impl Reloader {
-    pub(crate) fn new(engine: Engine, load: Load, started_with: Config) -> Arc<Reloader> {
-        Arc::new(Reloader { engine, load, started_with, turn: Mutex::new(()) })
+    pub(crate) fn new(rooms: Arc<Rooms>, load: Load, started_with: Config) -> Arc<Reloader> {
+        Arc::new(Reloader { rooms, load, started_with, turn: Mutex::new(()) })
     }
 
     async fn reload(&self) -> Result<Reloaded, Refused> {
         let _turn = self.turn.lock().await;
         let config = (self.load)()
             .map_err(|problems| Refused { problems: problems.iter().map(ToString::to_string).collect() })?;
-        declare(&self.engine, &config).await.map_err(|error| Refused { problems: vec![format!("{error:#}")] })?;
+        declare(&self.rooms, &config).await.map_err(|error| Refused { problems: vec![format!("{error:#}")] })?;
         Ok(Reloaded {
             sources: config.sources.len(),
             queues: config.queues.len(),

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use outlast_core::Entropy;
-use outlast_engine::Engine;
 use outlast_engine::ports::SystemEntropy;
+use outlast_engine::queues::Queues;
+use outlast_engine::queues::secrets::SecretError;
 use outlast_engine::seal::{KEY_BYTES, Seal};
-use outlast_engine::secrets::SecretError;
 
 use super::files::write_private;
 use crate::config::Config;
@@ -47,13 +47,13 @@ pub(super) fn keys(config: &Config) -> anyhow::Result<Keys> {
 }
 
 /// Refuses to start a server that could not sign; then keeps a new key.
-pub(super) async fn settle(engine: &Engine, new: Option<String>, config: &Config) -> anyhow::Result<()> {
+pub(super) async fn settle(queues: &Queues, new: Option<String>, config: &Config) -> anyhow::Result<()> {
     let path = key_path(&config.data);
     if config.forgets_secrets {
-        let count = engine.replace_lost_secrets().await?;
+        let count = queues.replace_lost_secrets().await?;
         tracing::warn!(count, "signing secrets were replaced; rotate the secrets of these queues to see new ones");
     }
-    if let Err(error) = engine.check_seal().await {
+    if let Err(error) = queues.check_seal().await {
         let advice = match &config.secret_key {
             Some(_) => "OUTLAST_SECRET_KEY must hold the key that they were sealed with; older keys may follow it, separated by commas".to_owned(),
             None => format!("put the key they were sealed with into {} or OUTLAST_SECRET_KEY; all nodes need the same one. If it is lost, start once with --forget-secrets", path.display()),
@@ -63,7 +63,7 @@ pub(super) async fn settle(engine: &Engine, new: Option<String>, config: &Config
     if let Some(text) = new {
         write_private(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    match engine.seal_clear_headers().await {
+    match queues.seal_clear_headers().await {
         Ok(0) => Ok(()),
         Ok(count) => {
             tracing::info!(queues = count, "sealed header values that were stored in the clear");

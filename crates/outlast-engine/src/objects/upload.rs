@@ -3,8 +3,7 @@
 //! bytes of a lost hand-out never become a result, and what is left over is known by name and collected.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,11 +12,11 @@ use outlast_core::checkpoint::{Checkpoint, Data};
 use outlast_core::filename::{Filename, disposition};
 use outlast_core::{Command, NamespaceId, Object, ObjectKey, Role, Timestamp, held};
 use outlast_store::Error as StoreError;
-use outlast_store::blobs::{self, Blobs, Cause, Direct, Part, UploadSpec, Written};
-use outlast_store::jobs::{Applied, Declined, Order, Reach};
+use outlast_store::blobs::{self, Cause, Direct, Part, UploadSpec, Written};
+use outlast_store::jobs::{Applied, Declined, Order};
 use outlast_store::kept::Stored;
 
-use crate::engine::Engine;
+use super::Objects;
 use crate::work::Worker;
 
 /// How long a link to read or write an object is good for.
@@ -101,11 +100,7 @@ pub struct Upload {
     pub direct: Option<Direct>,
 }
 
-impl Engine {
-    pub(crate) fn blobs(&self) -> &Blobs {
-        &self.shared.blobs
-    }
-
+impl Objects {
     /// Takes a result through the server. When it returns, the object is there, whole and durable, and the job's own.
     pub async fn upload_result<S, E>(&self, worker: &Worker, label: Label, stream: S) -> Result<Finalised, Refused>
     where
@@ -134,7 +129,7 @@ impl Engine {
         let written = self.write_whole(&expected.key, stream).await?;
         let data = Data::Object(Arc::new(with(&expected, written)));
         let checkpoint = Arc::new(Checkpoint { schema_version, data, at: Timestamp::EPOCH, replays: 0, attempt: 0 });
-        let kept = self.checkpoint(&holder.worker, checkpoint, None).await?;
+        let kept = self.work.checkpoint(&holder.worker, checkpoint, None).await?;
         if kept.is_err() {
             self.throw_away(&expected.key).await;
         }
@@ -147,8 +142,8 @@ impl Engine {
         S: Stream<Item = Result<Bytes, E>> + Send,
         E: Into<Cause>,
     {
-        let written = self.blobs().write(key, stream).await?;
-        match self.blobs().head(key).await? == written.length {
+        let written = self.blobs.write(key, stream).await?;
+        match self.blobs.head(key).await? == written.length {
             true => Ok(written),
             false => Err(blobs::Error::Unavailable("the object is not as long as what was written".into())),
         }
@@ -159,14 +154,14 @@ impl Engine {
         // The object store gives an upload in parts a name of its own, which has to be known to end it.
         let holder = self.holder(worker).await?;
         let key = self.new_key(&holder)?;
-        let direct = self.blobs().upload_links(&key, UploadSpec { parts, life: LINK_LIFE }).await?;
+        let direct = self.blobs.upload_links(&key, UploadSpec { parts, life: LINK_LIFE }).await?;
         let upload = direct.as_ref().and_then(|direct| direct.id.clone());
         let parts = if upload.is_some() { parts } else { 0 };
         let announced = Object { upload: upload.as_deref().map(Into::into), parts, ..object(key, Role::Result, label) };
         let expected = self.announce_object(&holder, announced).await;
         if let (Err(_), Some(id)) = (&expected, &upload) {
             // Nobody would know of it.
-            let _ = self.blobs().abort(&key, id).await;
+            let _ = self.blobs.abort(&key, id).await;
         }
         Ok(Upload { object: expected?.key, direct })
     }
@@ -184,7 +179,7 @@ impl Engine {
         let expected = match &sent.upload {
             Some(id) => {
                 check_parts(sent.parts, &parts)?;
-                self.blobs().complete(&sent.key, id, parts).await?;
+                self.blobs.complete(&sent.key, id, parts).await?;
                 Arc::new(sent.clone())
             }
             // Whoever has the link can write it once more: what nobody has a link to becomes the result.
@@ -200,12 +195,12 @@ impl Engine {
                 },
             },
         };
-        let written = self.blobs().digest(&expected.key).await?;
+        let written = self.blobs.digest(&expected.key).await?;
         if !expected_digest.matches(&written) {
             return Err(Refused::Different(written));
         }
         let finalised = self.finalise(&holder, &expected, written).await?;
-        if sent.upload.is_none() && self.blobs().takes_direct_uploads() {
+        if sent.upload.is_none() && self.blobs.takes_direct_uploads() {
             self.delete_staged(&sent.key).await;
         }
         Ok(finalised)
@@ -219,14 +214,14 @@ impl Engine {
         let copy = object(self.new_key(holder)?, Role::Result, label);
         let copy = Object { copied_from: Some(sent.key.random), ..copy };
         let copy = self.announce_object(holder, copy).await?;
-        self.blobs().copy(&sent.key, &copy.key).await.map_err(not_sent)?;
+        self.blobs.copy(&sent.key, &copy.key).await.map_err(not_sent)?;
         Ok(copy)
     }
 
     /// The bytes that were sent have been copied, and the copy is the result. Its row stays until the link to write it has
     /// ended, so that what is written once more is deleted then.
     async fn delete_staged(&self, key: &ObjectKey) {
-        if let Err(error) = self.blobs().delete(key).await {
+        if let Err(error) = self.blobs.delete(key).await {
             tracing::warn!(error = error.with_causes(), "an upload that was copied could not be deleted yet");
         }
     }
@@ -241,20 +236,13 @@ impl Engine {
         if stored.is_none_or(|stored| stored.kept || stored.doomed_at.is_some()) {
             return Err(Refused::NoUpload);
         }
-        Ok(self.blobs().write(key, stream).await?)
-    }
-
-    /// The object of a key, as the database knows it.
-    pub async fn stored(&self, key: &ObjectKey) -> Result<Option<Stored>, StoreError> {
-        let reach = Reach::Namespace(key.namespace);
-        let objects = self.shared.store.objects(&reach, key.job).await?;
-        Ok(objects.unwrap_or_default().into_iter().find(|stored| stored.object.key == *key))
+        Ok(self.blobs.write(key, stream).await?)
     }
 
     /// The hand-out that the worker speaks for. Who brought no lease is held to the one it began in: what takes an hour to
     /// arrive must not become the result of somebody else.
     async fn holder(&self, worker: &Worker) -> Result<Holder, Refused> {
-        let store = &self.shared.store;
+        let store = &self.store;
         let found = store.job(&worker.reach, worker.id).await?.ok_or(Declined::NotFound)?;
         let lease = held(&found.job, &found.queue, worker.lease).map_err(Declined::Refused)?.lease;
         let objects = store.objects(&worker.reach, worker.id).await?.unwrap_or_default();
@@ -270,8 +258,8 @@ impl Engine {
     async fn announce_object(&self, holder: &Holder, object: Object) -> Result<Arc<Object>, Refused> {
         let object = Arc::new(object);
         let command = Command::Upload { lease: holder.worker.lease, object: Arc::clone(&object) };
-        self.apply_one(holder.order(command)).await??;
-        self.shared.has_objects.store(true, Ordering::Relaxed);
+        self.jobs.apply_one(holder.order(command)).await??;
+        self.announcer.objects_expected();
         Ok(object)
     }
 
@@ -281,16 +269,16 @@ impl Engine {
         if holder.objects.iter().filter(is_own).count() >= UPLOADS_MAX {
             return Err(Refused::TooMany);
         }
-        let random = self.shared.entropy.lock().unwrap_or_else(PoisonError::into_inner).next_u64();
+        let random = self.random.draw(|entropy| entropy.next_u64());
         Ok(ObjectKey { namespace: holder.namespace, job: holder.worker.id, epoch: holder.epoch, random })
     }
 
     async fn finalise(&self, holder: &Holder, expected: &Object, written: Written) -> Result<Finalised, Refused> {
         let object = Arc::new(with(expected, written));
         let command = Command::Finalize { lease: holder.worker.lease, object: Arc::clone(&object) };
-        let applied = self.apply_one(holder.order(command)).await?;
+        let applied = self.jobs.apply_one(holder.order(command)).await?;
         match applied {
-            Ok(_) => self.has_scheduled_deletions(),
+            Ok(_) => self.announcer.deletions_scheduled(),
             Err(_) => self.throw_away(&object.key).await,
         }
         Ok(Finalised { object, applied: applied? })
@@ -304,7 +292,7 @@ impl Engine {
         if !is_lost {
             return;
         }
-        if let Err(error) = self.blobs().delete(key).await {
+        if let Err(error) = self.blobs.delete(key).await {
             tracing::warn!(error = error.with_causes(), "an object that came too late could not be deleted yet");
         }
     }

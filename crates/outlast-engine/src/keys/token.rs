@@ -2,7 +2,6 @@
 //! stored. Each is a few numbers, sealed: nobody can make, read or change one, and it opens only as what it was made for.
 //! All of them die with the key that minted them.
 
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -11,8 +10,8 @@ use outlast_core::{JobId, NamespaceId, ObjectKey, Timestamp};
 use outlast_store::Error;
 use outlast_store::keys::KeyId;
 
-use crate::engine::Engine;
-use crate::scope::{Principal, Word};
+use super::Keys;
+use super::scope::{Principal, Word};
 use crate::seal::Seal;
 
 /// How a token begins, so that it is recognised where it should not be: in a log, in a repository.
@@ -97,7 +96,7 @@ pub struct Link {
     pub expires_at: Timestamp,
 }
 
-impl Engine {
+impl Keys {
     /// A token of the caller's key. It ends no later than the key.
     pub fn mint_token(&self, caller: &Principal, job: JobId, can: Vec<Can>, life: Duration) -> (String, Token) {
         let (namespace, key) = (caller.namespace, caller.key);
@@ -112,7 +111,7 @@ impl Engine {
         let Some(token) = bytes.and_then(|bytes| Token::from_bytes(&bytes)) else {
             return Ok(None);
         };
-        if self.now() >= token.expires_at {
+        if self.clock.now() >= token.expires_at {
             return Ok(None);
         }
         let principal = self.principal(token.key).await?.filter(|principal| principal.namespace == token.namespace);
@@ -128,7 +127,7 @@ impl Engine {
     /// The link behind the text, if it is good for this. The same `None` whatever is wrong with it.
     pub async fn open_link(&self, text: &str, act: Act) -> Result<Option<Link>, Error> {
         let link = self.opened(text, LINK_PLACE).and_then(|bytes| Link::from_bytes(&bytes));
-        let Some(link) = link.filter(|link| link.act == act && self.now() < link.expires_at) else {
+        let Some(link) = link.filter(|link| link.act == act && self.clock.now() < link.expires_at) else {
             return Ok(None);
         };
         let principal = self.principal(link.key).await?;
@@ -136,17 +135,16 @@ impl Engine {
     }
 
     fn end_of(&self, key: KeyId, life: Duration) -> Timestamp {
-        let end = self.now().plus(life);
+        let end = self.clock.now().plus(life);
         self.expiry(key).flatten().map_or(end, |expires_at| end.min(expires_at))
     }
 
     fn sealed(&self, bytes: &[u8], place: &[u8]) -> String {
-        let mut entropy = self.shared.entropy.lock().unwrap_or_else(PoisonError::into_inner);
-        to_text(&self.shared.seal, bytes, place, entropy.as_mut())
+        self.random.draw(|entropy| to_text(&self.seal, bytes, place, entropy))
     }
 
     fn opened(&self, text: &str, place: &[u8]) -> Option<Vec<u8>> {
-        from_text(&self.shared.seal, text, place)
+        from_text(&self.seal, text, place)
     }
 }
 

@@ -15,10 +15,10 @@ use outlast_store::jobs::Reach;
 use outlast_store::page::{PageSize, Written};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::engine::Engine;
-use crate::log_tail::{Page, PageRead};
+use super::Feeds;
+use super::log_tail::{Page, PageRead};
+use super::progress_feed::ProgressFollower;
 use crate::notifier::Listener;
-use crate::progress_feed::ProgressFollower;
 
 /// Events read at once, for all who follow a job.
 pub const PAGE_MAX: usize = 48;
@@ -49,7 +49,7 @@ pub struct JobEnd {
 
 /// A reader's place in the log of one job.
 pub struct Follower {
-    engine: Engine,
+    feeds: Arc<Feeds>,
     /// Checked when the follower was made; a job stays in its queue.
     reach: Reach,
     id: JobId,
@@ -96,10 +96,10 @@ impl Deref for Events {
     }
 }
 
-impl Engine {
+impl Feeds {
     /// Follows a job from after the event `after` on. `None` when there is no such job.
-    pub async fn follow(&self, reach: Reach, id: JobId, after: u64) -> Result<Option<Opened>, Error> {
-        let Some(found) = self.job(&reach, id).await? else {
+    pub async fn follow(self: &Arc<Self>, reach: Reach, id: JobId, after: u64) -> Result<Option<Opened>, Error> {
+        let Some(found) = self.jobs.job(&reach, id).await? else {
             return Ok(None);
         };
         let last = found.job.events;
@@ -110,12 +110,12 @@ impl Engine {
         if after > last {
             return Ok(Some(Opened::Beyond { last }));
         }
-        let (engine, listener) = (self.clone(), self.shared.notifier.listen_job(id, reach.namespace()));
-        let first = self.progress(&found).await;
+        let listener = self.announcer.notifier.listen_job(id, reach.namespace());
+        let first = self.work.progress(&found).await;
         let progress = listener.progress().follow();
         listener.tail().join();
         Ok(Some(Opened::Following(Follower {
-            engine,
+            feeds: Arc::clone(self),
             reach,
             id,
             listener,
@@ -146,7 +146,7 @@ impl Follower {
                 self.is_over = true;
                 return Some(Frame::End(end));
             }
-            if self.is_over || self.engine.is_draining() {
+            if self.is_over || self.feeds.lifecycle.is_draining() {
                 return None;
             }
             if self.looked == Some(look) {
@@ -179,7 +179,7 @@ impl Follower {
                     return Some(Frame::Events(events));
                 }
                 Ok(None) => return None,
-                Err(Error::Unavailable | Error::Overloaded) => sleep(self.engine.jitter(RETRY_PAUSE)).await,
+                Err(Error::Unavailable | Error::Overloaded) => sleep(self.feeds.random.jitter(RETRY_PAUSE)).await,
                 Err(error) => {
                     tracing::debug!(%error, "a log can be followed no further");
                     return None;
@@ -207,12 +207,11 @@ impl Follower {
     }
 
     fn read(&self) -> BoxFuture<'static, Page> {
-        let (store, reach) = (Arc::clone(&self.engine.shared.store), self.reach.clone());
-        let (engine, id, after) = (self.engine.clone(), self.id, self.after);
+        let (feeds, reach, id, after) = (Arc::clone(&self.feeds), self.reach.clone(), self.id, self.after);
         let read = async move {
-            engine.shared.counters.job_reads.add(1);
-            let page = store.events(&reach, id, after, PAGE_MAX).await;
-            engine.say_written_progress(id).await;
+            feeds.announcer.counters.job_reads.add(1);
+            let page = feeds.store.events(&reach, id, after, PAGE_MAX).await;
+            feeds.work.publish_written_progress(id).await;
             page
         };
         read.map(|page| page.map(|events| events.map(Arc::from))).boxed()

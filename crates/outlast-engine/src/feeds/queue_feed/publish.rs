@@ -11,7 +11,7 @@ use outlast_store::queues::Counts;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{DirtySet, JobSummary, QueueEvent, QueueName};
-use crate::engine::Engine;
+use crate::feeds::Feeds;
 
 /// DirtySet gather for so long: what changes several times in it is looked at once.
 const GATHER: Duration = Duration::from_millis(100);
@@ -40,13 +40,13 @@ struct Publisher {
     has_unplaced: bool,
 }
 
-impl Engine {
-    pub(crate) async fn run_queue_feeds(self) {
-        let mut stopping = self.stopping();
+impl Feeds {
+    pub(crate) async fn run_queue_feeds(self: Arc<Self>) {
+        let mut stopping = self.lifecycle.stopping();
         let mut publisher = Publisher { memory: ShownQueues::new(), unplaced_at: Instant::now(), has_unplaced: false };
         let mut patrol_at = self.next_patrol();
         while !*stopping.borrow() {
-            let feeds = self.shared.notifier.queue_feeds();
+            let feeds = self.announcer.notifier.queue_feeds();
             let due = publisher.due();
             tokio::select! {
                 biased;
@@ -70,7 +70,7 @@ impl Engine {
 
     /// Never on an embedded store, where every change is marked.
     fn next_patrol(&self) -> Option<Instant> {
-        self.shared.live.floor().map(|floor| Instant::now() + self.jitter(floor))
+        self.live.floor().map(|floor| Instant::now() + self.random.jitter(floor))
     }
 
     /// One round: takes all dirty, looks, tells.
@@ -96,7 +96,7 @@ impl Engine {
 
     /// Adds new dirty to those that are left, and forgets queues that nobody follows.
     fn take_dirty(&self, memory: &mut ShownQueues) {
-        let mut state = self.shared.notifier.queue_feeds().lock();
+        let mut state = self.announcer.notifier.queue_feeds().lock();
         memory.retain(|name, _| state.feeds.contains_key(name));
         for (name, feed) in &mut state.feeds {
             let dirty = std::mem::take(&mut feed.dirty);
@@ -111,7 +111,7 @@ impl Engine {
 
     /// Jobs whose queue has to be looked up; too many of them, and every feed begins again.
     fn take_unplaced(&self, publisher: &mut Publisher) -> BTreeSet<JobId> {
-        let mut state = self.shared.notifier.queue_feeds().lock();
+        let mut state = self.announcer.notifier.queue_feeds().lock();
         publisher.has_unplaced = state.unplaced != DirtySet::default();
         if !publisher.has_unplaced || Instant::now() < publisher.unplaced_at {
             return BTreeSet::new();
@@ -127,28 +127,28 @@ impl Engine {
     }
 
     async fn show_job(&self, id: JobId, memory: &mut ShownQueues) -> Result<(), Error> {
-        self.shared.counters.job_reads.add(1);
-        let Some(found) = self.shared.store.job(&Reach::Everything, id).await? else {
+        self.announcer.counters.job_reads.add(1);
+        let Some(found) = self.store.job(&Reach::Everything, id).await? else {
             return Ok(());
         };
         let name: QueueName = (found.queue.namespace, Arc::from(found.queue.name.as_str()));
         if let Some(shown) = memory.get_mut(&name) {
             shown.left.is_counted = true;
             let progress = match &found.job.state {
-                State::Running(running) => self.known_progress(id, running),
+                State::Running(running) => self.work.known_progress(id, running),
                 _ => None,
             };
-            self.tell(&name, QueueEvent::Job(JobSummary::of(&found.job, progress, self.now())));
+            self.tell(&name, QueueEvent::Job(JobSummary::of(&found.job, progress, self.clock.now())));
         }
         Ok(())
     }
 
     async fn show_queue(&self, name: &QueueName, shown: &mut Shown) {
         shown.looked_at = Some(Instant::now());
-        let (queue, counts) = match self.shared.store.queue(name.0, &name.1).await {
+        let (queue, counts) = match self.store.queue(name.0, &name.1).await {
             Ok(Some(found)) => found,
             Ok(None) => {
-                self.shared.notifier.queue_feeds().lock().feeds.remove(name);
+                self.announcer.notifier.queue_feeds().lock().feeds.remove(name);
                 return;
             }
             // What is left stays left.
@@ -170,7 +170,7 @@ impl Engine {
     }
 
     fn tell(&self, name: &QueueName, sight: QueueEvent) {
-        let state = self.shared.notifier.queue_feeds().lock();
+        let state = self.announcer.notifier.queue_feeds().lock();
         if let Some(feed) = state.feeds.get(name) {
             // Nobody may listen any more; then there is nobody to tell.
             let _ = feed.events.send(sight);

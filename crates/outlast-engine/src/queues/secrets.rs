@@ -1,7 +1,7 @@
 //! The signing secrets of a queue: made with it, replaced on request and when its endpoint moves to another host, kept
 //! sealed. Two are live while receivers change over.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_core::{NamespaceId, Queue, Timestamp};
@@ -9,9 +9,8 @@ use outlast_store::Error;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 
+use super::{Queues, header_values};
 use crate::egress::headers::RefusedHeader;
-use crate::engine::Engine;
-use crate::header_values;
 use crate::seal::{self, Seal, Unopened};
 use crate::sign::Secret;
 
@@ -90,14 +89,14 @@ fn place(namespace: NamespaceId, name: &str) -> Vec<u8> {
     format!("queue {} {name}", namespace.0).into_bytes()
 }
 
-impl Engine {
+impl Queues {
     /// Can this node open what is sealed in the store? To be asked before it serves anybody.
     pub async fn check_seal(&self) -> Result<(), SecretError> {
-        let node = self.shared.seal.fingerprint();
-        for (queue, _) in self.shared.store.census().await? {
+        let node = self.seal.fingerprint();
+        for (queue, _) in self.store.census().await? {
             let key = queue.secrets.as_deref().and_then(Seal::key_of);
             let mut keys = key.into_iter().chain(header_values::sealing_keys(&queue));
-            if let Some(store) = keys.find(|key| !self.shared.seal.knows(*key)) {
+            if let Some(store) = keys.find(|key| !self.seal.knows(*key)) {
                 return Err(SecretError::OtherKey { store, node });
             }
         }
@@ -108,14 +107,14 @@ impl Engine {
     /// removed. Returns of how many queues.
     pub async fn replace_lost_secrets(&self) -> Result<usize, SecretError> {
         let mut count = 0;
-        let is_lost = |key: i64| !self.shared.seal.knows(key);
-        for (queue, _) in self.shared.store.census().await? {
+        let is_lost = |key: i64| !self.seal.knows(key);
+        for (queue, _) in self.store.census().await? {
             let key = queue.secrets.as_deref().and_then(Seal::key_of).filter(|key| is_lost(*key));
             let header_key = header_values::sealing_keys(&queue).find(|key| is_lost(*key));
             let Some(lost) = key.or(header_key) else {
                 continue;
             };
-            self.shared.store.sealing_key(self.shared.seal.fingerprint(), &[lost]).await?;
+            self.store.sealing_key(self.seal.fingerprint(), &[lost]).await?;
             let settings = header_values::without_lost(&queue, is_lost);
             if header_key.is_some() {
                 tracing::warn!(queue = queue.name, "headers whose value cannot be opened were removed; set them again");
@@ -131,8 +130,7 @@ impl Engine {
     }
 
     pub(crate) fn new_secret(&self) -> Secret {
-        let mut entropy = self.shared.entropy.lock().unwrap_or_else(PoisonError::into_inner);
-        Secret::generate(entropy.as_mut())
+        self.random.draw(Secret::generate)
     }
 
     /// The secrets of a queue; `None` if it has none yet.
@@ -141,14 +139,14 @@ impl Engine {
             return Ok(None);
         };
         let sealed_error = |why| SecretError::Sealed { queue: queue.name.clone(), why };
-        let bytes = self.shared.seal.open(sealed, &place(queue.namespace, &queue.name)).map_err(sealed_error)?;
+        let bytes = self.seal.open(sealed, &place(queue.namespace, &queue.name)).map_err(sealed_error)?;
         Secrets::from_bytes(&bytes).map(Some).ok_or(sealed_error(Unopened::Altered))
     }
 
     /// All nodes of a store must seal with one key, else one could not sign for another's queues.
     pub(crate) async fn check_sealing_key(&self) -> Result<(), SecretError> {
-        let node = self.shared.seal.fingerprint();
-        let store = self.shared.store.sealing_key(node, &self.shared.seal.older()).await?;
+        let node = self.seal.fingerprint();
+        let store = self.store.sealing_key(node, &self.seal.older()).await?;
         if store == node { Ok(()) } else { Err(SecretError::OtherKey { store, node }) }
     }
 
@@ -160,8 +158,7 @@ impl Engine {
         secrets: &Secrets,
     ) -> Result<Arc<[u8]>, SecretError> {
         self.check_sealing_key().await?;
-        let mut entropy = self.shared.entropy.lock().unwrap_or_else(PoisonError::into_inner);
-        let sealed = self.shared.seal.seal(&secrets.to_bytes(), &place(namespace, name), entropy.as_mut());
-        Ok(sealed.into())
+        let (bytes, place) = (secrets.to_bytes(), place(namespace, name));
+        Ok(self.random.draw(|entropy| self.seal.seal(&bytes, &place, entropy)).into())
     }
 }

@@ -1,17 +1,16 @@
-//! Carries operations on: bulk replay, purge, discard, delete. One of the rounds of the sweep. What a crash interrupts is
-//! taken up again from the stored position.
+//! Operations on many jobs: bulk replay, purge, discard, delete. A round of the sweep carries them on; after a crash it goes on
+//! from the stored position.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_core::NamespaceId;
-use outlast_core::system_queue::SYSTEM_QUEUES;
 use outlast_store::Error;
-use outlast_store::live::Signal;
-use outlast_store::operations::{NewOperation, Operation, OperationId, OperationKind, OperationStatus};
+use outlast_store::operations::{NewOperation, Operation, OperationId, OperationStatus};
 use tokio::time::{Instant, sleep};
 
-use crate::engine::Engine;
+use super::Jobs;
 
 /// Jobs changed in one transaction: long enough to be quick, short enough that other writers hardly notice.
 const STEP_MAX: usize = 200;
@@ -21,26 +20,40 @@ const PACED_PAUSE: Duration = Duration::from_millis(100);
 /// When each operation with a rate was taken up, and how many jobs it had changed by then.
 type Paces = HashMap<OperationId, (Instant, u64)>;
 
-impl Engine {
+impl Jobs {
     /// `None` when there is no such queue.
-    pub async fn start_operation(&self, operation: NewOperation) -> Result<Option<Operation>, Error> {
-        self.commit(|engine| async move {
-            let started = engine.shared.store.start_operation(operation).await;
-            engine.shared.sweep.look_now();
-            engine.shared.live.tell(Signal::OperationStarted);
+    pub async fn start_operation(self: &Arc<Self>, operation: NewOperation) -> Result<Option<Operation>, Error> {
+        let jobs = Arc::clone(self);
+        let call = async move {
+            let started = jobs.store.start_operation(operation).await;
+            jobs.announcer.alarms.look_now();
+            jobs.announcer.notifier.operation_started();
             started
-        })
-        .await
+        };
+        self.detached.commit(call).await
     }
 
     /// `None` when there is no such operation.
     pub async fn stop_operation(&self, namespace: NamespaceId, id: OperationId) -> Result<Option<Operation>, Error> {
-        self.shared.store.stop_operation(namespace, id).await
+        self.store.stop_operation(namespace, id).await
+    }
+
+    pub async fn operation(&self, namespace: NamespaceId, id: OperationId) -> Result<Option<Operation>, Error> {
+        self.store.operation(namespace, id).await
+    }
+
+    pub async fn operations(&self, namespace: NamespaceId, limit: usize) -> Result<Vec<Operation>, Error> {
+        self.store.operations(namespace, limit).await
+    }
+
+    /// How many jobs the operation would change, counted up to `limit`.
+    pub async fn count_operation(&self, operation: &NewOperation, limit: usize) -> Result<u64, Error> {
+        self.store.count_operation(operation, limit).await
     }
 
     /// Carries all open operations on until none is left. What a failure interrupts is taken up again by the next round.
     pub(crate) async fn carry_on_operations(&self) -> Result<Duration, Error> {
-        let mut stopping = self.stopping();
+        let mut stopping = self.lifecycle.stopping();
         let mut paces = Paces::new();
         while !*stopping.borrow()
             && let Some(pause) = self.advance_operations(&mut paces).await?
@@ -60,7 +73,7 @@ impl Engine {
 
     /// One step of every open operation. Returns the pause before the next round, `None` when nothing is open.
     async fn advance_operations(&self, paces: &mut Paces) -> Result<Option<Duration>, Error> {
-        let open = self.shared.store.open_operations().await?;
+        let open = self.store.open_operations().await?;
         paces.retain(|id, _| open.iter().any(|operation| operation.id == *id));
         let mut pause = PACED_PAUSE;
         for operation in &open {
@@ -71,10 +84,10 @@ impl Engine {
             if limit == 0 {
                 continue;
             }
-            let advanced = self.shared.store.advance_operation(operation.id, limit).await;
+            let advanced = self.store.advance_operation(operation.id, limit).await;
             // A step whose answer is lost may have been the last one, so it is announced as well.
             if matches!(advanced, Ok(Some(_)) | Err(Error::Indeterminate)) {
-                self.announce_step(operation);
+                self.announcer.operation_advanced(operation);
             }
             let Some(after) = advanced? else {
                 continue;
@@ -89,22 +102,6 @@ impl Engine {
             }
         }
         Ok((!open.is_empty()).then_some(pause))
-    }
-
-    /// A step changed jobs of one queue that it does not name.
-    fn announce_step(&self, operation: &Operation) {
-        let (namespace, queue) = (operation.namespace, &operation.queue_name);
-        // It may have deleted jobs that are being worked on.
-        self.shared.progress.invalidate_queue(namespace, queue);
-        self.has_scheduled_deletions();
-        // What it changed has new alarms: the end of their retention.
-        self.shared.sweep.look_now();
-        self.shared.notifier.queue_changed(namespace, queue);
-        self.shared.notifier.jobs_changed(namespace);
-        self.shared.notifier.queue_feeds().jobs_changed(namespace, queue);
-        if operation.kind == OperationKind::Purge {
-            self.jobs_published(namespace, SYSTEM_QUEUES.iter().map(|queue| queue.name));
-        }
     }
 }
 

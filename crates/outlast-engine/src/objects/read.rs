@@ -3,6 +3,7 @@
 //! then: restored under its key, it is served again.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
@@ -10,18 +11,18 @@ use outlast_core::Object;
 use outlast_store::blobs::{self, Blobs, Chunks, LinkSpec, Opened};
 use outlast_store::kept::{Inspection, Stored};
 
-use crate::engine::Engine;
-use crate::result::{content_type_of, disposition_of};
+use super::Objects;
+use super::upload::{content_type_of, disposition_of};
 
 /// A damaged object is read anew this often at most: each time costs as much as a download.
 const INSPECT_EVERY: Duration = Duration::from_secs(60);
 
-impl Engine {
+impl Objects {
     /// Opens an object or a range of it. The first chunk has been checked when this returns; damage further on ends the
     /// stream with an error.
-    pub async fn read_object(&self, stored: &Stored, range: Option<Range<u64>>) -> Result<Opened, blobs::Error> {
+    pub async fn open(self: &Arc<Self>, stored: &Stored, range: Option<Range<u64>>) -> Result<Opened, blobs::Error> {
         let object = self.checkable(stored).await?;
-        let opened = match self.blobs().open_checked(&object, range).await {
+        let opened = match self.blobs.open_checked(&object, range).await {
             Ok(opened) => opened,
             Err(error) => return Err(self.record_damage(&object, error).await),
         };
@@ -36,7 +37,7 @@ impl Engine {
 
     /// Where the object store itself serves an object from. `None`: we have to. Its bytes are not checked on that way, only
     /// that there are as many as there should be.
-    pub async fn object_link(&self, stored: &Stored, life: Duration) -> Result<Option<String>, blobs::Error> {
+    pub async fn link(&self, stored: &Stored, life: Duration) -> Result<Option<String>, blobs::Error> {
         let object = &stored.object;
         if stored.damaged_at.is_some() {
             self.checkable(stored).await?;
@@ -44,10 +45,10 @@ impl Engine {
         let spec =
             LinkSpec { disposition: disposition_of(object), content_type: content_type_of(object).to_owned(), life };
         // A link is made without asking the object store; a result that is gone should not be found out by the reader.
-        if self.blobs().head(&object.key).await? != object.length {
+        if self.blobs.head(&object.key).await? != object.length {
             return Err(self.record_damage(object, blobs::Error::Damaged).await);
         }
-        Ok(self.blobs().link(&object.key, &spec).await?.map(String::from))
+        Ok(self.blobs.link(&object.key, &spec).await?.map(String::from))
     }
 
     /// The object with the checksums of its chunks. One that has none, or was found damaged a while ago, is read whole first.
@@ -55,10 +56,10 @@ impl Engine {
         let object = &stored.object;
         match stored.damaged_at {
             None if Blobs::is_checkable(object) => return Ok(object.clone()),
-            Some(at) if self.now() < at.plus(INSPECT_EVERY) => return Err(blobs::Error::Damaged),
+            Some(at) if self.clock.now() < at.plus(INSPECT_EVERY) => return Err(blobs::Error::Damaged),
             _ => {}
         }
-        let found = self.blobs().digest(&object.key).await?;
+        let found = self.blobs.digest(&object.key).await?;
         if found.length != object.length || found.sha256 != object.sha256 {
             return Err(self.record_damage(object, blobs::Error::Damaged).await);
         }
@@ -67,13 +68,13 @@ impl Engine {
     }
 
     /// The same chunks; damage is recorded before the reader gets to know of it.
-    fn recording(&self, object: Object, chunks: Chunks) -> Chunks {
-        let engine = self.clone();
+    fn recording(self: &Arc<Self>, object: Object, chunks: Chunks) -> Chunks {
+        let objects = Arc::clone(self);
         let recorded = chunks.then(move |chunk| {
-            let (engine, damaged) = (engine.clone(), chunk.is_err().then(|| object.clone()));
+            let (objects, damaged) = (Arc::clone(&objects), chunk.is_err().then(|| object.clone()));
             async move {
                 match (chunk, damaged) {
-                    (Err(error), Some(object)) => Err(engine.record_damage(&object, error).await),
+                    (Err(error), Some(object)) => Err(objects.record_damage(&object, error).await),
                     (chunk, _) => chunk,
                 }
             }
@@ -84,7 +85,7 @@ impl Engine {
     async fn record_damage(&self, object: &Object, error: blobs::Error) -> blobs::Error {
         if matches!(error, blobs::Error::Damaged) {
             tracing::error!(object = %object.key, "the bytes of an object are not those that were written");
-            self.shared.counters.objects_damaged.add(1);
+            self.announcer.counters.objects_damaged.add(1);
             self.record(object, Inspection::Damaged).await;
         }
         error
@@ -92,7 +93,7 @@ impl Engine {
 
     /// What is not recorded is found again by the next reader.
     async fn record(&self, object: &Object, found: Inspection) {
-        if let Err(error) = self.shared.store.record_inspection(&object.key, found).await {
+        if let Err(error) = self.store.record_inspection(&object.key, found).await {
             tracing::warn!(object = %object.key, %error, "the state of an object could not be recorded");
         }
     }

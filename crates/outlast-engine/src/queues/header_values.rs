@@ -2,18 +2,16 @@
 //! alone, and masked wherever a queue is shown. A mask that comes back stands for the stored value.
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use outlast_core::{NamespaceId, Queue, QueueSettings};
 use outlast_store::queues::{Expect, QueueDraft};
 
+use super::secrets::SecretError;
+use super::{Queues, moves};
 use crate::egress::headers::check_amount;
-use crate::engine::Engine;
-use crate::queues::moves;
 use crate::seal::{Seal, Unopened};
-use crate::secrets::SecretError;
 
 /// Shown in the place of every value.
 pub const MASK: &str = "****";
@@ -42,7 +40,7 @@ fn place(namespace: NamespaceId, queue: &str, header: &str) -> Vec<u8> {
     format!("header {} {queue} {header}", namespace.0).into_bytes()
 }
 
-impl Engine {
+impl Queues {
     /// The headers that deliveries of the queue are sent with. Rows of before values were sealed have them in the clear.
     pub(crate) fn open_headers(&self, queue: &Queue) -> Result<BTreeMap<String, String>, SecretError> {
         let open = |(name, value): (&String, &String)| Ok((name.clone(), self.open_value(queue, name, value)?));
@@ -54,8 +52,7 @@ impl Engine {
             return Ok(value.to_owned());
         };
         let sealed_error = |why| SecretError::Sealed { queue: queue.name.clone(), why };
-        let bytes =
-            self.shared.seal.open(&sealed, &place(queue.namespace, &queue.name, header)).map_err(sealed_error)?;
+        let bytes = self.seal.open(&sealed, &place(queue.namespace, &queue.name, header)).map_err(sealed_error)?;
         String::from_utf8(bytes).map_err(|_| sealed_error(Unopened::Altered))
     }
 
@@ -120,7 +117,7 @@ impl Engine {
     /// Is `stored` this value, sealed with the key that seals now?
     fn is_sealed_form(&self, queue: &Queue, header: &str, stored: &str, plain: &str) -> bool {
         let key = sealed_bytes(stored).and_then(|sealed| Seal::key_of(&sealed));
-        key == Some(self.shared.seal.fingerprint())
+        key == Some(self.seal.fingerprint())
             && self.open_value(queue, header, stored).is_ok_and(|opened| opened == plain)
     }
 
@@ -132,15 +129,15 @@ impl Engine {
         plain: &str,
     ) -> Result<String, SecretError> {
         self.check_sealing_key().await?;
-        let mut entropy = self.shared.entropy.lock().unwrap_or_else(PoisonError::into_inner);
-        let sealed = self.shared.seal.seal(plain.as_bytes(), &place(namespace, queue, header), entropy.as_mut());
+        let place = place(namespace, queue, header);
+        let sealed = self.random.draw(|entropy| self.seal.seal(plain.as_bytes(), &place, entropy));
         Ok(format!("{SEALED_MARK}{}", STANDARD.encode(sealed)))
     }
 
     /// Seals the values that a version before this one has stored in the clear. Returns of how many queues.
     pub async fn seal_clear_headers(&self) -> Result<usize, SecretError> {
         let mut count = 0;
-        for (queue, _) in self.shared.store.census().await? {
+        for (queue, _) in self.store.census().await? {
             let is_clear = queue.settings.headers.values().any(|value| sealed_bytes(value).is_none());
             if !is_clear {
                 continue;
@@ -150,7 +147,7 @@ impl Engine {
             let draft = QueueDraft { settings, secrets: None };
             // Refused means that another call has just written it, and so has sealed it.
             let expect = Expect::Version(queue.version);
-            let saved = self.shared.store.save_queue(queue.namespace, &queue.name, draft, expect).await?;
+            let saved = self.store.save_queue(queue.namespace, &queue.name, draft, expect).await?;
             count += usize::from(saved.is_ok());
         }
         Ok(count)

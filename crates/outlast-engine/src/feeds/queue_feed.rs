@@ -17,7 +17,7 @@ use outlast_store::queues::Counts;
 use tokio::sync::Notify;
 use tokio::sync::broadcast::{self, Receiver, Sender, error::RecvError};
 
-use crate::engine::Engine;
+use super::Feeds;
 use dirty::DirtySet;
 
 /// Sights a follower may be behind; beyond it he begins again.
@@ -184,7 +184,7 @@ impl QueueFeeds {
 
 /// Somebody who follows a queue. Dropping it leaves.
 pub struct QueueFollower {
-    engine: Engine,
+    feeds: Arc<Feeds>,
     name: QueueName,
     /// `None` only while it is dropped.
     events: Option<Receiver<QueueEvent>>,
@@ -192,16 +192,20 @@ pub struct QueueFollower {
     begins: bool,
 }
 
-impl Engine {
+impl Feeds {
     /// Follows a queue. `None` when there is no such queue, or the server stops.
-    pub async fn follow_queue(&self, namespace: NamespaceId, name: &str) -> Result<Option<QueueFollower>, Error> {
-        if self.shared.store.queue(namespace, name).await?.is_none() {
+    pub async fn follow_queue(
+        self: &Arc<Self>,
+        namespace: NamespaceId,
+        name: &str,
+    ) -> Result<Option<QueueFollower>, Error> {
+        if self.store.queue(namespace, name).await?.is_none() {
             return Ok(None);
         }
         let name = (namespace, Arc::from(name));
-        let events = self.shared.notifier.queue_feeds().follow(&name);
-        let engine = self.clone();
-        Ok(events.map(|events| QueueFollower { engine, name, events: Some(events), begins: true }))
+        let events = self.announcer.notifier.queue_feeds().follow(&name);
+        let feeds = Arc::clone(self);
+        Ok(events.map(|events| QueueFollower { feeds, name, events: Some(events), begins: true }))
     }
 }
 
@@ -210,7 +214,7 @@ impl QueueFollower {
     pub async fn next(&mut self) -> Option<QueueEvent> {
         if self.begins {
             // What changes from here on is told as well: following has begun before this look.
-            let found = self.engine.shared.store.queue(self.name.0, &self.name.1).await;
+            let found = self.feeds.store.queue(self.name.0, &self.name.1).await;
             let (queue, counts) = found.ok().flatten()?;
             self.begins = false;
             return Some(QueueEvent::Queue(queue, counts));
@@ -229,6 +233,6 @@ impl QueueFollower {
 impl Drop for QueueFollower {
     fn drop(&mut self) {
         self.events = None;
-        self.engine.shared.notifier.queue_feeds().leave(&self.name);
+        self.feeds.announcer.notifier.queue_feeds().leave(&self.name);
     }
 }

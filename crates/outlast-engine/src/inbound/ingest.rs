@@ -1,18 +1,18 @@
 //! Events of providers: which queues take them, and then event and jobs stored together. Nobody is event that an event was
 //! taken before it is on disk with all its jobs.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_core::arrival::{Arrival, ArrivalId, Headers, KEPT_FOR, forgotten_at};
 use outlast_core::{Job, NamespaceId, Spec};
 use outlast_store::Error;
-use outlast_store::arrivals::{Ingested, NewArrival, created};
+use outlast_store::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival, created};
 use outlast_store::jobs::{NewJob, Published};
 use serde_json::Value;
 
-use crate::engine::Engine;
-use crate::inbound::catalog::{Catalog, Source, Subscriber};
+use super::Inbound;
+use super::catalog::{Source, Subscriber};
 
 /// How often, at most, events that are over their time are forgotten.
 const PRUNE_EVERY: Duration = Duration::from_secs(600);
@@ -39,20 +39,10 @@ pub struct IngestReceipt {
     pub jobs_created: u32,
 }
 
-impl Engine {
-    /// What the file declares takes the place of what it declared before.
-    pub fn declare(&self, declared: Catalog) {
-        *self.shared.declared.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(declared);
-        self.shared.keys.someone_left();
-    }
-
-    pub fn declared(&self) -> Arc<Catalog> {
-        Arc::clone(&self.shared.declared.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
+impl Inbound {
     /// Stores an event and a job in each queue that takes it. Durable when it returns.
     pub async fn ingest(
-        &self,
+        self: &Arc<Self>,
         namespace: NamespaceId,
         source: &Source,
         event: IncomingEvent,
@@ -72,7 +62,8 @@ impl Engine {
             body,
             jobs,
         };
-        let answer = self.commit(|engine| async move { engine.store_event(new, &places).await }).await?;
+        let inbound = Arc::clone(self);
+        let answer = self.detached.commit(async move { inbound.store_event(new, &places).await }).await?;
         Ok(match answer {
             Ingested::Existing { id } => IngestReceipt { id, duplicate: true, jobs_created: 0 },
             Ingested::Created { id, jobs } => match (created(&jobs), first_of(&jobs)) {
@@ -84,19 +75,19 @@ impl Engine {
 
     async fn store_event(&self, new: NewArrival, places: &[Arc<str>]) -> Result<Ingested, Error> {
         let namespace = new.namespace;
-        let answer = self.shared.store.ingest(vec![new]).await;
+        let answer = self.store.ingest(vec![new]).await;
         // Also for a repetition: the first one may have been stored by a process that is gone.
-        self.note_alarm(Some(forgotten_at(self.now())));
+        self.announcer.alarms.set(Some(forgotten_at(self.clock.now())));
         if matches!(answer, Err(Error::Indeterminate)) {
-            places.iter().for_each(|queue| self.announce_unknown(namespace, queue));
+            places.iter().for_each(|queue| self.announcer.maybe_written(namespace, queue));
         }
         let answer = answer?.pop().ok_or(Error::Indeterminate)?;
         match &answer {
-            Ingested::Existing { .. } => self.shared.counters.events_repeated.add(1),
+            Ingested::Existing { .. } => self.announcer.counters.events_repeated.add(1),
             Ingested::Created { jobs, .. } => {
-                self.shared.counters.events.add(1);
+                self.announcer.counters.events.add(1);
                 for (answer, queue) in jobs.iter().zip(places) {
-                    self.announce_published(namespace, queue, answer);
+                    self.announcer.published(namespace, queue, answer);
                 }
             }
         }
@@ -112,7 +103,7 @@ impl Engine {
         queue: Option<&str>,
     ) -> Result<Vec<(Arc<str>, Published)>, Error> {
         let value: Value = serde_json::from_str(&arrival.body).unwrap_or_default();
-        let places: Vec<Arc<str>> = match (queue, self.declared().source(&arrival.source)) {
+        let places: Vec<Arc<str>> = match (queue, self.catalog().source(&arrival.source)) {
             (Some(queue), _) => vec![queue.into()],
             (None, Some(source)) => {
                 self.takers(source, &arrival.kind, &value).map(|taker| Arc::clone(&taker.queue)).collect()
@@ -122,15 +113,23 @@ impl Engine {
         let (payload, origin) = (Arc::clone(&arrival.body), Some(Box::new(arrival.origin())));
         let spec = Arc::new(Spec { payload, origin, ..Spec::default() });
         let jobs = places.iter().map(|queue| NewJob { namespace, queue: Arc::clone(queue), spec: Arc::clone(&spec) });
-        let published = self.publish(jobs.collect()).await?;
+        let published = self.jobs.publish(jobs.collect()).await?;
         Ok(places.into_iter().zip(published).collect())
+    }
+
+    pub async fn event(&self, namespace: NamespaceId, id: ArrivalId) -> Result<Option<Arrival>, Error> {
+        self.store.arrival(namespace, id).await
+    }
+
+    pub async fn list_events(&self, list: ListArrivals) -> Result<ArrivalPage, Error> {
+        self.store.arrivals(list).await
     }
 
     /// A filter that cannot be judged takes nothing, and holds up nobody else: the event is stored and can be replayed.
     fn takers<'a>(&self, source: &'a Source, kind: &str, value: &Value) -> impl Iterator<Item = &'a Subscriber> {
         source.subscribers.iter().filter(move |subscriber| {
             subscriber.wants.takes(kind, value).unwrap_or_else(|exhausted| {
-                self.shared.counters.filters_exhausted.add(1);
+                self.announcer.counters.filters_exhausted.add(1);
                 tracing::warn!(source = &*source.name, queue = &*subscriber.queue, %exhausted, "a filter was given up; the event was not taken");
                 false
             })
@@ -140,8 +139,8 @@ impl Engine {
     /// Forgets events that are over their time.
     pub(crate) async fn prune_events(&self) -> Result<Duration, Error> {
         // One that is due at this very moment goes as well.
-        let before = self.now().minus(KEPT_FOR).plus(Duration::from_millis(1));
-        match self.shared.store.prune_arrivals(before, PRUNE_MAX).await? {
+        let before = self.clock.now().minus(KEPT_FOR).plus(Duration::from_millis(1));
+        match self.store.prune_arrivals(before, PRUNE_MAX).await? {
             PRUNE_MAX => Ok(Duration::ZERO),
             _ => Ok(PRUNE_EVERY),
         }

@@ -10,7 +10,7 @@ use futures_util::future::{BoxFuture, Shared};
 use outlast_core::Event;
 use outlast_store::Error;
 
-use crate::stream::{PAGE_MAX, is_full};
+use super::stream::{PAGE_MAX, is_full};
 
 /// Up to [`PAGE_MAX`] events; `None` when the job is gone.
 pub(crate) type Page = Result<Option<Arc<[Event]>>, Error>;

@@ -2,7 +2,6 @@
 //! hand-outs that were lost. All of them are known by name, so no store is ever searched, and what a job still has is
 //! never among them. One of the rounds of the sweep.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
@@ -10,14 +9,13 @@ use outlast_core::ObjectKey;
 use outlast_store::Error;
 use outlast_store::blobs::{self, DeletionPermit};
 
-use crate::engine::Engine;
+use super::Objects;
+use crate::announcer::GC_DELAY;
 
 /// Objects of one look.
 const BATCH_MAX: usize = 100;
 /// Deletions under way at once.
 const CONCURRENCY: usize = 16;
-/// Nothing here is urgent: what is doomed in this time goes together.
-const REST: Duration = Duration::from_millis(500);
 /// Where the first object that is due is not one to be deleted: its row is damaged, or another node had it.
 const IDLE_REST: Duration = Duration::from_secs(30);
 /// The pause while a backup keeps all objects in their place.
@@ -49,26 +47,14 @@ impl Deletions {
     }
 }
 
-impl Engine {
-    /// A change may have doomed objects, if there are any.
-    pub(crate) fn may_have_scheduled_deletions(&self) {
-        if self.shared.has_objects.load(Ordering::Relaxed) {
-            self.has_scheduled_deletions();
-        }
-    }
-
-    /// Objects may have been doomed, also some of before this process.
-    pub(crate) fn has_scheduled_deletions(&self) {
-        self.note_alarm(Some(self.now().plus(REST)));
-    }
-
+impl Objects {
     /// Deletes what is due. Whatever cannot be deleted is put off, so that it stops no other.
-    pub(crate) async fn collect_objects(&self) -> Result<Duration, Error> {
-        let mut stopping = self.stopping();
-        self.shared.has_objects.store(true, Ordering::Relaxed);
+    pub(crate) async fn collect(&self) -> Result<Duration, Error> {
+        let mut stopping = self.lifecycle.stopping();
+        self.announcer.objects_expected();
         let mut rest = IDLE_REST;
         loop {
-            let due = self.shared.store.doomed(BATCH_MAX).await?.objects;
+            let due = self.store.doomed(BATCH_MAX).await?.objects;
             if due.is_empty() || *stopping.borrow() {
                 return Ok(rest);
             }
@@ -76,20 +62,20 @@ impl Engine {
                 tracing::info!(due = due.len(), "a backup is being taken; objects are deleted when it is complete");
                 return Ok(BACKUP_PAUSE);
             };
-            rest = REST;
+            rest = GC_DELAY;
             let deletions = tokio::select! {
                 biased;
                 // What was deleted and not forgotten is deleted again.
-                _ = stopping.changed() => return Ok(REST),
+                _ = stopping.changed() => return Ok(GC_DELAY),
                 deletions = self.delete_objects(due) => deletions,
             };
-            let store = &self.shared.store;
-            self.shared.counters.objects_deleted.add(deletions.gone.len());
+            let store = &self.store;
+            self.announcer.counters.objects_deleted.add(deletions.gone.len());
             store.forget_objects(&deletions.gone).await?;
             for (keys, pause) in [(&deletions.failed, POSTPONED_FOR), (&deletions.refused, REFUSED_FOR)] {
                 if !keys.is_empty() {
-                    self.shared.counters.loop_failures.add(1);
-                    store.postpone_objects(keys, self.now().plus(pause)).await?;
+                    self.announcer.counters.loop_failures.add(1);
+                    store.postpone_objects(keys, self.clock.now().plus(pause)).await?;
                 }
             }
             if deletions.gone.is_empty() && !deletions.failed.is_empty() {
@@ -100,7 +86,7 @@ impl Engine {
 
     /// `None` while a backup is being taken. A folder that cannot be opened says so at the deletions.
     fn deletion_permit(&self) -> Option<DeletionPermit> {
-        self.blobs().permit_deletions().unwrap_or_else(|_| Some(DeletionPermit::unlocked()))
+        self.blobs.permit_deletions().unwrap_or_else(|_| Some(DeletionPermit::unlocked()))
     }
 
     async fn delete_objects(&self, due: Vec<(ObjectKey, Option<Box<str>>)>) -> Deletions {
@@ -125,8 +111,8 @@ impl Engine {
 
     async fn delete_object(&self, key: &ObjectKey, upload: Option<&str>) -> Result<(), blobs::Error> {
         if let Some(upload) = upload {
-            self.blobs().abort(key, upload).await?;
+            self.blobs.abort(key, upload).await?;
         }
-        self.blobs().delete(key).await
+        self.blobs.delete(key).await
     }
 }

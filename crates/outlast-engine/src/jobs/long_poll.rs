@@ -1,5 +1,4 @@
-//! Looking at a job, and waiting for it to change: long poll on its version, and `Prefer: wait`. Those who look at the
-//! same job at the same time share a read.
+//! Waiting for a job to change: long poll on its version, and `Prefer: wait`.
 
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use outlast_store::Error;
 use outlast_store::jobs::{Found, Reach};
 use tokio::time::{Instant, sleep_until};
 
-use crate::engine::Engine;
+use super::Jobs;
 
 /// Until when to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,23 +18,11 @@ pub enum Until {
     Terminal,
 }
 
-impl Engine {
-    /// The job as it is. `None` when there is no such job within reach. Cancel-safe.
-    pub async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<Found>, Error> {
-        let shared = &self.shared;
-        // Read for all who ask, whatever their reach; what each of them may see is decided afterwards.
-        let read = || {
-            shared.counters.job_reads.add(1);
-            shared.store.job(&Reach::Everything, id)
-        };
-        let found = shared.job_reads.share(id, read).await?;
-        Ok(found.filter(|found| reach.covers(&found.queue)))
-    }
-
+impl Jobs {
     /// The job, as soon as the condition holds or `wait` is over. `None` when there is no such job. Cancel-safe.
     pub async fn watch(&self, reach: &Reach, id: JobId, until: Until, wait: Duration) -> Result<Option<Found>, Error> {
         let end = Instant::now() + wait;
-        let listener = self.shared.notifier.listen_job(id, reach.namespace());
+        let listener = self.announcer.notifier.listen_job(id, reach.namespace());
         loop {
             let mut notified = std::pin::pin!(listener.notify().notified());
             notified.as_mut().enable();
@@ -46,7 +33,7 @@ impl Engine {
                 Until::VersionPasses(version) => found.job.version > version,
                 Until::Terminal => found.job.status().is_terminal(),
             };
-            if holds || Instant::now() >= end || self.is_draining() {
+            if holds || Instant::now() >= end || self.lifecycle.is_draining() {
                 return Ok(Some(found));
             }
             tokio::select! {
