@@ -4,7 +4,7 @@ use crate::tree::{File, check, files};
 
 const PAGE: &str = "ARCHITECTURE.md";
 /// Directories whose modules the page lists.
-const LISTED: [&str; 12] = [
+const LISTED: [&str; 17] = [
     "crates/outlast-core/src",
     "crates/outlast-store/src",
     "crates/outlast-store/src/sqlite",
@@ -12,6 +12,11 @@ const LISTED: [&str; 12] = [
     "crates/outlast-store/src/blobs",
     "crates/outlast-store/src/live",
     "crates/outlast-engine/src",
+    "crates/outlast-engine/src/jobs",
+    "crates/outlast-engine/src/queues",
+    "crates/outlast-engine/src/objects",
+    "crates/outlast-engine/src/feeds",
+    "crates/outlast-engine/src/keys",
     "crates/outlast-engine/src/egress",
     "crates/outlast-engine/src/push",
     "crates/outlast-engine/src/inbound",
