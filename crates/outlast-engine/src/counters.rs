@@ -1,4 +1,4 @@
-//! What the engine counts about itself since it started. Readable at any time; never needed for correctness.
+//! Counters of the engine since its start. Readable at any time; never needed for correctness.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,7 +29,7 @@ pub struct Counters {
     pub refused_reports: Counter,
     /// Jobs moved by an alarm: due, lease lost, expired, purged.
     pub woken: Counter,
-    /// Objects that nobody wanted any more.
+    /// Objects that no job needed any more.
     pub objects_deleted: Counter,
     /// Times that the bytes of an object were found not to be those that were written.
     pub objects_damaged: Counter,
@@ -38,10 +38,10 @@ pub struct Counters {
     /// Events of providers that were stored, and that had been before.
     pub events: Counter,
     pub events_repeated: Counter,
-    /// Webhooks whose signature was not believed, or that came from elsewhere.
+    /// Webhooks with a wrong signature, or from an address that is not allowed.
     pub events_refused: Counter,
     pub filters_exhausted: Counter,
-    /// Reads of single jobs and of their logs, for those who poll, follow or report.
+    /// Reads of single jobs and of their logs, for polls, streams and reports.
     pub job_reads: Counter,
     pub loop_failures: Counter,
 }

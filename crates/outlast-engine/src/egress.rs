@@ -1,4 +1,4 @@
-//! The one way out: every request to a URL that somebody gave us leaves through [`Egress`]. The port and its words stand
+//! The one way out: every request to a URL that somebody gave us leaves through [`Egress`]. The port and its types are
 //! here; below it the real connector, which dials only addresses that it has checked itself. Nothing else in the product
 //! may open a connection to such a host.
 
@@ -29,7 +29,7 @@ pub use self::settings::EgressSettings;
 /// The port; the simulator has an implementation without a network.
 #[async_trait]
 pub trait Egress: Send + Sync {
-    /// May this URL be stored as a destination? SingleFlight at its shape only, asks nobody, and is no promise: `send` checks
+    /// May this URL be stored as a destination? Looks at its shape only, asks no name server, and is no promise: `send` checks
     /// again, addresses included.
     fn check(&self, url: &str) -> Result<(), RefusedUrl>;
 
@@ -60,7 +60,7 @@ pub struct Incoming {
     pub status: u16,
     pub headers: HeaderMap,
     pub body: Bytes,
-    /// The body is not all there: too long, too slow, or the connection broke. The status stands all the same.
+    /// The body is not all there: too long, too slow, or the connection broke. The status is valid all the same.
     pub is_cut: bool,
 }
 
@@ -125,7 +125,7 @@ impl SendError {
     }
 
     /// The request went out on a connection that had been used before, and that broke without a word. The other side may
-    /// just have closed it for being idle; or it has read the request and died of it. Nobody can tell.
+    /// just have closed it for being idle; or it has read the request and died of it. The two cannot be told apart.
     pub fn broke_used_connection(&self) -> bool {
         self.broke_used_connection
     }

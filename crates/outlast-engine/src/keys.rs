@@ -1,5 +1,5 @@
-//! The room of API keys and of what they mint: tokens and links. Keys are made, checked, revoked. A key is `ol_`, twelve characters to find it by, `_`, and 43 random ones; the store
-//! has only its SHA-256. All keys are in memory, so that a check costs a hash and no read.
+//! The room of API keys, and of the tokens and links they mint. A key is `ol_`, twelve characters to find it by, `_`, and 43 random
+//! ones; the store has only its SHA-256. All keys are in memory, so that a check costs a hash and no read.
 
 pub mod scope;
 pub mod token;

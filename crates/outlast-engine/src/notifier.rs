@@ -1,9 +1,9 @@
-//! Wake-ups: who waits for work of a queue, who watches a job. Lossy by design: a waiter looks at the store after every
-//! wake-up, and nothing here is needed for correctness. What happens here is also told to the other nodes; what they tell
-//! only rings here.
+//! Wake-ups: waiting consumers of a queue, and readers that watch a job, listen to a topic. Lossy by design: a listener reads
+//! the store after every wake-up, and correctness never depends on one. Changes made here are also signalled to other nodes;
+//! signals of other nodes only wake listeners here.
 //!
-//! A ring is *exact* when so many jobs came, or *blind* when there may be any number. A blind ring notifier one waiter of a
-//! queue; whoever finds something notifier two more, until one finds nothing. So a thousand waiters cost a few looks.
+//! A wake-up is *exact* when the number of new jobs is known, or *blind* when it is not. A blind wake-up wakes one listener of
+//! a queue; a listener that finds a job wakes two more, until one finds nothing. So a thousand listeners cost a few reads.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use crate::feeds::log_tail::SharedTail;
 use crate::feeds::progress_feed::ProgressFeed;
 use crate::feeds::queue_feed::QueueFeeds;
 
-/// The rounds of the patrol visit a bell once in so many, so that not all are notified in the same moment.
+/// The polling loop wakes a topic once in so many rounds, so that it does not wake all of them at the same moment.
 pub(crate) const SLICES: usize = 10;
 
 pub(crate) struct Notifier {
@@ -32,7 +32,7 @@ impl Notifier {
         Notifier { live, queues: Arc::default(), jobs: Arc::default(), feeds: QueueFeeds::default() }
     }
 
-    /// Rings for those who wait for work of this queue.
+    /// For consumers that wait for jobs of this queue.
     pub(crate) fn listen_queue(&self, namespace: NamespaceId, queue: &Arc<str>) -> Listener<(NamespaceId, Arc<str>)> {
         self.queues.listen((namespace, Arc::clone(queue)))
     }
@@ -42,18 +42,18 @@ impl Notifier {
         self.jobs.listen_in(id, namespace)
     }
 
-    /// For those who follow whole queues.
+    /// For readers that follow whole queues.
     pub(crate) fn queue_feeds(&self) -> &QueueFeeds {
         &self.feeds
     }
 
-    /// `count` jobs have become eligible: as many waiters look.
+    /// `count` jobs have become eligible: wakes as many consumers.
     pub(crate) fn jobs_ready(&self, namespace: NamespaceId, queue: &str, count: u32) {
         self.live.tell(Signal::QueueHas { namespace, queue, count });
         self.wake_queue(namespace, queue, count);
     }
 
-    /// Something about the queue changed: all its waiters look.
+    /// Something about the queue changed: wakes all its consumers.
     pub(crate) fn queue_changed(&self, namespace: NamespaceId, queue: &str) {
         self.live.tell(Signal::QueueChanged { namespace, queue });
         self.feeds.queue_changed(namespace, queue);
@@ -74,7 +74,7 @@ impl Notifier {
         self.feeds.all_changed(concerned);
     }
 
-    /// The sweeps of other nodes look as well.
+    /// Wakes the sweeps of other nodes.
     pub(crate) fn operation_started(&self) {
         self.live.tell(Signal::OperationStarted);
     }
@@ -85,14 +85,14 @@ impl Notifier {
         self.wake_job(id);
     }
 
-    /// The same of a job whose queue is not known here.
+    /// The same for a job whose queue is unknown here.
     pub(crate) fn job_changed_somewhere(&self, id: JobId) {
         self.live.tell(Signal::JobChanged(id));
         self.feeds.unplaced_changed(id);
         self.wake_job(id);
     }
 
-    /// A worker has said how far it is: those who watch the job here hear of it.
+    /// A worker has reported progress: passes it on to the readers that watch the job here.
     pub(crate) fn publish_progress(&self, id: JobId, hand_out: HandOut, progress: &Arc<Progress>) {
         if self.jobs.has_no_listeners() {
             return;
@@ -102,7 +102,7 @@ impl Notifier {
         }
     }
 
-    /// Jobs of this namespace changed that nobody can name: all who watch one here look. Those elsewhere have the patrol.
+    /// Unknown jobs of this namespace changed: wakes every local watcher. Watchers on other nodes poll.
     pub(crate) fn jobs_changed(&self, namespace: NamespaceId) {
         self.jobs.each_entry(|_, entry| {
             if entry.namespace.is_none_or(|known| known == namespace) {
@@ -115,13 +115,13 @@ impl Notifier {
         self.jobs.each(|_, topic| topic.wake_all());
     }
 
-    /// For everybody here, and nobody elsewhere.
+    /// Wakes all listeners of this node, and none elsewhere.
     pub(crate) fn wake_everyone(&self) {
         self.queues.each(|_, topic| topic.notify.notify_waiters());
         self.all_jobs_changed();
     }
 
-    /// Rings for what other nodes told. Changes of queues ring blind: nobody here knows how much there is.
+    /// Wakes the listeners that signals of other nodes concern. Changes of queues wake blind: the number of jobs is unknown.
     pub(crate) fn wake_for_peers(&self, news: &News) {
         self.feeds.hear(news);
         if news.everything || !news.namespaces.is_empty() {
@@ -147,7 +147,7 @@ impl Notifier {
         }
     }
 
-    /// Notifier those of one slice who may have missed something: one waiter of each queue, and all who watch a job.
+    /// Wakes the listeners of one slice, since signals may have been lost: one consumer of each queue, and all watchers.
     pub(crate) fn wake_slice(&self, slice: usize) {
         self.queues.each(|_, topic| {
             if topic.slice == slice {
@@ -166,7 +166,7 @@ impl Notifier {
             return;
         }
         if let Some((listeners, topic)) = self.queues.find(&(namespace, queue.into())) {
-            // More rings than listeners do nothing, and the number may come from elsewhere.
+            // More wake-ups than listeners do nothing, and the number may come from another node.
             for _ in 0..usize::try_from(count).unwrap_or(usize::MAX).min(listeners) {
                 topic.notify.notify_one();
             }
@@ -189,17 +189,17 @@ impl Notifier {
     }
 }
 
-/// What the listeners of one thing share.
+/// The state that the listeners of a queue or a job share.
 pub(crate) struct Topic {
     notify: Notify,
-    /// The last ring was blind, and nobody has found nothing since.
+    /// Set by a blind wake-up; cleared by the first listener that finds nothing.
     is_blind: AtomicBool,
-    /// Grows with each blind ring and each ring for all: a look that began before says nothing about what came since.
+    /// Grows with each blind wake-up and each wake-up of all: a read that began before says nothing about later changes.
     epoch: AtomicU64,
     slice: usize,
-    /// What those who follow a job's log share.
+    /// For followers of a job's log.
     tail: SharedTail,
-    /// How far the job has come.
+    /// The latest progress of a job.
     progress: ProgressFeed,
 }
 
@@ -216,19 +216,19 @@ impl Topic {
     }
 }
 
-/// A bell with those who listen to it.
+/// A topic with its number of listeners.
 struct Entry {
     listeners: usize,
-    /// Where all listeners are of one.
+    /// If all listeners are of one namespace.
     namespace: Option<NamespaceId>,
     topic: Arc<Topic>,
 }
 
-/// One bell per thing somebody waits for; it is gone when the last listener is. In order, so that they ring in the same
-/// order on every run.
+/// One topic for each queue or job with listeners; it is dropped with its last listener. Ordered, so that wake-ups happen in
+/// the same order on every run.
 struct Topics<K> {
     topics: Mutex<BTreeMap<K, Entry>>,
-    /// Listeners in all, so that ringing costs nothing while nobody listens.
+    /// Number of all listeners, so that a wake-up costs nothing while there is none.
     listeners: AtomicUsize,
     /// Topics made so far; gives each its slice.
     made: AtomicUsize,
@@ -298,7 +298,7 @@ impl<K: Ord + Clone> Topics<K> {
     }
 }
 
-/// A place to listen. Dropping it leaves.
+/// A subscription to a topic. Dropping it ends it.
 pub(crate) struct Listener<K: Ord + Clone> {
     topic: Arc<Topic>,
     topics: Arc<Topics<K>>,
@@ -318,12 +318,12 @@ impl<K: Ord + Clone> Listener<K> {
         &self.topic.progress
     }
 
-    /// A look begins; its result is told with the number it gets.
+    /// A read begins; its result is reported with this number.
     pub(crate) fn look(&self) -> u64 {
         self.topic.epoch.load(Ordering::SeqCst)
     }
 
-    /// Ends when it was notified for all since that look began. Cancel-safe.
+    /// Ends when all listeners were woken since that read began. Cancel-safe.
     pub(crate) async fn notified_since(&self, look: u64) {
         let mut notified = std::pin::pin!(self.topic.notify.notified());
         notified.as_mut().enable();
@@ -332,7 +332,7 @@ impl<K: Ord + Clone> Listener<K> {
         }
     }
 
-    /// This listener looked and found something: after a blind ring there may be more.
+    /// This listener found something: after a blind wake-up there may be more.
     pub(crate) fn found(&self) {
         if self.topic.is_blind.load(Ordering::SeqCst) {
             self.topic.notify.notify_one();
@@ -340,7 +340,7 @@ impl<K: Ord + Clone> Listener<K> {
         }
     }
 
-    /// This listener looked in vain: the others would, too.
+    /// This listener found nothing: the others would not either.
     pub(crate) fn found_nothing(&self, look: u64) {
         if self.topic.epoch.load(Ordering::SeqCst) == look {
             self.topic.is_blind.store(false, Ordering::SeqCst);

@@ -1,6 +1,5 @@
-//! How far the jobs have come whose workers report to this node, in memory: a report every second or two costs no write.
-//! What is here is lossy and may be gone; a part of it is written down now and then, see `work`. Nothing of it is believed
-//! for another hand-out than the one it was said in.
+//! Write-back cache of the progress of jobs whose workers report to this node: a report every second or two costs no write.
+//! Lossy; `work` persists a part of it at intervals. An entry is valid only for the hand-out in which it was reported.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,18 +10,18 @@ use outlast_core::{JobId, Lease, NamespaceId, Progress, Queue, Timestamp};
 use outlast_store::live::HandOut;
 use outlast_store::live::news::Told;
 
-/// Jobs whose reports are held; beyond it every report is checked against the store, and written down.
+/// Jobs in the cache; beyond it every report is checked against the store and persisted.
 const JOBS_MAX: usize = 200_000;
-/// Doors to the map, so that reports do not wait for each other; also how finely doubt is told apart.
+/// Locks of the map, so that reports do not wait for each other; also the granularity of invalidation.
 const SHARDS: usize = 64;
 
 pub(crate) struct ProgressCache {
     shards: Vec<Mutex<HashMap<JobId, Entry>>>,
-    /// Grows when jobs of the shard may have changed hands.
+    /// Grows when leases of the shard's jobs may have changed.
     generation: Vec<AtomicU64>,
 }
 
-/// What is known of a job that is being worked on.
+/// The state of a job that is being worked on.
 #[derive(Clone)]
 pub(crate) struct Entry {
     pub(crate) lease: Lease,
@@ -30,18 +29,18 @@ pub(crate) struct Entry {
     pub(crate) progress: Arc<Progress>,
     /// When work last moved.
     pub(crate) moved_at: Timestamp,
-    /// When that was last written down.
+    /// When that was last persisted.
     pub(crate) noted_at: Timestamp,
-    /// How far what is written down may be behind.
+    /// How far the persisted state may be behind.
     pub(crate) lag: Duration,
-    /// When the store last said that the lease holds.
+    /// When the store last confirmed the lease.
     pub(crate) checked_at: Timestamp,
     /// No change was announced since.
     pub(crate) is_certain: bool,
 }
 
 impl Entry {
-    /// What both know of the same hand-out.
+    /// The union of two entries of the same hand-out.
     fn joined(self, known: &Entry) -> Entry {
         let progress = match self.progress.has_moved_since(&known.progress) && self.progress.at >= known.progress.at {
             true => self.progress,
@@ -70,12 +69,12 @@ impl ProgressCache {
         self.shard(id).get(&id).cloned()
     }
 
-    /// To be asked before the store is: what it says is certain only if nobody generation in between.
+    /// To be read before the store is: the store's answer is certain only if the generation is the same afterwards.
     pub(crate) fn generation(&self, id: JobId) -> u64 {
         self.generation.get(shard_of(id)).map_or(0, |generation| generation.load(Ordering::SeqCst))
     }
 
-    /// Keeps what is known. `generation` is what [`ProgressCache::generation`] said before the store was asked.
+    /// Stores an entry. `generation` is the value of [`ProgressCache::generation`] from before the store was read.
     pub(crate) fn put(&self, id: JobId, entry: Entry, generation: u64) {
         let is_certain = entry.is_certain && self.generation(id) == generation;
         let mut shard = self.shard(id);
@@ -89,7 +88,7 @@ impl ProgressCache {
         }
     }
 
-    /// Another node was told how far a job is whose worker reports to this one as well.
+    /// Another node received a report of a job whose worker reports to this node as well.
     pub(crate) fn merge_peer(&self, id: JobId, told: &Told) {
         if let Some(entry) = self.shard(id).get_mut(&id)
             && told.hand_out == HandOut::of(entry.lease)
@@ -102,7 +101,7 @@ impl ProgressCache {
         }
     }
 
-    /// The job is not worked on any more, or by somebody else.
+    /// The job is not worked on any more, or by another worker.
     pub(crate) fn forget(&self, id: JobId) {
         if let Some(generation) = self.generation.get(shard_of(id)) {
             generation.fetch_add(1, Ordering::SeqCst);
@@ -110,7 +109,7 @@ impl ProgressCache {
         self.shard(id).remove(&id);
     }
 
-    /// These may have changed hands elsewhere.
+    /// Leases of these jobs may have changed on other nodes.
     pub(crate) fn invalidate<'a>(&self, jobs: impl IntoIterator<Item = &'a JobId>) {
         for id in jobs {
             if let Some(generation) = self.generation.get(shard_of(*id)) {
@@ -122,12 +121,12 @@ impl ProgressCache {
         }
     }
 
-    /// Any job may have changed hands.
+    /// The lease of any job may have changed.
     pub(crate) fn invalidate_all(&self) {
         self.invalidate_where(|_| true);
     }
 
-    /// Any job of this queue may have.
+    /// The lease of any job of this queue may have changed.
     pub(crate) fn invalidate_queue(&self, namespace: NamespaceId, name: &str) {
         self.invalidate_where(|queue| queue.namespace == namespace && queue.name == name);
     }
@@ -141,7 +140,7 @@ impl ProgressCache {
         }
     }
 
-    /// Drops what has not been heard of for so long.
+    /// Drops entries without a report for so long.
     pub(crate) fn prune(&self, now: Timestamp, silence: Duration) {
         for shard in &self.shards {
             lock(shard).retain(|_, entry| now.since(entry.progress.at) < silence);
@@ -149,7 +148,7 @@ impl ProgressCache {
     }
 
     fn shard(&self, id: JobId) -> MutexGuard<'_, HashMap<JobId, Entry>> {
-        // There are as many shards as places.
+        // `shard_of` is below the number of shards.
         self.shards.get(shard_of(id)).map(lock).expect("a place names a shard")
     }
 }

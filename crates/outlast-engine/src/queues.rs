@@ -20,14 +20,14 @@ use crate::random::Random;
 use crate::seal::Seal;
 use crate::sign::Secret;
 
-/// A change without a condition is tried again when somebody else was faster, so often.
+/// A change without a condition is retried this often when another call changed the queue first.
 const TRIES: u32 = 5;
 
 /// A queue as a caller wants it.
 #[derive(Clone, Debug)]
 pub struct QueueChange {
     pub settings: QueueSettings,
-    /// PauseDetector from now on, alone; made by us where there is none.
+    /// The only signing secret from now on; the engine makes one where there is none.
     pub secret: Option<Secret>,
 }
 
@@ -97,7 +97,7 @@ impl Queues {
                 Some(secret) => Some(self.seal_secrets(namespace, name, &Secrets::one(secret.clone())).await?),
                 None => None,
             };
-            // What was decided holds for the queue that was seen.
+            // The decision above holds only for this version of the queue.
             let seen = present.as_ref().map_or(Expect::Absent, |queue| Expect::Version(queue.version));
             let condition = if expect == Expect::Anything { seen } else { expect };
             let settings = self.seal_headers(namespace, name, present.as_deref(), change.settings.clone()).await?;
@@ -111,8 +111,7 @@ impl Queues {
         Ok(Err(refused))
     }
 
-    /// The secret that has to be new, if any. Whoever can change the URL must not get deliveries that are signed for
-    /// the host before.
+    /// A new secret, if one is needed: a caller that changes the URL must not get deliveries signed for the host before.
     fn secret_for(&self, present: Option<&Queue>, change: &QueueChange) -> Option<Secret> {
         if let Some(given) = change.secret.as_ref().filter(|_| change.settings.is_push()) {
             // The one that signs already: saying so again changes nothing.
@@ -189,11 +188,11 @@ impl Queues {
         Ok(())
     }
 
-    /// A new secret that nobody has seen: `rotate_secret` shows one.
+    /// A new secret that is not shown; `rotate_secret` shows one.
     pub(crate) async fn replace_secret(&self, queue: &Queue) -> Result<(), SecretError> {
         let secrets = self.seal_secrets(queue.namespace, &queue.name, &Secrets::one(self.new_secret())).await?;
         let draft = QueueDraft { settings: queue.settings.clone(), secrets: Some(secrets) };
-        // Refused means that somebody else has just changed it, and so has made one.
+        // Refused means that another call has just changed it, and so has made one.
         self.store_queue(queue.namespace, &queue.name, draft, Expect::Version(queue.version)).await?.ok();
         Ok(())
     }
@@ -209,7 +208,7 @@ impl Queues {
             if newest.secrets.is_none() {
                 let draft = QueueDraft { settings: newest.settings.clone(), secrets: Some(sealed) };
                 let expect = Expect::Version(newest.version);
-                // Whoever was faster has made some.
+                // Refused means that another call has just made some.
                 let _ = self.store_queue(queue.namespace, &queue.name, draft, expect).await?;
             }
             present = match self.store.queue(queue.namespace, &queue.name).await? {

@@ -1,6 +1,6 @@
-//! Reads that callers share. Who asks while the same flight is being read waits for the next read, together with all who
-//! come meanwhile. A read begins after everybody who gets its answer has asked, so it shows whatever any of them was told
-//! before: this is no cache, nothing is kept once it is answered, and no answer is older than its question.
+//! Reads that concurrent callers share. A caller that arrives during a read waits for the next one, together with all callers
+//! that arrive meanwhile. A read begins after every caller that gets its result has asked, so it is never older than any of
+//! them expects. This is no cache: nothing is kept once the callers have the result.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,17 +8,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Mutex as Turn, OnceCell};
 
-/// Bounded by those who ask: a flight that nobody asks for takes no room.
+/// Bounded by the number of waiting callers.
 pub struct SingleFlight<K, V> {
     by_key: Mutex<HashMap<K, Flight<V>>>,
 }
 
 struct Flight<V> {
-    /// Those who wait for an answer.
+    /// Callers that wait for a result.
     callers: usize,
-    /// Held by the read that reads; the others gather meanwhile.
+    /// Held by the caller that reads; the others gather meanwhile.
     turn: Arc<Turn<()>>,
-    /// The read that still takes in who asks.
+    /// The next read, which callers may still join.
     open: Option<Arc<OnceCell<V>>>,
 }
 
@@ -29,8 +29,8 @@ impl<K, V> Default for SingleFlight<K, V> {
 }
 
 impl<K: Eq + Hash + Clone, V: Clone> SingleFlight<K, V> {
-    /// What `read` gives, or what the same read gave to somebody who asked for the same flight. It runs in the task of one
-    /// of them; if he goes away, another one reads. Cancel-safe.
+    /// The result of `read`, or of the same read by a concurrent caller with the same key. It runs in the task of one of them; if
+    /// that caller goes away, another one reads. Cancel-safe.
     pub async fn share<F: Future<Output = V>>(&self, key: K, read: impl FnOnce() -> F) -> V {
         self.share_after(key, std::future::ready(()), read).await
     }
@@ -61,7 +61,7 @@ impl<K: Eq + Hash + Clone, V: Clone> SingleFlight<K, V> {
         Caller { flights: self, key, turn: Arc::clone(&flight.turn), read }
     }
 
-    /// From here on nobody joins: who asks later must not get what is read now.
+    /// From here on no caller joins: one that asks later must not get this result.
     fn close(&self, caller: &Caller<'_, K, V>) {
         if let Some(flight) = self.lock().get_mut(&caller.key) {
             flight.open.take_if(|open| Arc::ptr_eq(open, &caller.read));
@@ -75,7 +75,7 @@ impl<K, V> SingleFlight<K, V> {
     }
 }
 
-/// One who waits. Dropping it leaves.
+/// A waiting caller. Dropping it leaves.
 struct Caller<'a, K: Eq + Hash, V> {
     flights: &'a SingleFlight<K, V>,
     key: K,
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// Something that changes, and is read slowly: each read needs a permit to end.
+    /// A value that changes and is read slowly: each read needs a permit to end.
     struct Source {
         value: AtomicU64,
         reads: AtomicU64,
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    /// Lets somebody go on as far as he comes.
+    /// Polls a caller once.
     async fn step<F: Future>(asker: &mut Pin<Box<F>>) -> Poll<F::Output> {
         poll_fn(|cx| Poll::Ready(asker.as_mut().poll(cx))).await
     }

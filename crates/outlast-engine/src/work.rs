@@ -1,6 +1,6 @@
-//! While a job is being worked on: heartbeats, progress, checkpoints, sections, output. A heartbeat and whatever is kept
-//! is written down; progress is held in memory, and written down when it begins and then now and then, so that a restart
-//! or another node knows roughly, and the alarm for stalled work exactly enough.
+//! The room of running work: heartbeats, progress, checkpoints, sections, output. Heartbeats, checkpoints and sections are persisted
+//! at once. Progress is held in memory and persisted when it begins and then at intervals, so that a restart or another node
+//! knows it roughly, and the alarm for stalled work exactly enough.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,14 +19,14 @@ use crate::engine::Parts;
 use crate::jobs::Jobs;
 use crate::progress_cache::Entry;
 
-/// What others tell may come from a clock that is a little ahead; from the future it is made up, and would never be old.
+/// Progress of another node may come from a clock that is a little ahead; beyond this it is forged, and would never expire.
 const AHEAD_MAX: Duration = Duration::from_secs(10);
-/// How long a shared store's word about a lease is taken while others may change it: less than a waiter's floor.
+/// How long a lease read from a shared store counts as held, while other nodes may change it: less than a polling interval.
 const CHECKED_FOR: Duration = Duration::from_secs(1);
 /// How many leases of one call are looked up at once.
 const CHECKS_MAX: usize = 16;
 
-/// What a worker says with a heartbeat.
+/// The content of a heartbeat.
 #[derive(Clone, Debug, Default)]
 pub struct Beat {
     pub extend: Option<Duration>,
@@ -34,7 +34,7 @@ pub struct Beat {
     pub checkpoint: Option<Arc<Checkpoint>>,
 }
 
-/// Why a section was not kept.
+/// Why a section was not stored.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SectionRefusal {
     Declined(Declined),
@@ -42,7 +42,7 @@ pub enum SectionRefusal {
     Full,
 }
 
-/// Whose job it is about, and who speaks.
+/// A worker's claim to a job: what it reaches, the job, and its lease.
 #[derive(Clone, Debug)]
 pub struct Worker {
     pub reach: Reach,
@@ -56,13 +56,13 @@ impl Worker {
     }
 }
 
-/// A command that writes progress down.
+/// A command that persists progress.
 struct Keep {
     order: Order,
     progress: Option<Arc<Progress>>,
 }
 
-/// What became of a report.
+/// The result of a report.
 enum Heard {
     Held(Arc<Progress>),
     Keep(Keep, Arc<Progress>),
@@ -85,7 +85,7 @@ impl Work {
         Work { store, live, clock, announcer, jobs: Arc::clone(jobs), is_shared }
     }
 
-    /// Extends the lease durably and keeps what came with it; the answer has the job as it is then.
+    /// Extends the lease durably and stores what came with it; the answer has the job as it is then.
     pub async fn heartbeat(&self, worker: &Worker, beat: Beat) -> Result<Result<Applied, Declined>, Error> {
         only(self.heartbeats(vec![(worker.clone(), beat)]).await?)
     }
@@ -96,7 +96,7 @@ impl Work {
             let known = self.announcer.progress.get(worker.id).filter(|entry| self.is_of(entry, &worker));
             let progress = match beat.progress {
                 Some(report) => Some(self.next_progress(known.as_ref(), report)),
-                // It is written anyway: what has moved since goes with it.
+                // The job is written anyway: progress since the last write goes with it.
                 None => known.filter(|entry| entry.moved_at > entry.noted_at).map(|entry| entry.progress),
             };
             let (lease, extend, checkpoint) = (worker.lease, beat.extend, beat.checkpoint);
@@ -172,7 +172,7 @@ impl Work {
         Ok(answers)
     }
 
-    /// Takes one report into memory, or says what has to be written for it.
+    /// Takes one report into memory, or returns the command that must be written for it.
     async fn hear(&self, worker: Worker, report: Report) -> Result<Heard, Error> {
         let generation = self.announcer.progress.generation(worker.id);
         let known = self.announcer.progress.get(worker.id).filter(|entry| self.trusts(entry, &worker));
@@ -189,7 +189,7 @@ impl Work {
             Keep { order: worker.order(command), progress: Some(Arc::clone(&progress)) }
         };
         let Some(mut entry) = known else {
-            // The first report of a hand-out is written down, and with it when it came.
+            // The first report of a hand-out is persisted, and with it its time.
             return Ok(Heard::Keep(keep(), progress));
         };
         let now = self.clock.now();
@@ -207,7 +207,7 @@ impl Work {
         Ok(Heard::Held(progress))
     }
 
-    /// The latest that is known of a running job's progress; nothing once its worker has been silent for long.
+    /// The latest progress of a running job; `None` once its worker has not reported for long.
     pub async fn progress(&self, found: &Found) -> Option<Arc<Progress>> {
         let State::Running(running) = &found.job.state else {
             return None;
@@ -222,13 +222,13 @@ impl Work {
         latest.filter(|progress| progress.is_fresh(now))
     }
 
-    /// What another node was told in this hand-out, if it can be asked.
+    /// The progress that another node received in this hand-out, if it can be read.
     async fn peer_progress(&self, id: JobId, lease: Lease) -> Option<Progress> {
         let (hand_out, told) = self.live.progress(id).await?;
         (hand_out == HandOut::of(lease) && is_credible(&told, self.clock.now())).then_some(told)
     }
 
-    /// The same without asking anybody.
+    /// The same as far as this node knows.
     pub fn known_progress(&self, id: JobId, running: &Running) -> Option<Arc<Progress>> {
         let held = self.announcer.progress.get(id).filter(|entry| entry.lease == running.lease);
         let written = running.work.progress.clone();
@@ -239,13 +239,13 @@ impl Work {
         }
     }
 
-    /// Those who watch a job here are shown what is written down of its progress, where no other node can tell more.
+    /// Publishes the persisted progress to watchers here, where no link to other nodes would.
     pub(crate) async fn publish_written_progress(&self, id: JobId) {
         let is_linked = self.live.link().is_some_and(|link| link.is_connected);
         if !self.is_shared || is_linked {
             return;
         }
-        // If it cannot be read, the next look may.
+        // After a failed read, the next page tries again.
         if let Ok(Some(found)) = self.store.job(&Reach::Everything, id).await
             && let State::Running(running) = &found.job.state
             && let Some(progress) = &running.work.progress
@@ -283,7 +283,7 @@ impl Work {
         Arc::new(Progress::after(before, report, self.clock.now()))
     }
 
-    /// Carries out commands that write progress down, and remembers it.
+    /// Carries out commands that persist progress, and caches it.
     async fn keep_all(&self, keeps: Vec<Keep>) -> Result<Vec<Result<Applied, Declined>>, Error> {
         if keeps.is_empty() {
             return Ok(Vec::new());
@@ -330,12 +330,12 @@ impl Work {
         self.publish_progress(job.id, running.lease, &progress);
     }
 
-    /// Is it about the hand-out that the worker speaks for? Who names none speaks for the present one.
+    /// Does the entry belong to the worker's hand-out? A worker without a lease means the present one.
     fn is_of(&self, entry: &Entry, worker: &Worker) -> bool {
         worker.lease.map_or_else(|| self.trusts(entry, worker), |lease| lease == entry.lease)
     }
 
-    /// May a report be taken without asking the store?
+    /// May a report be accepted without reading the store?
     fn trusts(&self, entry: &Entry, worker: &Worker) -> bool {
         let may_speak = match worker.lease {
             Some(lease) => lease == entry.lease,
@@ -345,7 +345,7 @@ impl Work {
         entry.is_certain && may_speak && is_recent && worker.reach.covers(&entry.queue)
     }
 
-    /// Asks the store whether the worker may speak. Nothing is known yet of a hand-out that has not reported before.
+    /// Asks the store whether the worker holds the job. `None` for a hand-out that has not reported before.
     async fn check(&self, worker: &Worker) -> Result<Result<Option<Entry>, Declined>, Error> {
         self.announcer.counters.job_reads.add(1);
         let Some(found) = self.store.job(&worker.reach, worker.id).await? else {
@@ -374,7 +374,7 @@ impl Work {
         })))
     }
 
-    /// Viewers here look, and the other nodes are told.
+    /// Publishes progress to watchers here and to the other nodes.
     fn publish_progress(&self, id: JobId, lease: Lease, progress: &Arc<Progress>) {
         self.announcer.notifier.publish_progress(id, HandOut::of(lease), progress);
         self.live.report(id, lease, progress);
@@ -386,7 +386,7 @@ fn only<T>(mut answers: Vec<Result<T, Declined>>) -> Result<Result<T, Declined>,
     Ok(answers.pop().unwrap_or(Err(Declined::NotFound)))
 }
 
-/// May this have been said by now? The way between nodes is open to others.
+/// Can this progress be genuine? The channel between nodes is untrusted.
 pub(crate) fn is_credible(progress: &Progress, now: Timestamp) -> bool {
     progress.at <= now.plus(AHEAD_MAX) && progress.started_at <= progress.at
 }

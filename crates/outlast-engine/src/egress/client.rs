@@ -1,4 +1,4 @@
-//! The connector: guard, host_limits, pool, resolver and dialer put together. Follows nothing, asks no proxy, keeps no cookies,
+//! The connector: guard, host limits, pool, resolver and dialer put together. Follows nothing, asks no proxy, keeps no cookies,
 //! and decompresses nothing.
 
 use async_trait::async_trait;
@@ -26,7 +26,7 @@ const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 /// They belong to the connection; a caller's would break it.
 const OURS: [HeaderName; 7] = [CONNECTION, CONTENT_LENGTH, EXPECT, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
 
-/// The real way out. One for the whole process, since host_limits and connections are per host.
+/// The real way out. One for the whole process, since limits and connections are per host.
 pub struct HttpEgress {
     guard: SsrfGuard,
     host_limits: HostLimits,

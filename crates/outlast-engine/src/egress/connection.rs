@@ -72,7 +72,7 @@ impl Connection {
         Ok(Connection { sender, driver, meter, is_closed: false, since: Instant::now(), idle_max: IDLE_MAX })
     }
 
-    /// Can it take a request? SingleFlight whether the other side has closed it or has said something out of turn.
+    /// Can it take a request? Looks whether the other side has closed it or has said something out of turn.
     pub(super) fn is_usable(&mut self) -> bool {
         self.drive(&mut Context::from_waker(Waker::noop()));
         !self.is_closed && self.sender.is_ready()

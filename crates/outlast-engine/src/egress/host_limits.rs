@@ -1,5 +1,5 @@
-//! Caps per host, over all queues of this node: how many requests at once, and how many per second. Whoever comes too
-//! early waits, no longer than its own deadline. Nothing here is durable.
+//! Limits per host, over all queues of this node: concurrent requests, and requests per second. A request beyond a limit waits,
+//! no longer than its own deadline. Nothing here is durable.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::target::Place;
 use super::{SendError, SendPhase};
 
-/// Hosts remembered before those that nobody waits for are forgotten.
+/// Hosts remembered before those without requests are forgotten.
 const HOSTS_MAX: usize = 4096;
 
 pub(super) struct HostLimits {

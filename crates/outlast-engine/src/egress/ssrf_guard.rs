@@ -1,5 +1,5 @@
-//! What may be called: names by their shape, addresses by the table and by what the operator allows. The same predicate
-//! judges literals in URLs, answers of name servers and the far end of a connection that is open.
+//! Decides which destinations may be called: names by their shape, addresses by the table and by the operator's settings. The same
+//! predicate judges literals in URLs, answers of name servers and the far end of a connection that is open.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -11,7 +11,7 @@ use super::addresses::{canonical, is_public};
 use super::settings::EgressSettings;
 use super::target::{Place, Target};
 
-/// Names below these lead into a network of somebody's own.
+/// Names below these are private.
 const INTERNAL_SUFFIXES: [&str; 7] =
     [".internal", ".local", ".localhost", ".localdomain", ".lan", ".home.arpa", ".in-addr.arpa"];
 

@@ -1,7 +1,7 @@
-//! The end of a job's log, read once for all who follow it: whoever looks first begins to read, and the others take what he
-//! gets. It hangs on the job's listener, holds one page, and lets go of it as soon as all have seen it.
+//! The end of a job's log, read once for all followers: the first follower begins a read, and the others share its result. Part
+//! of the job's topic; it holds one page, and drops it as soon as all followers have seen it.
 //!
-//! A read belongs to nobody: each who waits for it drives it on, so that one who leaves or is slow holds up none.
+//! The read is a shared future that any waiter polls, so a slow or dropped waiter blocks nobody.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,7 +25,7 @@ struct State {
     caught_up: CaughtUp,
 }
 
-/// How many followers know all there was when the bell had notified so often.
+/// How many followers have seen the whole log as of an epoch of the topic.
 #[derive(Default)]
 struct CaughtUp {
     look: u64,
@@ -37,19 +37,19 @@ struct CaughtUp {
 pub(crate) struct PageRead {
     /// It begins after this event.
     pub(crate) from: u64,
-    /// How far the bell had notified before it began.
+    /// The epoch of the topic before it began.
     pub(crate) look: u64,
     pub(crate) page: Shared<BoxFuture<'static, Page>>,
 }
 
 impl PageRead {
-    /// May it hold what comes after `after`, or tell that nothing has come up to `look`?
+    /// May it hold events after `after`, or show that there are none up to the epoch `look`?
     fn serves(&self, after: u64, look: u64) -> bool {
         if after < self.from {
             return false;
         }
         match self.page.peek() {
-            // Also if it began before the last ring: two at once would read much the same.
+            // Also if it began before the last wake-up: a second read at the same time would return much the same.
             None => after < plus(self.from, PAGE_MAX),
             Some(Ok(Some(events))) => after < plus(self.from, events.len()) || (self.look >= look && !is_full(events)),
             Some(Ok(None)) => true,
@@ -67,7 +67,7 @@ impl SharedTail {
         self.lock().followers += 1;
     }
 
-    /// A follower is gone who had caught_up at that look.
+    /// A follower leaves that had caught up with that epoch.
     pub(crate) fn leave(&self, caught_up: Option<u64>) {
         let mut state = self.lock();
         state.followers = state.followers.saturating_sub(1);
@@ -77,22 +77,22 @@ impl SharedTail {
         state.let_go();
     }
 
-    /// What to wait for, for one who has seen the log up to `after` and began to look at `look`. `begin` reads the page
-    /// after that.
+    /// The read to wait for, for a follower that has seen the log up to `after` and began at the epoch `look`. `begin` reads the
+    /// page after that.
     pub(crate) fn read(&self, after: u64, look: u64, begin: impl FnOnce() -> BoxFuture<'static, Page>) -> PageRead {
         let mut state = self.lock();
         if let Some(present) = state.read.as_ref().filter(|present| present.serves(after, look)) {
             return present.clone();
         }
         let read = PageRead { from: after, look, page: begin().shared() };
-        // Who is far behind reads for himself alone: the others wait for what is new.
+        // A follower that is far behind reads alone: the others wait for new events.
         if state.read.as_ref().is_none_or(|present| plus(after, PAGE_MAX) > present.from) {
             state.read = Some(read.clone());
         }
         read
     }
 
-    /// A follower has seen all there was at that look; he says so once per look.
+    /// A follower has seen the whole log as of that epoch; it says so once per epoch.
     pub(crate) fn caught_up(&self, look: u64) {
         let mut state = self.lock();
         if look > state.caught_up.look {
@@ -115,7 +115,7 @@ impl SharedTail {
 }
 
 impl State {
-    /// Drops the page when nobody is left who would take it.
+    /// Drops the page when no follower will take it.
     fn let_go(&mut self) {
         if self.caught_up.count >= self.followers {
             self.read = None;

@@ -1,5 +1,5 @@
-//! The latest progress of a job for those who follow it: a latest-value channel on the job's listener. A slow follower misses
-//! nothing that still matters.
+//! The latest progress of a job for its followers: a latest-value channel in the job's topic. A slow follower skips values that
+//! are out of date.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl ProgressFeed {
         });
     }
 
-    /// What is known already counts as news.
+    /// Progress that is known already counts as new.
     pub(crate) fn follow(&self) -> ProgressFollower {
         let mut latest = self.0.subscribe();
         if latest.borrow().is_some() {

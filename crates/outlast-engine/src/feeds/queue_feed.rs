@@ -1,6 +1,6 @@
-//! QueueFeeds: what those who follow a whole queue see of it. Whoever changes a job dirty it here; one loop looks at what was
-//! marked, once for all followers of a queue, and tells them how it is. The latest state counts, those between may be
-//! skipped. Lossy like every wake-up: when dirty are lost or too many, the followers are told to begin again.
+//! Feeds of whole queues. A room that changes a job marks it dirty here; one loop reads the dirty jobs, once for all followers of
+//! a queue, and publishes their state. The latest state counts; states in between may be skipped. Lossy like every wake-up: when
+//! changes are lost or too many, the followers start over (`Resync`).
 
 mod dirty;
 mod publish;
@@ -20,12 +20,12 @@ use tokio::sync::broadcast::{self, Receiver, Sender, error::RecvError};
 use super::Feeds;
 use dirty::DirtySet;
 
-/// Sights a follower may be behind; beyond it he begins again.
+/// Events a follower may be behind; beyond it the follower starts over.
 const BEHIND_MAX: usize = 256;
 
 pub(crate) type QueueName = (NamespaceId, Arc<str>);
 
-/// What a follower is shown.
+/// An event of a queue's feed.
 #[derive(Clone, Debug)]
 pub enum QueueEvent {
     /// The whole queue: at the beginning, after its settings changed, and after a `Resync`.
@@ -33,18 +33,18 @@ pub enum QueueEvent {
     /// A job has changed.
     Job(JobSummary),
     Counts(Counts),
-    /// Changes were missed; the queue comes next, its jobs have to be listed again.
+    /// Changes were missed; the queue comes next, and the follower must list its jobs again.
     Resync,
 }
 
-/// As much of a job as a line of a dashboard needs.
+/// As much of a job as a row of a dashboard needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobSummary {
     pub id: JobId,
     pub status: Status,
     pub version: u64,
     pub attempt: u32,
-    /// When it was looked at.
+    /// When it was read.
     pub at: Timestamp,
     pub progress: Option<Arc<Progress>>,
 }
@@ -55,19 +55,19 @@ impl JobSummary {
     }
 }
 
-/// DirtySet cost one look at a number while nobody follows a queue here.
+/// Marking costs one atomic read while no queue has followers here.
 #[derive(Default)]
 pub(crate) struct QueueFeeds {
     state: Mutex<Followed>,
     followers: AtomicUsize,
-    /// Rung when something was marked, or somebody began to follow.
+    /// Notified when something was marked, or a follower came.
     marked: Notify,
 }
 
 #[derive(Default)]
 struct Followed {
     feeds: BTreeMap<QueueName, Feed>,
-    /// Jobs of other nodes, of which nobody has said the queue.
+    /// Jobs that changed on other nodes, and whose queue is unknown.
     unplaced: DirtySet,
     is_closed: bool,
 }
@@ -82,7 +82,7 @@ impl QueueFeeds {
         self.mark(namespace, queue, |dirty| dirty.add_job(id));
     }
 
-    /// A job changed whose queue is not known here.
+    /// A job changed whose queue is unknown here.
     pub(crate) fn unplaced_changed(&self, id: JobId) {
         if !self.has_no_listeners() {
             self.lock().unplaced.add_job(id);
@@ -90,12 +90,12 @@ impl QueueFeeds {
         }
     }
 
-    /// Jobs of this queue changed that nobody can name.
+    /// Unknown jobs of this queue changed.
     pub(crate) fn jobs_changed(&self, namespace: NamespaceId, queue: &str) {
         self.mark(namespace, queue, DirtySet::lose);
     }
 
-    /// Its settings, or whether it hands out.
+    /// Its settings changed, or whether it hands out.
     pub(crate) fn queue_changed(&self, namespace: NamespaceId, queue: &str) {
         self.mark(namespace, queue, |dirty| dirty.is_stale = true);
     }
@@ -105,7 +105,7 @@ impl QueueFeeds {
         self.mark_each(|(namespace, _), dirty| dirty.is_lost |= concerned(*namespace));
     }
 
-    /// What other nodes told.
+    /// Signals of other nodes.
     pub(crate) fn hear(&self, news: &News) {
         if self.has_no_listeners() {
             return;
@@ -120,12 +120,12 @@ impl QueueFeeds {
         news.jobs.iter().for_each(|id| state.unplaced.add_job(*id));
     }
 
-    /// Something may have been missed: whoever was shown anything else than what is there gets it afresh.
+    /// Signals may have been lost: followers get every queue that differs from its last event.
     fn patrol(&self) {
         self.mark_each(|_, dirty| dirty.is_unsure = true);
     }
 
-    /// The server stops: all followers see the end.
+    /// The server stops: the feeds of all followers end.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
@@ -168,7 +168,7 @@ impl QueueFeeds {
         Some(events)
     }
 
-    /// A follower has dropped his end.
+    /// A follower has dropped its receiver.
     fn leave(&self, name: &QueueName) {
         let mut state = self.lock();
         self.followers.fetch_sub(1, Ordering::SeqCst);
@@ -182,7 +182,7 @@ impl QueueFeeds {
     }
 }
 
-/// Somebody who follows a queue. Dropping it leaves.
+/// A follower of a queue. Dropping it leaves.
 pub struct QueueFollower {
     feeds: Arc<Feeds>,
     name: QueueName,
@@ -210,10 +210,10 @@ impl Feeds {
 }
 
 impl QueueFollower {
-    /// What there is to see next. `None` when there will be no more: the queue is gone, or the server stops. Cancel-safe.
+    /// The next event. `None` when there will be no more: the queue is gone, or the server stops. Cancel-safe.
     pub async fn next(&mut self) -> Option<QueueEvent> {
         if self.begins {
-            // What changes from here on is told as well: following has begun before this look.
+            // Later changes are published as well: the subscription began before this read.
             let found = self.feeds.store.queue(self.name.0, &self.name.1).await;
             let (queue, counts) = found.ok().flatten()?;
             self.begins = false;

@@ -1,7 +1,6 @@
 //! Following a job's log: first what is there, page by page, then what comes, until the job has ended. Woken by the job's
-//! listener, never by a clock of its own; the store is the only source, so no event is missed, repeated or out of order. All
-//! who follow a job share what one of them reads. Between events comes how far the work is: the latest of it, at most once a
-//! second, and always before the end.
+//! topic, never by a timer; the store is the only source, so no event is missed, repeated or out of order. All followers of a
+//! job share their reads. Between events comes the latest progress, at most once a second, and always before the end.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use super::log_tail::{Page, PageRead};
 use super::progress_feed::ProgressFollower;
 use crate::notifier::Listener;
 
-/// Events read at once, for all who follow a job.
+/// Events read at once, for all followers of a job.
 pub const PAGE_MAX: usize = 48;
 /// Progress is shown no more often than this.
 const PROGRESS_GAP: Duration = Duration::from_secs(1);
@@ -29,7 +28,7 @@ const GIVEN_BYTES_MAX: usize = 32 << 10;
 /// The pause after a store error that will pass, before looking again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
-/// What comes of asking to follow a job from some event on.
+/// The answer to a request to follow a job from some event on.
 pub enum Opened {
     Following(Follower),
     /// The job has ended and there is nothing after that event.
@@ -62,7 +61,7 @@ pub struct Follower {
     is_over: bool,
     /// How far the bell had notified before the look that found no more.
     looked: Option<u64>,
-    /// The last such look that the tail was told of.
+    /// The last such epoch that the tail knows.
     caught_up: Option<u64>,
     /// Progress that was known when the follower was made, until it is shown.
     first: Option<Arc<Progress>>,
@@ -73,7 +72,7 @@ pub struct Follower {
     held_back: Option<Events>,
 }
 
-/// What a follower is shown next.
+/// The next part of a stream.
 pub enum Frame {
     Events(Events),
     Progress(Arc<Progress>),
@@ -140,7 +139,7 @@ impl Follower {
             return Some(Frame::Events(events));
         }
         loop {
-            // Rings from here on are for a later look.
+            // Wake-ups from here on are for a later read.
             let look = self.listener.look();
             if let Some(end) = self.end.filter(|_| self.looked.is_some() && !self.is_over) {
                 self.is_over = true;

@@ -1,5 +1,5 @@
-//! Whether a webhook really comes from its provider: one check for every scheme, over the bytes as they came. Whoever
-//! fails it learns nothing of why; secrets reach neither a log nor an error. A scheme without any check does not exist.
+//! Checks that a webhook comes from its provider: one check for every scheme, over the bytes as received. A sender that fails
+//! it does not learn why; secrets reach neither a log nor an error. A scheme without any check does not exist.
 
 mod scheme;
 mod key;
@@ -40,7 +40,7 @@ pub struct Request<'a> {
     pub now: Timestamp,
 }
 
-/// Not from the provider, or not now. There is one answer for every reason, so that nobody can feel their way forward.
+/// Not from the provider, or not now. There is one answer for every reason, so that an attacker learns nothing from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the signature is not valid")]
 pub struct Forged;
@@ -64,7 +64,7 @@ impl Verifier {
         &self.scheme
     }
 
-    /// Believes a webhook if one of its signatures is right under one of the secrets and its time, if the scheme has
+    /// Accepts a webhook if one of its signatures is right under one of the secrets and its time, if the scheme has
     /// one, is near. All pairs are compared, each in constant time: neither the place nor the length of a match shows.
     pub fn check(&self, request: &Request<'_>) -> Result<(), Forged> {
         self.examine(request).map_err(|rejection| {

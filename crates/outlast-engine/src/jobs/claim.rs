@@ -1,4 +1,4 @@
-//! Handing out to pullers, with long poll: a waiting receive is woken, it does not poll.
+//! Handing out to workers that pull, with long poll: a waiting receive is woken, it does not poll the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ impl Jobs {
             let claimed = self.claim_now(&want).await?;
             match &claimed {
                 Some(claimed) if claimed.jobs.is_empty() => listener.found_nothing(look),
-                // A queue that is gone concerns all who wait for it, as a job may.
+                // A queue that is gone concerns all its consumers.
                 Some(_) | None => listener.found(),
             }
             let Some(claimed) = claimed else {
@@ -58,7 +58,7 @@ impl Jobs {
         }
     }
 
-    /// While hand-outs of others hold the memory for them, tries again for a moment.
+    /// Retries for a moment while other hand-outs use up the memory for them.
     async fn claim_when_uncrowded(&self, want: &Claim) -> Result<Option<Claimed>, Error> {
         let mut pause = CROWDED_PAUSE;
         loop {

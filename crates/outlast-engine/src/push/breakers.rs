@@ -1,5 +1,5 @@
 //! Circuit breakers in the memory of this node, one per namespace and endpoint host: the failures of one tenant's endpoint say
-//! nothing about another tenant's. That a queue rests because of one is in the store, as its hold, so all nodes keep to it.
+//! nothing about another tenant's. The hold of a queue is in the store, so all nodes obey it.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -45,7 +45,7 @@ impl Breakers {
     pub(crate) fn failed(&self, namespace: NamespaceId, host: &str, now: Timestamp) {
         let mut namespaces = self.lock();
         if !namespaces.contains_key(&namespace) && namespaces.len() >= NAMESPACES_MAX {
-            // What has failed now and then can be forgotten; what is shut out cannot.
+            // A closed breaker can be forgotten; an open one cannot.
             namespaces.retain(|_, hosts| hosts.values().any(|breaker| breaker.is_open(now)));
             if namespaces.len() >= NAMESPACES_MAX {
                 return;

@@ -1,5 +1,5 @@
 //! One delivery from its claim to its outcome: signed, sent, its answer read, its outcome stored. The claim has been
-//! committed before it comes here; until the outcome is, it holds a place.
+//! committed before it comes here; until the outcome is, it holds a slot.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(super) struct Delivery {
     pub(super) probes: Option<Cause>,
 }
 
-/// What an exchange led to.
+/// The result of an exchange.
 struct Ended {
     command: End,
     evidence: Evidence,
@@ -51,7 +51,7 @@ impl Push {
         let State::Running(running) = &delivery.job.state else {
             return;
         };
-        // A node that stood still for long may come back after its lease: then somebody else delivers.
+        // A node that stood still for long may come back after its lease: then another node delivers.
         if self.clock.now() >= running.expires_at {
             return;
         }
@@ -72,7 +72,7 @@ impl Push {
         let queue = &endpoint.queue;
         let kept = match self.jobs.saved_work(job).await {
             Ok(kept) => kept.unwrap_or_default(),
-            // Nobody begins anew what was half done: another node, or a later moment, can read it.
+            // The endpoint must not start over: another node, or a later attempt, can read the checkpoint.
             Err(Error::Unavailable | Error::Overloaded | Error::Stopped) => {
                 let evidence = said("what earlier attempts saved cannot be read now");
                 return Ended { command: End::Report(Outcome::Release), evidence };
@@ -92,7 +92,7 @@ impl Push {
             headers: endpoint.headers(job, &running.lease.to_string(), &body, self.clock.now()),
             url: Arc::clone(&target.url),
             body,
-            // What the endpoint does after the lease nobody would believe.
+            // An answer after the end of the lease would be refused.
             timeout: queue.settings.webhook_timeout.min(running.expires_at.since(self.clock.now())),
             fresh: job.last_error.as_deref() == Some(USED_CONNECTION_BROKE),
             body_max: ANSWER_BYTES_MAX,
@@ -159,8 +159,8 @@ impl Push {
         Ended { command: End::Report(answer::missing(why, delivery.probes)), evidence }
     }
 
-    /// Stores the outcome. While the store is away it is tried again for as long as the lease lasts; after that somebody
-    /// else has taken over.
+    /// Stores the outcome. While the store is away it is tried again for as long as the lease lasts; after that
+    /// the job is claimed again.
     async fn conclude(&self, delivery: &Delivery, running: &Running, ended: Ended) {
         let lease = running.lease;
         let command = match ended.command {
@@ -171,7 +171,7 @@ impl Push {
         loop {
             let order = Order { id: delivery.job.id, reach: Reach::Everything, command: command.clone() };
             match self.jobs.apply_one(order).await {
-                // Refused means that the worker or the clock was faster; their word stands.
+                // Refused means that the worker or the clock was faster; their outcome counts.
                 Ok(_) | Err(Error::Stopped) => return,
                 Err(error) if self.clock.now().plus(pause) >= running.expires_at => {
                     tracing::warn!(job = %delivery.job.id, %error, "an outcome could not be stored while its lease lasted");

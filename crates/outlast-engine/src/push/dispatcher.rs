@@ -1,5 +1,5 @@
-//! The lane of one queue: claims as much as there is room for, sends each job on its own, and sleeps when there is
-//! nothing to do. Dispatchers share nothing but the room, so a dead endpoint holds up nobody else.
+//! The dispatcher of one queue: claims as many jobs as there are slots, sends each of them on its own, and sleeps when there is
+//! nothing to do. Dispatchers share nothing but the slots, so a dead endpoint delays no other queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,16 +20,16 @@ use super::{Push, QueueName, RETRY_PAUSE};
 
 /// One claim takes no more than this: a longer transaction would hold up others.
 const CLAIM_MAX: usize = 200;
-/// After secrets could not be opened: somebody has to do something about it.
+/// The pause after secrets could not be opened: an operator has to act.
 const SEALED_PAUSE: Duration = Duration::from_secs(5);
 
-/// What a look at the queue led to.
+/// The result of a look at the queue.
 enum Look {
     /// There may be more.
     More,
     /// Nothing until something happens, or until this much time has passed.
     Wait(Option<Duration>),
-    /// What was found cannot be signed; looking again before this time would find the same.
+    /// The jobs cannot be signed; a look before this time would find the same.
     Stuck(Duration),
     /// No such queue, or none that delivers.
     Gone,
@@ -72,7 +72,7 @@ impl Push {
                     continue;
                 }
                 Look::Stuck(pause) => {
-                    // The bell is not listened to: what was put back rings it.
+                    // Wake-ups are ignored: the jobs that were put back cause them.
                     tokio::select! {
                         biased;
                         _ = stopping.changed() => {}
@@ -107,7 +107,7 @@ impl Push {
         deliveries: &mut JoinSet<()>,
     ) -> Look {
         if endpoint.is_none() {
-            // Who cannot sign must not even claim: it would use up the rate and keep others from the probe.
+            // A node that cannot sign must not claim: it would use up the rate and keep other nodes from the probe.
             match self.prepare(name, endpoint).await {
                 Ok(true) => {}
                 Ok(false) => return Look::Gone,

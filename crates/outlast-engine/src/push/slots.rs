@@ -1,5 +1,5 @@
-//! The room for deliveries on this node, shared by all dispatchers: nobody may have more than what is still free. So one lane
-//! alone gets half of it, and a lane that has nothing under way always gets one place, whatever others have.
+//! The slots for deliveries on this node, shared by all dispatchers: none may hold more than are still free. So a single
+//! dispatcher gets half of them, and a dispatcher without a delivery always gets one slot, whatever others hold.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,12 +20,12 @@ impl DeliverySlots {
         DeliverySlots(Arc::new(State { max: max.max(2), taken: AtomicUsize::new(0), freed: Notify::new() }))
     }
 
-    /// Reserved for up to `wanted` more deliveries of a lane that has `mine` already; perhaps none.
+    /// Slots for up to `wanted` more deliveries of a dispatcher that holds `mine` already; perhaps none.
     pub(crate) fn take(&self, mine: usize, wanted: usize) -> Reserved {
         let mut count = 0;
         let update = self.0.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |taken| {
             let share = self.0.max.saturating_sub(taken).saturating_sub(mine).div_ceil(2);
-            // One for a lane that has none, even if others have taken all there is.
+            // One for a dispatcher that has none, even if others have taken all.
             count = share.max(usize::from(mine == 0)).min(wanted);
             Some(taken + count)
         });
@@ -40,7 +40,7 @@ impl DeliverySlots {
         }
     }
 
-    /// Rings when a delivery has ended.
+    /// Notified when a delivery has ended.
     pub(crate) fn freed(&self) -> &Notify {
         &self.0.freed
     }
@@ -62,8 +62,8 @@ impl DeliverySlots {
     }
 }
 
-/// Reserved that no delivery has yet. A claim asks for many and mostly finds few jobs, so they are one number, and what is
-/// left goes back at once.
+/// Slots without a delivery. A claim asks for many and mostly finds few jobs, so they are one number, and the rest goes back
+/// at once.
 pub(crate) struct Reserved {
     slots: DeliverySlots,
     count: usize,
@@ -101,7 +101,7 @@ impl Drop for Reserved {
     }
 }
 
-/// Held while a delivery is under way; dropping it makes slots.
+/// Held while a delivery is under way; dropping it frees the slot.
 pub(crate) struct Slot(DeliverySlots);
 
 impl Drop for Slot {

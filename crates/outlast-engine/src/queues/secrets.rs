@@ -14,7 +14,7 @@ use crate::egress::headers::RefusedHeader;
 use crate::seal::{self, Seal, Unopened};
 use crate::sign::Secret;
 
-/// How long the old secret still signs beside the new one, unless told otherwise.
+/// How long the old secret still signs beside the new one, unless the caller says otherwise.
 pub const OVERLAP_DEFAULT: Duration = Duration::from_secs(86_400);
 
 /// Why secrets cannot be had or stored.
@@ -36,7 +36,7 @@ pub enum SecretError {
 #[derive(Serialize, Deserialize)]
 struct Kept {
     secret: String,
-    /// PauseDetector until then; the newest one for good.
+    /// Signs until then; the newest one without end.
     until: Option<i64>,
 }
 
@@ -90,7 +90,7 @@ fn place(namespace: NamespaceId, name: &str) -> Vec<u8> {
 }
 
 impl Queues {
-    /// Can this node open what is sealed in the store? To be asked before it serves anybody.
+    /// Can this node open what is sealed in the store? To be asked before it serves requests.
     pub async fn check_seal(&self) -> Result<(), SecretError> {
         let node = self.seal.fingerprint();
         for (queue, _) in self.store.census().await? {

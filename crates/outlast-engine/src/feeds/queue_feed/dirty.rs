@@ -1,10 +1,10 @@
-//! What is to be looked at for one feed. Bounded: too many jobs become "begin again".
+//! The jobs and facts of one queue that its feed must read again. Bounded: too many jobs become a new start.
 
 use std::collections::BTreeSet;
 
 use outlast_core::JobId;
 
-/// Jobs looked at in one round: more than a dashboard can show, and little for a store.
+/// Jobs read in one round: more than a dashboard can show, and little for a store.
 const JOBS_MAX: usize = 256;
 
 #[derive(Debug, Default, PartialEq)]
@@ -12,11 +12,11 @@ pub(super) struct DirtySet {
     pub(super) jobs: BTreeSet<JobId>,
     /// Changes were missed, or were too many.
     pub(super) is_lost: bool,
-    /// The queue itself may be another.
+    /// The settings of the queue may have changed.
     pub(super) is_stale: bool,
-    /// Something may have happened that nobody told of.
+    /// A signal may have been lost.
     pub(super) is_unsure: bool,
-    /// The counts may be others.
+    /// The counts may have changed.
     pub(super) is_counted: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The loop that looks at what was marked and shows it to those who follow. It sleeps while nobody follows a queue.
+//! The loop that reads dirty jobs and publishes them to the followers. It sleeps while no queue has followers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,29 +13,29 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::{DirtySet, JobSummary, QueueEvent, QueueName};
 use crate::feeds::Feeds;
 
-/// DirtySet gather for so long: what changes several times in it is looked at once.
+/// Changes gather for this long: a job that changes several times is read once.
 const GATHER: Duration = Duration::from_millis(100);
-/// The queue and its counts are looked at no more often; counting may cost a store a lot.
+/// The queue and its counts are read no more often; counting may be expensive for a store.
 const COUNT_PAUSE: Duration = Duration::from_secs(1);
 
-/// A job whose queue nobody has told costs a look even if nobody follows that queue. So many a second are looked up.
+/// A job of an unknown queue costs a read even if its queue has no followers. So many a second are read.
 const UNPLACED_PER_SECOND: u32 = 500;
 
-/// What the followers of a queue were shown last.
+/// The last events of a queue's feed.
 #[derive(Default)]
 struct Shown {
     looked_at: Option<Instant>,
     queue: Option<(Arc<Queue>, Counts)>,
-    /// What could not be looked at yet.
+    /// Not read yet.
     left: DirtySet,
 }
 
 type ShownQueues = BTreeMap<QueueName, Shown>;
 
-/// The loop's own memory.
+/// The state of the loop.
 struct Publisher {
     memory: ShownQueues,
-    /// No unplaced are looked up before.
+    /// Jobs of unknown queues are not read before.
     unplaced_at: Instant,
     has_unplaced: bool,
 }
@@ -73,7 +73,7 @@ impl Feeds {
         self.live.floor().map(|floor| Instant::now() + self.random.jitter(floor))
     }
 
-    /// One round: takes all dirty, looks, tells.
+    /// One round: takes all dirty sets, reads, publishes.
     async fn show(&self, publisher: &mut Publisher) {
         self.take_dirty(&mut publisher.memory);
         let mut jobs = self.take_unplaced(publisher);
@@ -94,7 +94,7 @@ impl Feeds {
         }
     }
 
-    /// Adds new dirty to those that are left, and forgets queues that nobody follows.
+    /// Adds new dirty jobs to those that are left, and drops queues without followers.
     fn take_dirty(&self, memory: &mut ShownQueues) {
         let mut state = self.announcer.notifier.queue_feeds().lock();
         memory.retain(|name, _| state.feeds.contains_key(name));
@@ -109,7 +109,7 @@ impl Feeds {
         }
     }
 
-    /// Jobs whose queue has to be looked up; too many of them, and every feed begins again.
+    /// Jobs whose queue has to be read; too many of them, and every feed starts over.
     fn take_unplaced(&self, publisher: &mut Publisher) -> BTreeSet<JobId> {
         let mut state = self.announcer.notifier.queue_feeds().lock();
         publisher.has_unplaced = state.unplaced != DirtySet::default();
@@ -151,13 +151,13 @@ impl Feeds {
                 self.announcer.notifier.queue_feeds().lock().feeds.remove(name);
                 return;
             }
-            // What is left stays left.
+            // The dirty set stays for the next round.
             Err(_) => return,
         };
         let left = std::mem::take(&mut shown.left);
         let before = shown.queue.replace((Arc::clone(&queue), counts));
         let has_other_counts = before.as_ref().is_none_or(|(_, before)| *before != counts);
-        // Before the first look its followers may have seen anything.
+        // Before the first read its followers may have seen any state.
         let is_other = left.is_stale && before.is_none_or(|(before, _)| before != queue);
         let was_missed = has_other_counts && left.is_unsure && !left.is_counted;
         if left.is_lost {
@@ -172,7 +172,7 @@ impl Feeds {
     fn tell(&self, name: &QueueName, sight: QueueEvent) {
         let state = self.announcer.notifier.queue_feeds().lock();
         if let Some(feed) = state.feeds.get(name) {
-            // Nobody may listen any more; then there is nobody to tell.
+            // The last follower may just have left.
             let _ = feed.events.send(sight);
         }
     }
@@ -187,7 +187,7 @@ impl Publisher {
 }
 
 impl Shown {
-    /// When the queue is to be looked at, if it is.
+    /// When the queue must be read, if it must.
     fn due(&self) -> Option<Instant> {
         let left = &self.left;
         let is_wanted = left.is_lost || left.is_stale || left.is_unsure || left.is_counted || self.queue.is_none();

@@ -1,5 +1,5 @@
-//! What a webhook claims: messages and the signatures they are said to have. Reading a claim touches no secret; believing
-//! one takes the same steps whichever signature is right.
+//! A signed message as received: the message and its signatures. Reading it touches no secret; verifying it takes the same
+//! steps whichever signature is right.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::key::{Key, Message};
 /// A provider has two live secrets at most; more entries than this are an attempt to keep us busy.
 const ENTRIES_MAX: usize = 20;
 
-/// Why a webhook is not believed. For the log only.
+/// Why a webhook is rejected. For the log only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rejection {
     Missing,
@@ -75,7 +75,7 @@ pub(super) fn entries(text: &str, separator: char) -> Result<Vec<&str>, Rejectio
     Ok(entries)
 }
 
-/// The time that is told once among the entries of a list.
+/// The entry with this prefix, which must occur once.
 pub(super) fn only_entry<'a>(entries: &[&'a str], prefix: &str) -> Result<&'a str, Rejection> {
     let mut told = entries.iter().filter_map(|entry| entry.strip_prefix(prefix));
     let text = told.next().ok_or(Rejection::Missing)?;
@@ -85,7 +85,7 @@ pub(super) fn only_entry<'a>(entries: &[&'a str], prefix: &str) -> Result<&'a st
     }
 }
 
-/// The times that are believed.
+/// The times that are accepted.
 #[derive(Clone, Copy)]
 pub(super) struct Window {
     pub now: Timestamp,
