@@ -21,6 +21,7 @@ use outlast_engine::feeds::queue_feed::JobSummary;
 use outlast_engine::feeds::stream::JobEnd;
 use outlast_engine::inbound::ingest::IngestReceipt;
 use outlast_engine::queues::Rotated;
+use outlast_engine::queues::header_values::masked;
 use outlast_store::job_detail::JobDetail;
 use outlast_store::jobs::Found;
 use outlast_store::kept::Kept;
