@@ -17,7 +17,7 @@ use crate::programs::{Running, clean_command};
 /// A bar is drawn again well within this on two busy cores.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// What a command draws on a terminal of so many columns.
+/// The screen of a command on a terminal of so many columns.
 fn screen(cli: &Cli, columns: usize, variables: &[(&str, &str)], words: &str) -> String {
     let mut script = on_terminal(cli, columns, words, Path::new("/dev/null"));
     let output = script.envs(variables.iter().copied()).output().expect("`script` can be run");
