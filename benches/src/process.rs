@@ -212,7 +212,7 @@ fn spawn_server(program: &Path, root: &Path, target: &Target, backing: &Backing)
         .stdin(Stdio::null())
         .stderr(log);
     if let Some(url) = &backing.database_url {
-        command.env("OUTLAST_DATABASE_URL", url);
+        command.env("OUTLAST_DATABASE_URL", url).env("OUTLAST_ALLOW_LOCAL_OBJECTS", "true");
     }
     if let Some(url) = &backing.redis_url {
         command.env("OUTLAST_REDIS_URL", url);

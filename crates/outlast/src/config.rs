@@ -41,6 +41,10 @@ pub(crate) const DATA_DEFAULT: &str = "./outlast-data";
 /// Read from the working directory when no file is named.
 const FILE_DEFAULT: &str = "outlast.yaml";
 
+/// Nodes of one database that keep objects in folders of their own lose sight of each other's results.
+const NEEDS_OBJECT_STORE: &str = "needs blobs_url, an object store that all nodes reach (s3://…, gs://…, az://… or a shared folder, file:///…). For \
+     one node only, set store.allow_local_objects (OUTLAST_ALLOW_LOCAL_OBJECTS=true): results then stay in the data directory of this node";
+
 /// A configuration file is read whole; one larger than this is a mistake.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
@@ -273,6 +277,7 @@ fn environment_layer(environment: &Environment) -> Node {
         ("OUTLAST_REDIS_URL", &["redis_url"]),
         ("OUTLAST_BLOBS_URL", &["blobs_url"]),
         ("OUTLAST_ALLOW_UNSAFE_DATABASE", &["store", "allow_unsafe_database"]),
+        ("OUTLAST_ALLOW_LOCAL_OBJECTS", &["store", "allow_local_objects"]),
         ("OUTLAST_ALLOW_PRIVATE_TARGETS", &["egress", "allow_private_targets"]),
         ("OUTLAST_LOG", &["log", "level"]),
     ] {
@@ -334,6 +339,9 @@ fn read(section: &mut Section, environment: &Environment) -> Config {
     }
     if config.external.redis_url.is_some() && config.external.database_url.is_none() {
         section.complain("redis_url", "is of no use without database_url: the embedded store has one node only");
+    }
+    if config.external.database_url.is_some() && config.external.blobs.is_none() && !config.store.allow_local_objects {
+        section.complain("database_url", NEEDS_OBJECT_STORE);
     }
     config
 }

@@ -165,6 +165,7 @@ pub(crate) struct Store {
     pub database_connections: usize,
     pub prepared_statements: PreparedStatements,
     pub allow_unsafe_database: bool,
+    pub allow_local_objects: bool,
 }
 
 /// Whether statements are prepared under names in the database.
@@ -189,6 +190,7 @@ impl Store {
             database_connections: section.count("database_connections", 8..=1000),
             prepared_statements: section.choice("prepared_statements", &PREPARED, PreparedStatements::Auto),
             allow_unsafe_database: section.switch("allow_unsafe_database"),
+            allow_local_objects: section.switch("allow_local_objects"),
         }
     }
 }

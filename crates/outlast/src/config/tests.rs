@@ -242,7 +242,12 @@ fn a_database_and_a_redis_are_taken_from_every_layer() {
     let flags = Flags { redis_url: Some(Secret::new("rediss://:hunter2@cache")), ..Flags::default() };
 
     let defaults = load("", &[]).unwrap();
-    let config = load_with("database_url: postgres://file\nredis_url: redis://file\n", &variables, flags).unwrap();
+    let config = load_with(
+        "database_url: postgres://file\nredis_url: redis://file\nblobs_url: s3://results\n",
+        &variables,
+        flags,
+    )
+    .unwrap();
 
     assert_eq!((defaults.store.database_connections, defaults.store.allow_unsafe_database), (16, false));
     assert_eq!(defaults.external.database_url, None);
@@ -382,4 +387,21 @@ fn a_misspelt_log_level_is_refused() {
     for level in ["inof", "info,", "outlast=loud", "=info"] {
         assert!(load(&format!("log: {{level: '{level}'}}\n"), &[]).is_err(), "{level}");
     }
+}
+
+// Without one object store for all nodes, a result would be readable on one node only.
+#[test]
+fn a_database_needs_an_object_store_unless_there_is_one_node() {
+    let database = "database_url: postgres://db/outlast\n";
+    let shared = format!("{database}blobs_url: file:///srv/shared\n");
+    let alone = format!("{database}store: {{allow_local_objects: true}}\n");
+
+    let problems = load(database, &[]).unwrap_err();
+    assert_eq!(problems.len(), 1);
+    let text = &problems[0];
+    for named in ["outlast.yaml:1", "blobs_url", "store.allow_local_objects", "OUTLAST_ALLOW_LOCAL_OBJECTS"] {
+        assert!(text.contains(named), "{named} is not in {text}");
+    }
+    assert!(load(&shared, &[]).is_ok() && load(&alone, &[]).is_ok() && load("", &[]).is_ok());
+    assert!(load(database, &[("OUTLAST_ALLOW_LOCAL_OBJECTS", "true")]).is_ok());
 }

@@ -32,7 +32,9 @@ pub(crate) async fn check(config: &Config) -> Check {
     match probed {
         Err(error) => Check::new(NAME, Verdict::Fail, format!("{shown}: {}", error.with_causes())),
         Ok(()) if is_shared && is_own => {
-            let finding = format!("{shown} is of this machine only; several nodes need one blobs_url");
+            let finding = format!(
+                "{shown} is of this machine only, as store.allow_local_objects allows; several nodes need one blobs_url"
+            );
             Check::new(NAME, Verdict::Warn, finding)
         }
         Ok(()) => Check::new(NAME, Verdict::Ok, format!("{shown}: read, write and delete work")),
