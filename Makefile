@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 
-.PHONY: help run test check bench soak gen
+.PHONY: help run test check bench soak gen dist
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,3 +32,6 @@ gen: ## rewrite the generated files (docs/reference/STATES.md, CLI.md and openap
 	OUTLAST_GEN=1 cargo test --locked -p outlast-tests --test tidy generated
 	OUTLAST_GEN=1 cargo test --locked -p outlast-tests --test e2e generated_openapi
 	OUTLAST_GEN=1 cargo test --locked -p outlast-tests --test contract plans
+
+dist: ## make the archive, the Debian package and the Docker context, with SHA-256 sums, in target/dist
+	./scripts/dist.sh

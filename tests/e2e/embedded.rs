@@ -26,3 +26,4 @@ mod first_key;
 mod inbound;
 mod secret_key;
 pub(crate) mod backup;
+mod dist;
