@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use outlast_core::arrival::{Arrival, ArrivalId};
 use outlast_core::checkpoint::Section;
 use outlast_core::{
-    Command, Event, Evidence, JobId, Lease, NamespaceId, ObjectKey, Outage, Outcome, Queue, State, Timestamp,
+    Command, Event, Evidence, JobId, Lease, NamespaceId, ObjectKey, Outage, Outcome, Queue, QueueId, State, Timestamp,
 };
 use outlast_store::alarms::Due;
 use outlast_store::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
@@ -400,6 +400,10 @@ impl JobStore for FaultyStore {
         limit: usize,
     ) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
         self.call(self.inner.queues(namespace, after, limit)).await
+    }
+
+    async fn oldest_waiting(&self) -> Result<Vec<(QueueId, Timestamp)>, Error> {
+        self.call(self.inner.oldest_waiting()).await
     }
 
     async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use outlast_core::arrival::{Arrival, ArrivalId};
 use outlast_core::checkpoint::Section;
-use outlast_core::{Clock, Entropy, Event, JobId, NamespaceId, ObjectKey, Outage, Queue, Timestamp};
+use outlast_core::{Clock, Entropy, Event, JobId, NamespaceId, ObjectKey, Outage, Queue, QueueId, Timestamp};
 use outlast_store::alarms::Due;
 use outlast_store::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
 use outlast_store::dead_letters::{DeadLetterPage, ListDeadLetters};
@@ -222,6 +222,10 @@ impl JobStore for ModelStore {
         limit: usize,
     ) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
         Ok(self.transaction()?.queues(namespace, after, limit))
+    }
+
+    async fn oldest_waiting(&self) -> Result<Vec<(QueueId, Timestamp)>, Error> {
+        Ok(self.transaction()?.oldest_waiting())
     }
 
     async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {

@@ -44,7 +44,7 @@ pub(crate) async fn ready(call: Call) -> Result<Response, Problem> {
             Err(Problem::new(Code::Overloaded, "too many writes are waiting for the disk, so writes are refused"))
         }
         Ok(Err(Error::DiskFull)) => {
-            let detail = "the disk is full, so publishes are refused; outcomes of running jobs are still accepted";
+            let detail = "degraded: disk full; publishes are refused, outcomes of running jobs are still accepted; free some space";
             Err(Problem::new(Code::Unavailable, detail))
         }
         Ok(Err(_)) | Err(_) => Err(Problem::new(Code::Unavailable, "the store does not answer")),

@@ -45,6 +45,7 @@ pub mod sources;
 pub mod reload;
 mod events;
 mod many;
+mod exposition;
 mod metrics;
 
 pub use limits::Limits;

@@ -126,7 +126,10 @@ fn responses(route: &Route) -> Map<String, Value> {
             Shape::Page => json!({
                 "text/html": {"schema": {"type": "string"}}, "text/plain": {"schema": {"type": "string"}},
             }),
-            Shape::Metrics => json!({"application/openmetrics-text": {"schema": {"type": "string"}}}),
+            Shape::Metrics => json!({
+                "text/plain": {"schema": {"type": "string"}},
+                "application/openmetrics-text": {"schema": {"type": "string"}},
+            }),
         };
         let mut response = json!({"description": meaning});
         if let (false, Value::Object(map)) = (*shape == Shape::Nothing, &mut response) {

@@ -270,6 +270,6 @@ pub static ROUTES: &[Route] = &[
     plain(Method::GET,    "/healthz",                          OPEN,    (200, "the process is alive", HEALTH),                                  handler!(health::alive)),
     plain(Method::GET,    "/livez",                            OPEN,    (200, "the process is alive", HEALTH),                                  handler!(health::alive)),
     plain(Method::GET,    "/readyz",                           OPEN,    (200, "the store answers and we are not draining", HEALTH),             handler!(health::ready)),
-    plain(Method::GET,    "/metrics",                          READ,    (200, "OpenMetrics", Shape::Metrics),                                   handler!(health::alive)).vital(),
+    plain(Method::GET,    "/metrics",                          READ,    (200, "metrics as Prometheus text or OpenMetrics", Shape::Metrics),                                   handler!(health::alive)).vital(),
     plain(Method::GET,    "/openapi.json",                     OPEN,    (200, "this API as OpenAPI 3.1", Shape::Anything),                      handler!(openapi::show)),
 ];

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::header::{CONNECTION, EXPECT};
 use http::request::Parts;
-use http::{HeaderValue, Method, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use outlast_engine::Rooms;
 use outlast_engine::inbound::catalog::Source;
 use outlast_engine::keys::scope::{Principal, Word};
@@ -26,6 +26,7 @@ use crate::budget::{Holder, Priority};
 use crate::budgets::Budgets;
 use crate::call::{Call, Held};
 use crate::error::{Code, Problem};
+use crate::exposition::Format;
 use crate::failed_keys::FailedKeys;
 use crate::limits::Limits;
 use crate::metrics::{OfProcess, Requests};
@@ -90,9 +91,12 @@ impl Api {
     /// The router of the private listener: metrics without a key, and health.
     pub fn private_router(&self) -> Router {
         let api = self.clone();
-        let metrics = axum::routing::get(move || {
+        let metrics = axum::routing::get(move |headers: HeaderMap| {
             let api = api.clone();
-            async move { api.render_metrics(&Reach::Everything, true).await.unwrap_or_else(Problem::into_response) }
+            async move {
+                let rendered = api.render_metrics(&Reach::Everything, true, Format::wanted(&headers)).await;
+                rendered.unwrap_or_else(Problem::into_response)
+            }
         });
         Router::new().route("/metrics", metrics)
     }
@@ -336,11 +340,11 @@ impl Api {
     async fn answer_metrics(&self, call: Call) -> Result<Response, Problem> {
         let _turn = call.turn(Weight::Page).await?;
         let is_operator = call.principal.as_ref().is_some_and(Principal::is_operator);
-        self.render_metrics(&call.reach, is_operator).await
+        self.render_metrics(&call.reach, is_operator, Format::wanted(&call.headers)).await
     }
 
     /// `of_process`: with what concerns all namespaces.
-    async fn render_metrics(&self, reach: &Reach, of_process: bool) -> Result<Response, Problem> {
+    async fn render_metrics(&self, reach: &Reach, of_process: bool, format: Format) -> Result<Response, Problem> {
         let shared = &self.shared;
         let budgets = &shared.budgets;
         let held = [
@@ -351,7 +355,7 @@ impl Api {
             ("answer_bytes", "Bytes of large answers that this node has not sent yet", shared.answers.used()),
         ];
         let of_process = of_process.then_some(OfProcess { requests: &shared.requests, gauges: &held });
-        crate::metrics::render(&shared.rooms, of_process, reach).await
+        crate::metrics::render(&shared.rooms, of_process, reach, format).await
     }
 }
 

@@ -8,7 +8,7 @@ use crate::alarm::LAG_SHARE;
 use crate::arrival::Origin;
 use crate::ids::{JobId, Lease, QueueId};
 use crate::queue::Queue;
-use crate::state::{Ending, PendingReason, State, Status};
+use crate::state::{Ending, PendingReason, Running, State, Status};
 use crate::time::Timestamp;
 
 /// What the publisher asked for. Only a replay may change it, by a new payload.
@@ -132,6 +132,14 @@ impl Job {
 
     pub fn status(&self) -> Status {
         self.state.status()
+    }
+
+    /// The hand-out that is under way.
+    pub fn running(&self) -> Option<&Running> {
+        match &self.state {
+            State::Running(running) => Some(running),
+            _ => None,
+        }
     }
 
     pub fn max_attempts(&self, queue: &Queue) -> u32 {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use std::time::Duration;
 
 use outlast_core::system_queue::SYSTEM_QUEUES;
 use outlast_core::{Clock, JobId, NamespaceId, Status};
@@ -69,6 +70,12 @@ impl Announcer {
 
     pub(crate) fn claimed(&self, want: &Claim, claimed: &Claimed) {
         self.counters.handed_out.add(claimed.jobs.len());
+        for job in &claimed.jobs {
+            let figures = self.counters.queues.of(want.namespace, job.queue);
+            let eligible = job.queued_at.unwrap_or(job.opened_at);
+            let taken = job.running().map(|running| running.began_at);
+            figures.wait.record(taken.map_or(Duration::ZERO, |taken| taken.since(eligible)));
+        }
         self.alarms.set(claimed.wake_at);
         self.created_jobs(want.namespace, &claimed.published);
         for id in claimed.jobs.iter().map(|job| job.id).chain(claimed.ended.iter().copied()) {

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::queue_metrics::QueueMetrics;
+
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -17,6 +19,8 @@ impl Counter {
 
 #[derive(Debug, Default)]
 pub struct Counters {
+    /// Figures of single queues.
+    pub queues: QueueMetrics,
     pub published: Counter,
     pub duplicates: Counter,
     pub handed_out: Counter,

@@ -1,7 +1,7 @@
 //! The engine: builds the rooms from their ports, and starts and stops the loops.
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 
 use outlast_core::{Clock, Entropy};
 use outlast_store::JobStore;
@@ -227,7 +227,7 @@ impl Rooms {
             push: Arc::new(Push::new(parts, egress, &jobs, &queues, push)),
             keys: Arc::new(Keys::new(parts, catalog.subscribe())),
             inbound: Arc::new(Inbound::new(parts, &jobs, catalog)),
-            status: Status { store, live, lifecycle, supervisor, counters },
+            status: Status { store, live, lifecycle, supervisor, counters, namespace_names: RwLock::default() },
             jobs,
             queues,
             work,

@@ -29,6 +29,7 @@ mod pause_detector;
 mod peers;
 
 pub mod counters;
+pub mod queue_metrics;
 pub mod random;
 pub mod seal;
 pub mod sign;

@@ -7,7 +7,7 @@ pub mod header_values;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::{Clock, NamespaceId, Queue, QueueSettings, SystemQueue, Timestamp};
+use outlast_core::{Clock, NamespaceId, Queue, QueueId, QueueSettings, SystemQueue, Timestamp};
 use outlast_store::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
 use outlast_store::{Error, JobStore};
 use url::Url;
@@ -75,6 +75,11 @@ impl Queues {
         limit: usize,
     ) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
         self.store.queues(namespace, after, limit).await
+    }
+
+    /// Since when the oldest queued job of each queue can be handed out, for the metrics.
+    pub async fn oldest_waiting(&self) -> Result<Vec<(QueueId, Timestamp)>, Error> {
+        self.store.oldest_waiting().await
     }
 
     /// All queues of all namespaces, for the metrics.

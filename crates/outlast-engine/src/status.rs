@@ -1,12 +1,16 @@
 //! What the service says about itself: counters, failed loops, damage, the link to other nodes. For `/readyz` and `/metrics`.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
 
+use outlast_core::NamespaceId;
 use outlast_store::damage::Damage;
+use outlast_store::histogram::Histogram;
 use outlast_store::live::{Link, Live};
 use outlast_store::{Error, JobStore};
 
 use crate::counters::Counters;
+use crate::keys::scope::DEFAULT_NAMESPACE;
 use crate::lifecycle::Lifecycle;
 use crate::supervisor::Supervisor;
 
@@ -16,6 +20,8 @@ pub struct Status {
     pub(crate) lifecycle: Arc<Lifecycle>,
     pub(crate) supervisor: Arc<Supervisor>,
     pub counters: Arc<Counters>,
+    /// Filled as metrics ask for them. Namespaces are never renamed.
+    pub(crate) namespace_names: RwLock<HashMap<NamespaceId, Arc<str>>>,
 }
 
 impl Status {
@@ -41,5 +47,29 @@ impl Status {
     /// Does the store answer a write?
     pub async fn ping(&self) -> Result<(), Error> {
         self.store.ping().await
+    }
+
+    /// How long commits of this process took, syncs included.
+    pub fn commit_times(&self) -> Option<Arc<Histogram>> {
+        self.store.commit_times()
+    }
+
+    /// The names of these namespaces. One that no key was ever made for has none.
+    pub async fn namespace_names(
+        &self,
+        wanted: impl Iterator<Item = NamespaceId>,
+    ) -> Result<HashMap<NamespaceId, Arc<str>>, Error> {
+        let names = self.namespace_names.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if wanted.into_iter().all(|namespace| names.contains_key(&namespace)) {
+            return Ok(names);
+        }
+        let default = self.store.namespace(DEFAULT_NAMESPACE).await?;
+        let keys = self.store.keys().await?;
+        let mut names = self.namespace_names.write().unwrap_or_else(PoisonError::into_inner);
+        names.insert(default, DEFAULT_NAMESPACE.into());
+        for key in keys {
+            names.entry(key.namespace).or_insert_with(|| key.namespace_name.into());
+        }
+        Ok(names.clone())
     }
 }

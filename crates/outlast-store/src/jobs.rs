@@ -8,9 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use outlast_core::arrival::{Arrival, ArrivalId};
 use outlast_core::checkpoint::Section;
-use outlast_core::state::Phase;
+use outlast_core::state::{Ending, Phase};
 use outlast_core::{
-    Command, Event, Job, JobId, NamespaceId, ObjectKey, Outage, Queue, Refusal, Spec, Status, Timestamp,
+    Command, Event, Job, JobId, NamespaceId, ObjectKey, Outage, Queue, QueueId, Refusal, Spec, Status, Timestamp,
 };
 
 use crate::alarms::Due;
@@ -19,6 +19,7 @@ use crate::damage::Damage;
 use crate::dead_letters::{DeadLetterPage, ListDeadLetters};
 use crate::error::Error;
 use crate::handout::{HandoutPool, HandoutShare};
+use crate::histogram::Histogram;
 use crate::job_detail::JobDetail;
 use crate::kept::{Doomed, Inline, Inspection, Kept, Stored};
 use crate::keys::{KeyId, KeyRecord, NewKey, Revocation};
@@ -202,8 +203,31 @@ pub struct Applied {
     /// The command broke a rule and did not do what it should; the job has failed instead.
     pub set_aside: bool,
     pub wake_at: Option<Timestamp>,
+    /// The hand-out that the command has ended.
+    pub ended: Option<EndedHandout>,
     /// The job as it is now, while it runs.
     pub running: Option<Box<Job>>,
+}
+
+/// A hand-out that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndedHandout {
+    pub how: Ending,
+    /// From the hand-out to its end.
+    pub duration: Duration,
+}
+
+impl EndedHandout {
+    /// What a command has ended, by the job before and after it.
+    pub fn between(before: Option<Timestamp>, after: &Job, now: Timestamp) -> Option<EndedHandout> {
+        let began_at = before.filter(|_| after.status() != Status::Running)?;
+        Some(EndedHandout { how: after.last.as_ref()?.how, duration: now.since(began_at) })
+    }
+
+    /// The worker was not heard of in time.
+    pub fn is_lost(&self) -> bool {
+        matches!(self.how, Ending::LeaseExpired | Ending::HeartbeatLost)
+    }
 }
 
 /// Why a command did nothing.
@@ -330,6 +354,8 @@ pub trait JobStore: Send + Sync {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<(Arc<Queue>, Counts)>, Error>;
+    /// Since when the oldest queued job of each queue can be handed out; queues without one are left out. For the metrics.
+    async fn oldest_waiting(&self) -> Result<Vec<(QueueId, Timestamp)>, Error>;
     /// All queues of all namespaces with their counts, for the metrics.
     async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error>;
 
@@ -372,6 +398,11 @@ pub trait JobStore: Send + Sync {
     /// What this process has found damaged in the store since it started.
     fn damage(&self) -> Damage {
         Damage::default()
+    }
+
+    /// How long commits of this process took, syncs included.
+    fn commit_times(&self) -> Option<Arc<Histogram>> {
+        None
     }
 
     /// Does a write come back? Cheap; for readiness.

@@ -13,6 +13,7 @@ pub mod keys;
 pub mod operations;
 pub mod error;
 pub mod damage;
+pub mod histogram;
 mod checksum;
 pub mod step;
 mod transition;

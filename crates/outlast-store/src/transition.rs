@@ -9,7 +9,7 @@ use outlast_core::{Command, Effect, Job, JobId, Queue, QueueId, Refusal, Status,
 use crate::damage::Damage;
 use crate::error::Error;
 use crate::history;
-use crate::jobs::{Applied, Claim, Claimed, Declined, NewJob, Order};
+use crate::jobs::{Applied, Claim, Claimed, Declined, EndedHandout, NewJob, Order};
 use crate::operations::{self, Operation, Processed};
 use crate::outbox::queues_of;
 use crate::rows::{Place, Record};
@@ -21,6 +21,8 @@ pub(crate) trait Transaction {
     /// A job in the caller's hands, who puts it back or has it erased.
     type Held: Held;
 
+    /// By which it asks the rules.
+    fn step_time(&self) -> Timestamp;
     /// Where broken rules are counted.
     fn damage(&self) -> &Damage;
     /// Asks the rules about a job, by the transaction's time and chance.
@@ -183,10 +185,12 @@ pub(crate) fn apply<T: Transaction>(tx: &mut T, order: &Order) -> Result<Result<
         return Ok(Err(Declined::NotFound));
     };
     let before = (held.record().job.status(), held.record().job.version);
+    let began_at = held.record().job.running().map(|running| running.began_at);
     let (held, done) = transition(tx, held, &queue, order.command.clone())?;
     let record = held.as_ref().map(Held::record);
     let (status, version) = record.map_or(before, |record| (record.job.status(), record.job.version));
     let wake_at = record.and_then(|record| record.wake_at);
+    let ended = record.and_then(|record| EndedHandout::between(began_at, &record.job, tx.step_time()));
     let running = record.map(|record| &record.job).filter(|job| job.status() == Status::Running);
     let running = running.map(|job| Box::new(job.clone()));
     let (changed, deleted) = (!matches!(done, Transition::Unchanged), held.is_none());
@@ -209,6 +213,7 @@ pub(crate) fn apply<T: Transaction>(tx: &mut T, order: &Order) -> Result<Result<
         published,
         set_aside,
         wake_at,
+        ended,
         running,
     };
     Ok(Ok(applied))

@@ -83,7 +83,7 @@ impl Rig {
         self.publish_until_refused(left).await;
 
         let refused = self.client.get("/readyz").await.unwrap().expect_problem(503, "unavailable");
-        assert!(text(&refused["detail"]).contains("disk is full"), "{refused}");
+        assert!(text(&refused["detail"]).contains("degraded: disk full"), "{refused}");
         self.check_that_reads_go_on().await;
         self.check_that_acks_succeed(&running).await;
 

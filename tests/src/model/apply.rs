@@ -6,7 +6,7 @@ use outlast_core::arrival::KEPT_FOR;
 use outlast_core::gate::loosens;
 use outlast_core::{Status, Timestamp};
 use outlast_store::alarms::{AlarmKind, Due};
-use outlast_store::jobs::{Applied, Declined, Order};
+use outlast_store::jobs::{Applied, Declined, EndedHandout, Order};
 use outlast_store::operations::{Operation, OperationStatus};
 
 use super::world::{Done, World};
@@ -39,6 +39,9 @@ impl World {
             published,
             set_aside: false,
             wake_at: row.and_then(|row| row.wake_at),
+            ended: row.and_then(|row| {
+                EndedHandout::between(before.running().map(|running| running.began_at), &row.job, self.now)
+            }),
             running: (job.status() == Status::Running).then(|| Box::new(job.clone())),
         })
     }

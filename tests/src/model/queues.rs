@@ -1,9 +1,10 @@
 //! Queues: saved under a condition, paused, deleted when empty, counted.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use outlast_core::pace::Pace;
-use outlast_core::{NamespaceId, Queue, QueueId};
+use outlast_core::{NamespaceId, Queue, QueueId, State, Timestamp};
 use outlast_store::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
 
 use super::world::World;
@@ -67,6 +68,17 @@ impl World {
         let mut found: Vec<_> = self.queues.values().filter(later).cloned().collect();
         found.sort_by(|one, other| one.name.cmp(&other.name));
         found.into_iter().take(limit).map(|queue| self.counted(queue)).collect()
+    }
+
+    pub(super) fn oldest_waiting(&self) -> Vec<(QueueId, Timestamp)> {
+        let mut oldest: BTreeMap<QueueId, Timestamp> = BTreeMap::new();
+        for row in self.rows.values() {
+            if let State::Queued { ready_at } = row.job.state {
+                let first = oldest.entry(row.job.queue).or_insert(ready_at);
+                *first = ready_at.min(*first);
+            }
+        }
+        oldest.into_iter().collect()
     }
 
     pub(super) fn census(&self) -> Vec<(Arc<Queue>, Counts)> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use outlast_core::{NamespaceId, Queue, Status, Timestamp};
+use outlast_core::{NamespaceId, Queue, QueueId, Status, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -147,6 +147,34 @@ pub(super) async fn page(
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let rows = shared.read(&PAGE, &[&namespace.0.cast_signed(), &after.unwrap_or_default(), &limit]).await?;
     rows.iter().map(|row| counted(shared, row)).collect()
+}
+
+/// Looks at one job of each priority that a queue has, as an index scan for each.
+static OLDEST: Sql = Sql {
+    text: "WITH RECURSIVE head AS (
+             SELECT queue.id, first.place, first.at
+             FROM queue
+             CROSS JOIN LATERAL (
+               SELECT place, at FROM turn WHERE turn.queue = queue.id ORDER BY place, at LIMIT 1
+             ) AS first
+             UNION ALL
+             SELECT head.id, next.place, next.at
+             FROM head
+             CROSS JOIN LATERAL (
+               SELECT place, at FROM turn WHERE turn.queue = head.id AND place > head.place ORDER BY place, at LIMIT 1
+             ) AS next
+           )
+           SELECT id, min(at) FROM head GROUP BY id",
+    types: &[],
+};
+
+pub(super) async fn oldest_waiting(shared: &Arc<Shared>) -> Result<Vec<(QueueId, Timestamp)>, Error> {
+    let mut oldest = Vec::new();
+    for row in shared.read(&OLDEST, &[]).await? {
+        let (queue, at): (i32, i64) = (super::rows::get(&row, 0)?, super::rows::get(&row, 1)?);
+        oldest.push((QueueId(queue.cast_unsigned()), Timestamp::from_millis(at)));
+    }
+    Ok(oldest)
 }
 
 pub(super) async fn census(shared: &Arc<Shared>) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {

@@ -15,6 +15,7 @@ use super::session::Session;
 use crate::damage::Damage;
 use crate::error::Error;
 use crate::handout::HandoutPool;
+use crate::histogram::{COMMIT_BOUNDS, Histogram};
 use crate::ids::Ids;
 use crate::outbox::Compose;
 
@@ -29,6 +30,7 @@ pub(super) struct Shared {
     pub(super) marks: Marks,
     pub(super) handouts: HandoutPool,
     pub(super) damage: Damage,
+    pub(super) commit_times: Arc<Histogram>,
     pub(super) clock: Arc<DatabaseClock>,
     pub(super) test_clock: Option<Arc<dyn Clock>>,
     entropy: Mutex<Box<dyn Entropy + Send>>,
@@ -66,6 +68,7 @@ impl Shared {
             marks: Marks::default(),
             handouts: HandoutPool::default(),
             damage: Damage::default(),
+            commit_times: Arc::new(Histogram::new(COMMIT_BOUNDS)),
             clock: setup.clock,
             test_clock: setup.test_clock,
             entropy: Mutex::new(setup.entropy),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use outlast_core::arrival::{Arrival, ArrivalId};
 use outlast_core::checkpoint::Section;
-use outlast_core::{Clock, Event, JobId, NamespaceId, ObjectKey, Outage, Queue, Timestamp};
+use outlast_core::{Clock, Event, JobId, NamespaceId, ObjectKey, Outage, Queue, QueueId, Timestamp};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_postgres::Client;
@@ -33,6 +33,7 @@ use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
 use crate::damage::Damage;
 use crate::dead_letters::{DeadLetterPage, ListDeadLetters};
 use crate::error::Error;
+use crate::histogram::Histogram;
 use crate::ids::Ids;
 use crate::job_detail::JobDetail;
 use crate::jobs::{
@@ -349,6 +350,10 @@ impl JobStore for PostgresStore {
         queues::page(&self.shared, namespace, after, limit).await
     }
 
+    async fn oldest_waiting(&self) -> Result<Vec<(QueueId, Timestamp)>, Error> {
+        queues::oldest_waiting(&self.shared).await
+    }
+
     async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
         queues::census(&self.shared).await
     }
@@ -417,6 +422,10 @@ impl JobStore for PostgresStore {
 
     async fn count_operation(&self, operation: &NewOperation, limit: usize) -> Result<u64, Error> {
         operations::count(&self.shared, operation, limit).await
+    }
+
+    fn commit_times(&self) -> Option<Arc<Histogram>> {
+        Some(Arc::clone(&self.shared.commit_times))
     }
 
     fn damage(&self) -> Damage {

@@ -362,8 +362,10 @@ impl Shared {
             let (written, committed) = join(batch.send(session), session.send("COMMIT")).await;
             written.and(committed)
         };
+        let began = Instant::now();
         let failed = match timeout(TRANSACTION_MAX, committing).await {
             Ok(Ok(())) => {
+                self.commit_times.record(began.elapsed());
                 session.ended();
                 self.marks.inserted(&writes.lined_up());
                 return Try::Done(answer);

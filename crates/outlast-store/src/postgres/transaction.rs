@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use outlast_core::{Command, Effect, Job, JobId, Queue, QueueId, Refusal};
+use outlast_core::{Command, Effect, Job, JobId, Queue, QueueId, Refusal, Timestamp};
 
 use super::transact::{Fault, Tx};
 use super::write::{Entry, Fate, Writes};
@@ -28,6 +28,10 @@ impl Transaction for Tx<'_> {
 
     fn damage(&self) -> &Damage {
         &self.shared.damage
+    }
+
+    fn step_time(&self) -> Timestamp {
+        self.now
     }
 
     fn step(&mut self, job: &Job, queue: &Queue, command: Command) -> Result<Step, Refusal> {

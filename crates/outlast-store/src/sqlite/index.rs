@@ -127,6 +127,21 @@ impl Index {
         self.queues.get(&queue)?.ready.first().copied().map(seq_of_rank)
     }
 
+    /// Since when the oldest queued job of each queue is eligible. Looks at one job of each priority that a queue has.
+    pub(super) fn oldest(&self) -> Vec<(QueueId, Timestamp)> {
+        let mut oldest = Vec::new();
+        for (id, queue) in &self.queues {
+            let (mut earliest, mut from) = (None, 0_u128);
+            while let Some(rank) = queue.ready.range(from..).next() {
+                let ready_at = i64::try_from(*rank >> 64 & ((1 << 48) - 1)).unwrap_or(i64::MAX);
+                earliest = Some(earliest.map_or(ready_at, |known: i64| known.min(ready_at)));
+                from = ((*rank >> 112) + 1) << 112;
+            }
+            oldest.extend(earliest.map(|millis| (*id, Timestamp::from_millis(millis))));
+        }
+        oldest
+    }
+
     pub(super) fn counts(&self, queue: QueueId) -> Counts {
         self.queues.get(&queue).map(|queue| queue.counts).unwrap_or_default()
     }

@@ -91,6 +91,10 @@ impl Core<'_> {
         self.registry.page(namespace, after, limit).iter().map(|queue| self.counted(queue)).collect()
     }
 
+    pub(super) fn oldest_waiting(&self) -> Vec<(QueueId, Timestamp)> {
+        self.index.oldest()
+    }
+
     pub(super) fn census(&self) -> Vec<(Arc<Queue>, Counts)> {
         self.registry.all().map(|queue| self.counted(queue)).collect()
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use outlast_core::arrival::{Arrival, ArrivalId};
 use outlast_core::checkpoint::Section;
-use outlast_core::{Clock, Command, Entropy, Event, JobId, NamespaceId, ObjectKey, Outage, Queue, Timestamp};
+use outlast_core::{Clock, Command, Entropy, Event, JobId, NamespaceId, ObjectKey, Outage, Queue, QueueId, Timestamp};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::{oneshot, watch};
@@ -40,6 +40,7 @@ use crate::checksum::Table;
 use crate::damage::Damage;
 use crate::dead_letters::{DeadLetterPage, ListDeadLetters};
 use crate::error::Error;
+use crate::histogram::{COMMIT_BOUNDS, Histogram};
 use crate::ids::Ids;
 use crate::job_detail::JobDetail;
 use crate::jobs::{
@@ -62,6 +63,7 @@ pub struct SqliteStore {
     thread: Mutex<Option<JoinHandle<()>>>,
     ids: Ids,
     damage: Damage,
+    commit_times: Arc<Histogram>,
     /// Before this start.
     away: Option<Outage>,
     clock: Arc<StoreClock>,
@@ -93,6 +95,7 @@ impl SqliteStore {
         let shared = Shared::default();
         let (sender, calls) = sync_channel(options.waiting_writes_max);
         let (failed_sender, failed) = watch::channel(None);
+        let commit_times = Arc::new(Histogram::new(COMMIT_BOUNDS));
         let now = clock.now();
         let setup = Setup {
             ids,
@@ -113,6 +116,7 @@ impl SqliteStore {
             durability: options.durability,
             reserve: Reserve::open(&options.directory, options.reserve_bytes, now),
             failed: failed_sender,
+            commit_times: Arc::clone(&commit_times),
             _lock: lock,
         };
         let (ready_sender, ready) = sync_channel(1);
@@ -128,6 +132,7 @@ impl SqliteStore {
             thread: Mutex::new(Some(thread)),
             ids,
             damage,
+            commit_times,
             away: last_commit.or(last_written).filter(|from| *from < now).map(|from| Outage { from, to: now }),
             clock,
             files,
@@ -463,6 +468,10 @@ impl JobStore for SqliteStore {
         self.call(Kind::Read, move |core| Ok(core.queues(namespace, after.as_deref(), limit))).await
     }
 
+    async fn oldest_waiting(&self) -> Result<Vec<(QueueId, Timestamp)>, Error> {
+        self.call(Kind::Read, |core| Ok(core.oldest_waiting())).await
+    }
+
     async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
         self.call(Kind::Read, |core| Ok(core.census())).await
     }
@@ -530,6 +539,10 @@ impl JobStore for SqliteStore {
     async fn count_operation(&self, operation: &NewOperation, limit: usize) -> Result<u64, Error> {
         let operation = operation.clone();
         self.call(Kind::Read, move |core| core.count_operation(&operation, limit)).await
+    }
+
+    fn commit_times(&self) -> Option<Arc<Histogram>> {
+        Some(Arc::clone(&self.commit_times))
     }
 
     fn damage(&self) -> Damage {

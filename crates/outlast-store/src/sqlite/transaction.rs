@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use outlast_core::{Command, Effect, Job, JobId, Queue, QueueId, Refusal};
+use outlast_core::{Command, Effect, Job, JobId, Queue, QueueId, Refusal, Timestamp};
 use rusqlite::params;
 
 use super::faults::Fault;
@@ -40,6 +40,10 @@ impl Transaction for Core<'_> {
 
     fn damage(&self) -> &Damage {
         &self.damage
+    }
+
+    fn step_time(&self) -> Timestamp {
+        self.now
     }
 
     fn step(&mut self, job: &Job, queue: &Queue, command: Command) -> Result<Step, Refusal> {

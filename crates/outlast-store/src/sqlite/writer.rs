@@ -14,6 +14,7 @@ use outlast_core::{Clock, Entropy, JobId, Lease, QueueId, Timestamp};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
 
 use super::cache::Cache;
 use super::directory::Lock;
@@ -29,6 +30,7 @@ use super::wal_tracker::WalTracker;
 use crate::damage::Damage;
 use crate::error::Error;
 use crate::handout::HandoutPool;
+use crate::histogram::Histogram;
 use crate::ids::Ids;
 use crate::outbox::Compose;
 
@@ -226,6 +228,7 @@ pub(super) struct Outside {
     pub(super) durability: Durability,
     pub(super) reserve: Reserve,
     pub(super) tracker: WalTracker,
+    pub(super) commit_times: Arc<Histogram>,
     /// Set when the loop ends by a failure; whoever runs the process waits for it.
     pub(super) failed: watch::Sender<Option<String>>,
     pub(super) _lock: Lock,
@@ -387,7 +390,9 @@ impl Writer<'_> {
 
     /// What was committed is also written down, before anybody is answered.
     fn commit(&mut self) -> Result<(), Fault> {
+        let began = Instant::now();
         self.core.commit()?;
+        self.outside.commit_times.record(began.elapsed());
         let written = self.outside.tracker.committed(self.core.stored_seq, self.core.now);
         written.map_err(|error| Fault::Fatal(from_io(error)))
     }
