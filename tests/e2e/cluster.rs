@@ -1,6 +1,7 @@
 //! Several nodes on one database: what they promise together, and what happens to that when a node, the database, the way
 //! between them, a clock or Redis fails. Run once, on three nodes, whatever `OUTLAST_ENGINE` says.
 
+mod backup;
 mod kill;
 mod database;
 mod cut_off;
