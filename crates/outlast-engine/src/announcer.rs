@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use std::time::Duration;
 
 use outlast_core::system_queue::SYSTEM_QUEUES;
 use outlast_core::{Clock, JobId, NamespaceId, Status};
