@@ -15,7 +15,7 @@ use crate::api::{make_queue, publish, receive, receive_one, settle, text};
 use crate::programs::DEADLINE;
 
 const REFERENCE: &str = include_str!("../../docs/reference/METRICS.md");
-/// What a key of one namespace sees.
+/// The metrics that a key of one namespace sees.
 const OF_QUEUES: [&str; 8] = [
     "outlast_jobs",
     "outlast_queue_paused",
@@ -68,7 +68,7 @@ impl Page {
                 let (series, value) = line.rsplit_once(' ').unwrap();
                 let name = series.split('{').next().unwrap();
                 assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{line}");
-                let suffix = name.strip_prefix(&present).unwrap_or_else(|| panic!("{line} stands in {present}"));
+                let suffix = name.strip_prefix(&present).unwrap_or_else(|| panic!("{line} is in {present}"));
                 let known: &[&str] = match families[&present].as_str() {
                     "counter" => &["", "_total"],
                     "gauge" => &[""],

@@ -10,7 +10,7 @@ const BUCKETS_MAX: usize = 16;
 const MS: u64 = 1_000;
 const S: u64 = 1_000 * MS;
 
-/// For one write and its sync: from a fast disk to one that nobody should use.
+/// For one write and its sync: from a fast disk to one that is too slow.
 pub const COMMIT_BOUNDS: &[u64] =
     &[250, 500, MS, 2_500, 5 * MS, 10 * MS, 25 * MS, 50 * MS, 100 * MS, 250 * MS, 500 * MS, S, 2_500 * MS, 5 * S];
 /// For waiting and working, which take from milliseconds to a day.

@@ -209,7 +209,7 @@ pub struct Applied {
     pub running: Option<Box<Job>>,
 }
 
-/// A hand-out that is over.
+/// A hand-out that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndedHandout {
     pub how: Ending,
@@ -218,13 +218,13 @@ pub struct EndedHandout {
 }
 
 impl EndedHandout {
-    /// What a command has ended, by the job before and after it.
+    /// The hand-out that a command has ended, by the job before and after it.
     pub fn between(before: Option<Timestamp>, after: &Job, now: Timestamp) -> Option<EndedHandout> {
         let began_at = before.filter(|_| after.status() != Status::Running)?;
         Some(EndedHandout { how: after.last.as_ref()?.how, duration: now.since(began_at) })
     }
 
-    /// The worker was not heard of in time.
+    /// The worker did not report in time.
     pub fn is_lost(&self) -> bool {
         matches!(self.how, Ending::LeaseExpired | Ending::HeartbeatLost)
     }

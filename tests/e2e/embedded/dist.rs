@@ -1,4 +1,4 @@
-//! What `make dist` makes of a binary: whole, with right sums, and the binary in it runs.
+//! The files that `make dist` makes of a binary: whole, with right sums, and the binary in it runs.
 
 use std::path::Path;
 use std::process::Command;
