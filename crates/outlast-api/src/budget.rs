@@ -219,11 +219,11 @@ impl Budget {
         self.lock().iter().map(|pool| pool.used).sum()
     }
 
-    /// The share of the room for ordinary charges that is in use, from 0 to 1.
-    pub(crate) fn load(&self) -> f64 {
-        let pools = self.lock();
-        let [ordinary, _] = &*pools;
-        if ordinary.whole == 0 { 1.0 } else { (ordinary.used as f64 / ordinary.whole as f64).min(1.0) }
+    /// The share of the room for ordinary charges that is in use, from 0 to 100.
+    pub(crate) fn load_percent(&self) -> u64 {
+        let [ordinary, _] = &*self.lock();
+        let percent = ordinary.used.saturating_mul(100).checked_div(ordinary.whole);
+        percent.and_then(|percent| u64::try_from(percent).ok()).map_or(100, |percent| percent.min(100))
     }
 
     /// For how long ordinary charges have been refused for want of room; nothing once an eighth of it is free again.

@@ -44,10 +44,11 @@ pub(crate) fn retry_after(rooms: &Rooms, found: &Found) -> u64 {
 
 /// The header for that, put off under load: from half of the request slots on it rises, up to half a minute for a full
 /// server, so that those who poll are the first to give way.
-pub(crate) fn retry_header(seconds: u64, load: f64) -> HeaderValue {
-    let steps = ((load - 0.5).clamp(0.0, 0.5) * 2.0 * 14.0).round();
-    let under_load = POLL_SECONDS * (1 + steps as u64);
-    HeaderValue::from(if steps == 0.0 { seconds } else { seconds.max(under_load) })
+pub(crate) fn retry_header(seconds: u64, load_percent: u64) -> HeaderValue {
+    match load_percent.saturating_sub(50).min(50) * 14 / 50 {
+        0 => HeaderValue::from(seconds),
+        steps => HeaderValue::from(seconds.max(POLL_SECONDS * (1 + steps))),
+    }
 }
 
 /// Equal for all callers, because several of them share it.
@@ -163,16 +164,10 @@ mod tests {
 
     #[test]
     fn those_who_poll_are_put_off_under_load() {
-        for (seconds, load, wanted) in [
-            (2, 0.0, "2"),
-            (2, 0.5, "2"),
-            (1, 0.4, "1"),
-            (2, 0.75, "16"),
-            (2, 1.0, "30"),
-            (60, 1.0, "60"),
-            (2, 9.0, "30"),
-        ] {
-            assert_eq!(retry_header(seconds, load), wanted, "{seconds} s at {load}");
+        for (seconds, load, wanted) in
+            [(2, 0, "2"), (2, 50, "2"), (1, 40, "1"), (2, 75, "16"), (2, 100, "30"), (60, 100, "60"), (2, 900, "30")]
+        {
+            assert_eq!(retry_header(seconds, load), wanted, "{seconds} s at {load} %");
         }
     }
 }

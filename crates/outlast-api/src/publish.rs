@@ -48,7 +48,7 @@ pub(crate) async fn one(mut call: Call) -> Result<Response, Problem> {
         headers.insert(LOCATION, location);
     }
     if !job.status().is_terminal() {
-        headers.insert(RETRY_AFTER, jobs::retry_header(jobs::POLL_SECONDS, call.budgets.slots.load()));
+        headers.insert(RETRY_AFTER, jobs::retry_header(jobs::POLL_SECONDS, call.budgets.slots.load_percent()));
     }
     Ok(response)
 }

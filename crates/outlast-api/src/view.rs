@@ -89,7 +89,7 @@ impl View {
             headers.insert(ETAG, etag);
         }
         if let Some(seconds) = self.retry_after {
-            headers.insert(RETRY_AFTER, jobs::retry_header(seconds, call.budgets.slots.load()));
+            headers.insert(RETRY_AFTER, jobs::retry_header(seconds, call.budgets.slots.load_percent()));
         }
     }
 

@@ -347,9 +347,9 @@ mod tests {
             "error": {"reason": "attempts_exhausted", "message": "timed\nout"},
         });
 
-        let whole = table(&[job.clone()], Display::PLAIN);
+        let whole = table(std::slice::from_ref(&job), Display::PLAIN);
         for width in [80, 100, 120, 200] {
-            let text = table(&[job.clone()], Display { width: Some(width), has_colour: false });
+            let text = table(std::slice::from_ref(&job), Display { width: Some(width), has_colour: false });
             assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
             assert!(text.contains("01890a5d-ac96-774b-bcce-b302099a8057") && text.contains("failed"), "{text}");
             assert!(text.contains("DETAIL"), "{text}");
