@@ -102,7 +102,8 @@ enum Command {
 }
 
 /// Commands that call no server; `--url` and `--key` have no effect on them.
-const LOCAL: [&str; 7] = ["serve", "dev", "config", "validate", "filter", "completions", "sources"];
+const LOCAL: [&str; 9] =
+    ["serve", "dev", "config", "validate", "filter", "completions", "sources", "backup", "restore"];
 
 fn main() -> ExitCode {
     // The TLS library is built without a default provider. An error means that one is installed already.
@@ -241,6 +242,7 @@ mod tests {
                 "filter" => vec!["outlast", "filter", "$.a exists", "--url", "http://a"],
                 "completions" => vec!["outlast", "completions", "bash", "--url", "http://a"],
                 "sources" => vec!["outlast", "sources", "list", "--url", "http://a"],
+                "backup" | "restore" => vec!["outlast", name, "copy", "--url", "http://a"],
                 name => vec!["outlast", "--url", "http://a", name],
             };
             let refused = parse(words.into_iter().map(OsString::from).collect()).err().unwrap();

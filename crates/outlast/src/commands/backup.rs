@@ -19,6 +19,7 @@ use serde_json::json;
 
 use self::files::{copy, is_vacant, make_directory, size, sync};
 use self::manifest::{DATABASE, FORMAT, FileEntry, Header, KEY_FILES, Writer, object_path};
+use crate::client::NoServer;
 use crate::config::{Config, Environment, Flags};
 use crate::failure::{EXIT_CODES, Exit, Failure};
 use crate::output::{self, escape};
@@ -48,9 +49,11 @@ pub(crate) struct StoreFlags {
     /// Configuration file of the server [environment: OUTLAST_CONFIG]
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Print JSON instead of what people read
+    /// JSON output
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    no_server: NoServer,
 }
 
 impl StoreFlags {
