@@ -215,7 +215,7 @@ fn a_variable_cannot_add_yaml_of_its_own() {
 
 #[test]
 fn secrets_never_appear_in_messages() {
-    let yaml = "admin_key: \"hunter 2\"\ndatabase_url: hunter2://x\nlimits: {batch_jobs: \"${PASSWORD}\"}\n";
+    let yaml = "admin_key: \"hunter 2\"\ndatabase_url: hunter2://x\nblobs_url: file:///srv/objects\nlimits: {batch_jobs: \"${PASSWORD}\"}\n";
 
     let problems = load(yaml, &[("PASSWORD", "hunter2")]).unwrap_err();
 

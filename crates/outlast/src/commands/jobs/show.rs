@@ -163,7 +163,9 @@ pub(crate) fn describe(event: &Value) -> String {
         });
     }
     for (name, value) in event.as_object().into_iter().flatten() {
-        if !value.is_null() && !matches!(name.as_str(), "seq" | "at" | "type" | "from" | "to") {
+        // A job that was never replayed needs no count of its replays.
+        let says_nothing = value.is_null() || (name == "replays" && *value == 0);
+        if !says_nothing && !matches!(name.as_str(), "seq" | "at" | "type" | "from" | "to") {
             parts.push(format!("{name}={}", show(value)));
         }
     }
