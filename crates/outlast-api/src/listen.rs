@@ -157,11 +157,12 @@ async fn connection(
 ) -> Option<TcpStream> {
     // Answers are small and written whole: waiting to fill a segment would only delay them.
     let _ = stream.set_nodelay(true);
-    tokio::select! {
-        first = ready_by(Instant::now() + settings.first_byte, stream.readable()) => if !matches!(first, Some(Ok(()))) { return None },
+    let first = tokio::select! {
+        // A read, not a look at readiness: a socket may be called readable before a byte has come.
+        first = ready_by(Instant::now() + settings.first_byte, first_byte(&stream)) => first.flatten()?,
         _ = stopping.wait_for(|stopping| *stopping) => return None,
-    }
-    if tls::is_tls(&stream).await {
+    };
+    if tls::is_tls(first) {
         return tls::refuse(stream).await;
     }
     let pulse = Arc::new(Pulse::new());
@@ -226,6 +227,13 @@ async fn connection(
         return None;
     }
     (!told).then_some(stream)
+}
+
+/// Waits for the first byte and leaves it in the socket; `None` when the client has closed.
+async fn first_byte(stream: &TcpStream) -> Option<u8> {
+    let mut first = [0];
+    let length = stream.peek(&mut first).await.ok()?;
+    first.into_iter().take(length).next()
 }
 
 /// Records the activity of the connection from here on. Most answers are small and complete. Any other is a large

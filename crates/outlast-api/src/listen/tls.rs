@@ -15,10 +15,9 @@ const ANSWER: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; char
     connection: close\r\n\r\n\
     this port speaks plain HTTP: use http:// instead of https://, or put a proxy that speaks TLS before it\n";
 
-/// To be asked when the first byte is there.
-pub(super) async fn is_tls(stream: &TcpStream) -> bool {
-    let mut first = [0];
-    matches!(stream.peek(&mut first).await, Ok(1)) && first == [HANDSHAKE]
+/// Whether a client that begins with this byte speaks TLS.
+pub(super) fn is_tls(first: u8) -> bool {
+    first == HANDSHAKE
 }
 
 /// Says why, and gives the connection back, since its peer may still be sending.
