@@ -165,7 +165,7 @@ async fn an_object_that_is_lost_later_is_said_to_be_missing_and_the_job_stays() 
     let seen = job(&rig.client, &held.id).await;
     assert_eq!((&seen["status"], &seen["version"]), (&whole["status"], &whole["version"]));
     assert_eq!(seen["resultMeta"], whole["resultMeta"], "what is missing was not downloaded");
-    assert!(rig.server.log().contains("gone from the object store"), "the log names it");
+    assert!(rig.server.log().contains("missing from the object store"), "the log names it");
 }
 
 // F21: what is due stays due while the bucket is away, and goes when it is back.
