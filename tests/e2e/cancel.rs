@@ -2,6 +2,7 @@
 //! worker that heeds it, one that does not, and one that is just taking the job. Push is covered by `push::changes`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -10,6 +11,7 @@ use outlast_tests::server::Server;
 use outlast_tests::stopwatch::Stopwatch;
 use outlast_tests::wait;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::api::{job, make_queue, publish, publish_many, receive, receive_one, settle, text};
@@ -187,9 +189,17 @@ async fn a_cancel_that_races_a_claim_comes_before_it_or_after_it() {
     let clients = server.clients();
     make_queue(&clients[0], "work", json!({"visibilityTimeout": 600, "drainTimeout": 600})).await;
     let (mut before, mut after) = (0, 0);
-    for _ in 0..10 {
+    for round in 0..10 {
         let ids = publish_many(&clients[0], "work", 60).await;
-        let (cancels, handed_out) = tokio::join!(cancel_all(&clients, &ids), drain(&clients));
+        let has_begun = Arc::new(Notify::new());
+        // Every other round gives the pullers a head start of one batch; otherwise they may lose every race.
+        let cancels = async {
+            if round % 2 == 1 {
+                has_begun.notified().await;
+            }
+            cancel_all(&clients, &ids).await
+        };
+        let (cancels, handed_out) = tokio::join!(cancels, drain(&clients, &has_begun));
 
         for (id, answer) in cancels {
             let job = job(&clients[0], &id).await;
@@ -225,15 +235,17 @@ async fn cancel_all(clients: &[Client], ids: &[String]) -> Vec<(String, Value)> 
     calls.join_all().await
 }
 
-/// Receives until there is nothing more; the leases by job.
-async fn drain(clients: &[Client]) -> BTreeMap<String, Value> {
+/// Receives until there is nothing more; the leases by job. Notifies once a puller has its first batch.
+async fn drain(clients: &[Client], has_begun: &Arc<Notify>) -> BTreeMap<String, Value> {
     let mut pullers = JoinSet::new();
     for number in 0..3 {
         let client = clients[number % clients.len()].clone();
+        let has_begun = Arc::clone(has_begun);
         pullers.spawn(async move {
             let mut held = Vec::new();
             loop {
                 let jobs = receive(&client, "work", json!({"batch": 2})).await;
+                has_begun.notify_one();
                 if jobs.is_empty() {
                     return held;
                 }
