@@ -81,7 +81,7 @@ pub(crate) const LAG_SHARE: u32 = 8;
 /// When work counts as stalled: it moved in this attempt and has not since. Without any report nobody knows. Rather late
 /// by what moves may be behind than early.
 pub(crate) fn stall_deadline(job: &Job, queue: &Queue, running: &Running) -> Option<Timestamp> {
-    let moved_at = job.headway.moved_at.filter(|at| *at >= running.began_at && !running.work.is_stalled)?;
+    let moved_at = job.work_summary.moved_at.filter(|at| *at >= running.began_at && !running.work.is_stalled)?;
     let timeout = queue.settings.stall_timeout;
     Some(moved_at.plus(timeout + timeout / LAG_SHARE))
 }

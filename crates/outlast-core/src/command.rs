@@ -7,12 +7,12 @@ use std::time::Duration;
 use crate::checkpoint::{Checkpoint, Section};
 use crate::digest;
 use crate::event::Usage;
-use crate::gate::Cause;
+use crate::gate::HoldCause;
 use crate::ids::Lease;
 use crate::object::Object;
 use crate::outage::Outage;
 use crate::progress::Progress;
-use crate::queue::Scope;
+use crate::queue::DeferScope;
 use crate::state::{CancelReason, Directives, Ending, Phase};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -128,7 +128,7 @@ pub enum Outcome {
     Nack { retryable: bool, delay: Option<Duration> },
     /// Not now: comes back later, free of charge. Without a time, after the queue's `backpressureDelay`, or when the
     /// circuit may be tried again.
-    Defer { retry_after: Option<Duration>, scope: Option<Scope>, cause: Cause },
+    Defer { retry_after: Option<Duration>, scope: Option<DeferScope>, cause: HoldCause },
     /// Handed back at once, free of charge.
     Release,
     /// A requested cancel was carried out.
@@ -192,11 +192,11 @@ impl Outcome {
             Outcome::Ack { result } => result.as_deref().map(digest::json),
             Outcome::Nack { retryable, delay } => Some(digest::numbers(&[u64::from(*retryable), millis(*delay)])),
             Outcome::Defer { retry_after, scope, cause } => {
-                let scope = scope.map_or(0, |scope| if scope == Scope::Job { 1 } else { 2 });
+                let scope = scope.map_or(0, |scope| if scope == DeferScope::Job { 1 } else { 2 });
                 let cause = match cause {
-                    Cause::Backpressure => 0,
-                    Cause::Deferred => 1,
-                    Cause::Circuit => 2,
+                    HoldCause::Backpressure => 0,
+                    HoldCause::Deferred => 1,
+                    HoldCause::Circuit => 2,
                 };
                 Some(digest::numbers(&[millis(*retry_after), scope, cause]))
             }

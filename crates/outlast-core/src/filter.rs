@@ -6,7 +6,7 @@ mod budget;
 mod condition;
 mod error;
 mod expression;
-mod glance;
+mod projection;
 mod lexer;
 mod number;
 mod parser;
@@ -18,13 +18,13 @@ use std::fmt;
 
 use serde_json::Value;
 
-use budget::Budget;
+use budget::StepBudget;
 use expression::{Expression, Term};
 
 pub use budget::Exhausted;
 pub use error::FilterError;
-pub use glance::Glance;
 pub use path::Path;
+pub use projection::Projection;
 
 /// Longest filter, in bytes.
 pub const TEXT_BYTES_MAX: usize = 4096;
@@ -48,19 +48,19 @@ impl Filter {
 
     /// Does this event pass? Costs at most the budget, whatever filter and event are.
     pub fn matches(&self, event: &Value) -> Result<bool, Exhausted> {
-        self.root.holds(event, &mut Budget::full())
+        self.root.holds(event, &mut StepBudget::full())
     }
 
     /// Whatever it asks about is kept.
-    pub fn looked_at(&self, glance: &mut Glance) {
+    pub fn add_to_projection(&self, projection: &mut Projection) {
         for term in self.root.terms() {
-            glance.add(&term.path);
+            projection.add(&term.path);
         }
     }
 
     /// Why an event passes or does not: every term is judged, also those that can no longer change the answer.
     pub fn explain<'a>(&'a self, event: &'a Value) -> Result<Explanation<'a>, Exhausted> {
-        let mut budget = Budget::full();
+        let mut budget = StepBudget::full();
         let mut findings = Vec::new();
         for term in self.root.terms() {
             findings.push(term.explain(event, &mut budget)?);

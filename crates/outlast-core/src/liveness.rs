@@ -35,7 +35,7 @@ pub fn liveness(job: &Job, queue: &Queue, running: &Running, moved_at: Option<Ti
     if lease_deadline(job, queue, running) <= now {
         return Liveness::Dead;
     }
-    let moved_at = moved_at.max(job.headway.moved_at.filter(|at| *at >= running.began_at));
+    let moved_at = moved_at.max(job.work_summary.moved_at.filter(|at| *at >= running.began_at));
     let silent = |limit: Duration| moved_at.is_some_and(|at| at.plus(limit) <= now);
     let stall = queue.settings.stall_timeout;
     if silent(stall) {

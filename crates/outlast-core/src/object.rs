@@ -10,7 +10,7 @@ use crate::ids::{JobId, NamespaceId, NotAnId};
 
 /// How long bytes that nobody wants any more stay: longer than a link to write them is good for, so that what arrives
 /// late is deleted as well.
-pub const DOOMED_FOR: Duration = Duration::from_secs(3600);
+pub const DELETE_DELAY: Duration = Duration::from_secs(3600);
 
 /// `namespace/job/epoch/random`. Made of numbers; no text of a user ever gets into a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

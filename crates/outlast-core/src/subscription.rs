@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::arrival::names;
-use crate::filter::{Exhausted, Filter, Glance, Path};
+use crate::filter::{Exhausted, Filter, Path, Projection};
+use crate::inbound_event::pattern_matches;
 
 #[derive(Clone, Default)]
 pub struct Subscription {
@@ -16,19 +16,19 @@ pub struct Subscription {
 impl Subscription {
     /// Judged by its kind first: a filter is not asked about events that are none of its business.
     pub fn takes(&self, kind: &str, event: &Value) -> Result<bool, Exhausted> {
-        if !self.events.iter().any(|pattern| names(pattern, kind)) {
+        if !self.events.iter().any(|pattern| pattern_matches(pattern, kind)) {
             return Ok(false);
         }
         self.filter.as_ref().map_or(Ok(true), |filter| filter.matches(event))
     }
 
     /// What it asks events about is kept.
-    pub fn looked_at(&self, glance: &mut Glance) {
+    pub fn add_to_projection(&self, projection: &mut Projection) {
         if let Some(filter) = &self.filter {
-            filter.looked_at(glance);
+            filter.add_to_projection(projection);
         }
         if let Some(key) = &self.key {
-            glance.add(key);
+            projection.add(key);
         }
     }
 

@@ -11,10 +11,10 @@ use outlast_core::invariants::Violation;
 const FINDINGS_MAX: usize = 10_000;
 
 #[derive(Clone, Debug, Default)]
-pub struct Damage(Arc<Mutex<Findings>>);
+pub struct Damage(Arc<Mutex<DamageList>>);
 
 #[derive(Debug, Default)]
-struct Findings {
+struct DamageList {
     listed: BTreeSet<String>,
     beyond: u64,
     /// Numbers of jobs whose rows cannot be reached.

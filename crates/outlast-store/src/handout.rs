@@ -14,10 +14,10 @@ const HANDOUT_BYTES_MAX: usize = 32 << 20;
 const NAMESPACE_LEAST: usize = 64 << 10;
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct HandoutPool(Arc<Mutex<Held>>);
+pub(crate) struct HandoutPool(Arc<Mutex<HandoutUsage>>);
 
 #[derive(Debug, Default)]
-struct Held {
+struct HandoutUsage {
     all: usize,
     by_namespace: HashMap<NamespaceId, usize>,
 }
@@ -43,7 +43,7 @@ impl HandoutPool {
     }
 }
 
-fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
+fn lock(held: &Mutex<HandoutUsage>) -> MutexGuard<'_, HandoutUsage> {
     held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::budget::{Budget, Overrun};
+use super::budget::{Overrun, StepBudget};
 use super::pattern::Pattern;
 use super::value::{is_equal, order, size};
 
@@ -30,7 +30,7 @@ impl Condition {
     pub(super) fn holds<'a>(
         &self,
         nodes: impl IntoIterator<Item = &'a Value>,
-        budget: &mut Budget,
+        budget: &mut StepBudget,
     ) -> Result<bool, Overrun> {
         let mut found = false;
         for node in nodes {

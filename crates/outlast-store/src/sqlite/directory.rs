@@ -13,7 +13,7 @@ use super::options::OpenError;
 
 /// Held for the life of the store; the operating system lets go of it when the process ends, however it ends.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(super) struct DirectoryLock {
     _file: File,
 }
 
@@ -34,7 +34,7 @@ pub(super) fn wal_index_path(directory: &Path) -> PathBuf {
 }
 
 /// Makes the directory if needed and takes its lock, before any other file in it is touched.
-pub(super) fn lock(directory: &Path) -> Result<Lock, OpenError> {
+pub(super) fn lock(directory: &Path) -> Result<DirectoryLock, OpenError> {
     let failed = |source: io::Error| OpenError::Directory { directory: directory.to_owned(), source };
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
     check_owner(directory, &fs::metadata(directory).map_err(failed)?)?;
@@ -46,7 +46,7 @@ pub(super) fn lock(directory: &Path) -> Result<Lock, OpenError> {
         .open(lock_path(directory))
         .map_err(failed)?;
     match file.try_lock() {
-        Ok(()) => Ok(Lock { _file: file }),
+        Ok(()) => Ok(DirectoryLock { _file: file }),
         Err(TryLockError::WouldBlock) => Err(OpenError::Locked(directory.to_owned())),
         Err(TryLockError::Error(source)) => Err(failed(source)),
     }
