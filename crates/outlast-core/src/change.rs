@@ -1,4 +1,4 @@
-//! What a decision is: the job as it shall be, its new events, and what else the same transaction must write.
+//! The result of a decision: the changed job, its new events, and the effects that the same transaction must write.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub enum Change {
     /// The command has no effect here, and that is fine (a repeated report, an alarm that is not due).
     None,
     Update(Box<Update>),
-    /// Retention is over: the job and all that belongs to it goes.
+    /// Retention has ended: the job and all its data are deleted.
     Delete,
 }
 
@@ -53,7 +53,7 @@ pub enum Effect {
     Expect(Arc<Object>),
     /// An expected object is complete and belongs to the job.
     Keep(Arc<Object>),
-    /// Objects of the job that nobody wants: they are deleted at that time.
+    /// Objects of the job that are no longer needed: they are deleted at that time.
     ScheduleDelete(ScheduledDelete),
 }
 

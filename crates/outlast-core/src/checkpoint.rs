@@ -1,4 +1,5 @@
-//! What an attempt saves for the next one: one checkpoint, replaced as a whole, and named sections, each finished once.
+//! Data that an attempt saves for the next one: one checkpoint, replaced as a whole, and named sections, each finished
+//! once.
 
 use std::sync::Arc;
 

@@ -27,7 +27,7 @@ pub enum Command {
     Receipt {
         lease: Lease,
     },
-    /// The end of a hand-out, as told by its holder. Without a lease it means the present one.
+    /// The end of a hand-out, as its holder reports it. Without a lease it means the current one.
     Report {
         lease: Option<Lease>,
         outcome: Outcome,
@@ -71,7 +71,7 @@ pub enum Command {
         lease: Option<Lease>,
         object: Arc<Object>,
     },
-    /// The worker is to be told something at its next heartbeat.
+    /// Leaves directives for the worker's next heartbeat.
     Direct {
         directives: Directives,
     },
@@ -83,7 +83,8 @@ pub enum Command {
         fresh: bool,
         payload: Option<Arc<str>>,
     },
-    /// Its alarm rang, or someone thinks so: do whatever is due. Workers could not be heard during an outage.
+    /// The job's alarm is due, or a caller assumes so: do everything that is due. With an outage, leases are extended
+    /// by it.
     Wake {
         outage: Option<Outage>,
     },
@@ -205,7 +206,7 @@ impl Outcome {
     }
 }
 
-/// What the attempt log keeps about an ending.
+/// The facts about an ending that the attempt log keeps.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Evidence {
     pub status_code: Option<u16>,

@@ -40,7 +40,7 @@ use builder::TransitionBuilder;
 /// for a lost server.
 pub const DELIVERY_GRACE: Duration = Duration::from_secs(5);
 
-/// What `command` does to `job` at `now`. `Ok(Change::None)` means "nothing to do, and that is fine".
+/// The effect of `command` on `job` at `now`. `Ok(Change::None)` means "nothing to do, and that is fine".
 pub fn decide(
     job: &Job,
     queue: &Queue,
@@ -98,7 +98,7 @@ pub fn held<'a>(job: &'a Job, queue: &Queue, lease: Option<Lease>) -> Result<&'a
 }
 
 impl Ending {
-    /// Was it told by the holder, rather than taken away?
+    /// Did the holder report it? Otherwise the lease was taken away.
     pub fn is_report(self) -> bool {
         matches!(self, Ending::Acked | Ending::Nacked | Ending::Deferred | Ending::Released | Ending::CancelConfirmed)
     }

@@ -1,4 +1,5 @@
-//! What a worker is told with its heartbeat: what was asked of it, and what follows from how the job and its queue stand.
+//! Directives in the response to a heartbeat: the ones an operator asked for, and the ones that follow from the state
+//! of the job and its queue.
 
 use crate::gate::HoldCause;
 use crate::job::Job;
@@ -28,7 +29,7 @@ impl Directive {
     }
 }
 
-/// What the holder of this hand-out is told at `now`.
+/// The directives for the holder of this hand-out at `now`.
 pub fn directives(job: &Job, queue: &Queue, running: &Running, now: Timestamp) -> Vec<Directive> {
     let is_cancelled = running.revoke_at.is_some();
     let asked = running.work.directives;

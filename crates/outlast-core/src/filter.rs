@@ -1,6 +1,6 @@
-//! The filter language of subscriptions: which events of a source a queue wants, as in `$.data.object.amount_due >= 1000`.
-//! A filter is parsed once, with errors that name the column, and judged on every event, within a budget of steps.
-//! Whoever writes filters and whoever sends events may both be hostile; neither gets more than the budget.
+//! The filter language of subscriptions: which events of a source a queue wants, as in `$.data.object.amount_due >=
+//! 1000`. A filter is parsed once, with errors that name the column, and evaluated on every event, within a budget of
+//! steps. Authors of filters and senders of events may both be hostile; neither gets more than the budget.
 
 mod budget;
 mod condition;
@@ -100,11 +100,11 @@ pub struct Explanation<'a> {
     pub findings: Vec<Finding<'a>>,
 }
 
-/// What one term, as in `$.type == "invoice.paid"`, found in an event.
+/// The finding of one term, such as `$.type == "invoice.paid"`, in an event.
 #[derive(Debug)]
 pub struct Finding<'a> {
     term: &'a Term,
-    /// What the path leads to; none when there is no such place in the event.
+    /// The value at the path; none when the event has no such place.
     pub nodes: Vec<&'a Value>,
     /// Does the term hold, taken alone? A `not` before it is not counted in.
     pub holds: bool,

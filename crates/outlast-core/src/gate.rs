@@ -17,7 +17,7 @@ pub struct Hold {
     pub round: u32,
 }
 
-/// What put a queue on hold.
+/// The reason for a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HoldCause {
     /// The endpoint asked for it: 429, 503, 529.
@@ -48,7 +48,7 @@ impl Hold {
     }
 }
 
-/// What the gate lets through.
+/// The gate's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
     /// Up to so many. If that is fewer than wanted because of the rate, more at this time.

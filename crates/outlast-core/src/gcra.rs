@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gcra(pub i64);
 
-/// What a rate limit lets through.
+/// The rate limiter's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permit {
     /// Up to so many now, at least one.
@@ -25,7 +25,7 @@ impl Gcra {
         let tolerance = (i128::from(burst(limit)) - 1) * spacing;
         let ahead = (i128::from(self.0) - micros(now)).max(0);
         if ahead > tolerance {
-            // Up to the next millisecond, so that whoever comes then is let through.
+            // Rounded up to the next millisecond, so that a retry at that time succeeds.
             let at = (i128::from(self.0) - tolerance).div_euclid(1000) + 1;
             return Permit::At(Timestamp::from_millis(clamped(at)));
         }

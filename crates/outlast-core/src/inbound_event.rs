@@ -53,7 +53,7 @@ impl<'de> Deserialize<'de> for InboundEventId {
 /// Header names in lower case with their values. Shared, like all that an arrival hands on to each of its jobs.
 pub type EventHeaders = Arc<[(Box<str>, Box<str>)]>;
 
-/// What a provider sent, and which jobs came of it.
+/// An event that a provider sent, and the number of jobs it created.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InboundEvent {
     pub id: InboundEventId,
@@ -71,7 +71,7 @@ pub struct InboundEvent {
 }
 
 impl InboundEvent {
-    /// What jobs that are made of it remember.
+    /// The part that its jobs remember.
     pub fn origin(&self) -> EventOrigin {
         let (source, kind) = (Arc::clone(&self.source), Arc::clone(&self.kind));
         EventOrigin { event: self.id, source, kind, headers: Arc::clone(&self.headers) }

@@ -11,7 +11,7 @@ use crate::queue::Queue;
 use crate::state::{Ending, PendingReason, Running, State, Status};
 use crate::time::Timestamp;
 
-/// What the publisher asked for. Only a replay may change it, by a new payload.
+/// The publisher's request. Only a replay may change it, by a new payload.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Spec {
     /// JSON text, kept byte for byte.
@@ -86,7 +86,7 @@ pub struct Job {
     pub work_summary: WorkSummary,
 }
 
-/// What the attempts so far have left behind.
+/// What the attempts so far have left behind: summary flags, so that a store reads artifacts only where there are any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct WorkSummary {
     /// When work last moved since the last replay.

@@ -1,4 +1,4 @@
-//! What is true: the types, the state machine and the arithmetic of Outlast.
+//! The rules of Outlast: its types, its state machine and its arithmetic.
 //!
 //! No async, no IO, no clock, no randomness: time and entropy are arguments. Every state change in the product is
 //! computed by [`decide`]; stores only load what it reads and write what it returns.

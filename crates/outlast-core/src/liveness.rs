@@ -11,11 +11,11 @@ use crate::time::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
     Working,
-    /// Heard of late, or over its soft limit, or without progress for half of what is allowed.
+    /// The last report is old, or the soft limit has passed, or there was no progress for half of the allowed time.
     Slow,
     /// Heartbeats come, but work does not move.
     Stuck,
-    /// Its lease is over; it is taken away any moment.
+    /// The lease has ended; the sweep will take it away at any moment.
     Dead,
 }
 

@@ -11,10 +11,10 @@ const WINDOW: Duration = Duration::from_secs(30);
 const SPACING: Duration = Duration::from_secs(1);
 /// Below this much done there is no estimate: it would be a guess.
 const ESTIMATE_FROM_PCT: f64 = 10.0;
-/// Who reported and then fell silent for this long is not believed any more.
+/// Progress is shown for this long after the last report.
 pub const SHOWN_FOR: Duration = Duration::from_secs(300);
 
-/// What a worker said, all of it optional.
+/// A worker's progress report, all of it optional.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct ProgressReport {
     /// 0 to 100.
@@ -43,7 +43,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// What is known after a report, given what was known before it in the same attempt.
+    /// The progress after a report, given the progress before it in the same attempt.
     pub fn after(before: Option<&Progress>, report: ProgressReport, now: Timestamp) -> Progress {
         let said = match before {
             None => ProgressReport { pct: report.pct.or_else(|| derived_pct(&report)), ..report },

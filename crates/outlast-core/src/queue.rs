@@ -1,5 +1,5 @@
 //! A queue and its settings: every field a user can set, its default, its range, and the rules between fields.
-//! What a setting does is in `decide`, `alarm` and `gate`; here it is only described.
+//! `decide`, `alarm` and `gate` implement the settings; this file only describes them.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -28,7 +28,7 @@ pub struct Queue {
     pub hold: Option<Hold>,
     /// How far the rate limit is used.
     pub gcra: Gcra,
-    /// Signing secrets, sealed by the engine; nobody below it can read them.
+    /// Signing secrets, sealed by the engine; the store cannot read them.
     pub secrets: Option<Arc<[u8]>>,
     /// +1 on each change of settings or pause; the `ETag` of the queue.
     pub version: u64,
@@ -82,7 +82,7 @@ pub enum StallAction {
     Retry,
 }
 
-/// What backpressure holds.
+/// The scope of a hold by backpressure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeferScope {

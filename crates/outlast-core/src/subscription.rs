@@ -1,4 +1,4 @@
-//! What a queue takes of a source: which events, and which of them count as the same.
+//! A queue's subscription to a source: which events it takes, and which of them count as duplicates.
 
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ impl Subscription {
         self.filter.as_ref().map_or(Ok(true), |filter| filter.matches(event))
     }
 
-    /// What it asks events about is kept.
+    /// Adds the paths that it reads.
     pub fn add_to_projection(&self, projection: &mut Projection) {
         if let Some(filter) = &self.filter {
             filter.add_to_projection(projection);
@@ -32,8 +32,7 @@ impl Subscription {
         }
     }
 
-    /// What makes a job of this event the same as another one: a text or a number that the path finds first. An event without
-    /// one is like no other.
+    /// The dedupe key of an event: the first text or number at the path. An event without one has no duplicates.
     pub fn key_of(&self, event: &Value) -> Option<String> {
         let found = self.key.as_ref()?.nodes(event).ok()?;
         let text = match found.first()? {

@@ -16,7 +16,7 @@ pub const JOB_TAG: &str = "job";
 #[derive(Debug)]
 pub struct SystemQueue {
     pub name: &'static str,
-    /// What it starts with: mode and limits.
+    /// Its initial settings: mode and limits.
     pub settings: fn() -> QueueSettings,
     /// Otherwise only effects of state changes create jobs in it.
     pub users_may_publish: bool,

@@ -1,5 +1,5 @@
-//! What a webhook's answer means, or that there is none: status and headers to an outcome. Pure, so that the whole table
-//! is tested here.
+//! Maps a webhook's answer, or its absence, to an outcome, by status and headers. Pure, so that the whole table is
+//! tested here.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::gate::HoldCause;
 use crate::queue::{DeferScope, Mode, range};
 use crate::time::{Timestamp, days_from_civil};
 
-/// What a delivery's answer leads to.
+/// The effect of a delivery's answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WebhookAnswer {
     /// The job is taken; the outcome comes by call.
@@ -55,7 +55,7 @@ pub enum NoAnswer {
 /// After trouble of our own, which is no fault of the endpoint's.
 const OUR_SIDE_PAUSE: Duration = Duration::from_secs(5);
 
-/// What a delivery without an answer leads to; `probe` is the cause of the hold that it probes, if it does.
+/// The outcome of a delivery without an answer; `probe` is the cause of the hold that it probes, if it does.
 pub fn missing(why: NoAnswer, probe: Option<HoldCause>) -> Outcome {
     match why {
         NoAnswer::Endpoint => as_endpoint_failure(Outcome::Nack { retryable: true, delay: None }, probe),
@@ -91,7 +91,7 @@ pub fn is_broken(status: u16) -> bool {
     (500..=599).contains(&status) && !matches!(status, 501 | 503 | 505 | 529)
 }
 
-/// Whoever asks for a longer pause than this means something else by it, or nothing: such a header counts as absent.
+/// A longer pause than this is not credible: such a header counts as absent.
 const CREDIBLE_MAX: Duration = Duration::from_secs(365 * 86_400);
 
 /// `Retry-After` as seconds or HTTP date, clamped to 0…24 h. `None` when it is malformed or not credible: the queue's own

@@ -1,4 +1,4 @@
-//! Hands a queued job out, or ends it if its time to start is over.
+//! Hands a queued job out, or cancels it if its `startBy` has passed.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What all endings of a hand-out share: the attempt's record, charging, what the queue's hold learns; and how a lease is lost.
+//! Code that all endings of a hand-out share: the attempt's record, charging, the effect on the queue's hold, and the
+//! loss of a lease.
 
 use std::time::Duration;
 
@@ -42,7 +43,7 @@ pub(super) fn lose(
     builder.job.last_error = Some(error.into());
     match how {
         Ending::Revoked => builder.cancelled(CancelReason::User),
-        // The worker died between upload and ack: the work is done, doing it again helps nobody.
+        // The worker died between upload and ack: the work is done, and repeating it would be waste.
         _ if running.upload.is_some() => builder.succeeded(running.upload.clone(), Reason::ResultAdopted),
         _ if running.revoke_at.is_some() => builder.cancelled(CancelReason::User),
         Ending::JobTimeout => builder.cancelled(CancelReason::Timeout),
@@ -73,7 +74,7 @@ fn lost_reason(how: Ending) -> Reason {
     }
 }
 
-/// What every ending has in common: the attempt's record, the memory of the lease, the probe's verdict.
+/// Common to every ending: the attempt's record, the remembered lease, the probe's verdict.
 pub(super) fn end(builder: &mut TransitionBuilder<'_>, running: &Running, ended: EndedLease, evidence: Evidence) {
     let how = ended.how;
     let attempt = Attempt {
@@ -96,7 +97,7 @@ pub(super) fn end(builder: &mut TransitionBuilder<'_>, running: &Running, ended:
     }
 }
 
-/// Bytes of a hand-out that is over: unfinished uploads never become anything, and a finished one is the result of this
+/// Objects of a hand-out that has ended: unfinished uploads are never used, and a finished one is the result of this
 /// hand-out or of none.
 pub(super) fn disown(builder: &mut TransitionBuilder<'_>, running: &Running) {
     let at = builder.now.plus(DELETE_DELAY);

@@ -20,7 +20,7 @@ pub(super) fn progress(
     Ok(go_on(builder, running))
 }
 
-/// What was known before is not forgotten: a report may come from a node that knew less.
+/// Merges with the stored progress: the report may come from a node that knew less.
 pub(super) fn take_progress(builder: &mut TransitionBuilder<'_>, running: &mut Running, progress: &Arc<Progress>) {
     let known = running.work.progress.as_deref();
     let joined = known.map_or_else(|| progress.settled(), |known| progress.joined(known).settled());

@@ -28,7 +28,7 @@ pub(super) fn replay(
     if fresh {
         builder.drop_checkpoints();
     }
-    // What the cancelled attempt had uploaded is not the result of the next one.
+    // An upload of the cancelled attempt is not the result of the next one.
     if std::mem::take(&mut builder.job.work_summary.has_upload) {
         builder.effect(Effect::ScheduleDelete(ScheduledDelete {
             role: Some(Role::Result),

@@ -11,7 +11,7 @@ use crate::time::Timestamp;
 
 use super::builder::TransitionBuilder;
 
-/// `None` for a finished job: what is told of its end must not change.
+/// `None` for a finished job: its end has been reported and must not change.
 pub fn set_aside(job: &Job, queue: &Queue, violation: &Violation, now: Timestamp) -> Option<Update> {
     if job.status().is_terminal() {
         return None;

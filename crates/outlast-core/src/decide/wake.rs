@@ -1,5 +1,5 @@
-//! What time does to a job: delays end, leases run out, limits strike, results expire, retention ends. Safe to call at
-//! any moment: what is not due yet does not happen.
+//! Effects of time on a job: delays end, leases run out, limits apply, results expire, retention ends. Safe to call at
+//! any moment: only due effects happen.
 
 use crate::alarm::{alarm, hard_deadline, holding_deadline, lease_deadline, stall_deadline, waiting_deadline};
 use crate::change::{Change, Effect, ScheduledDelete};
@@ -30,7 +30,7 @@ pub(super) fn wake(mut builder: TransitionBuilder<'_>, outage: Option<Outage>, e
         }
         State::Queued { .. } => give_up_waiting(builder),
         State::Running(running) if outage.is_some_and(|outage| was_unheard(&builder, &running, outage)) => {
-            // Nobody could say whether work moved: it is counted from when somebody can again.
+            // During the outage no progress could be reported, so the stall timeout counts from its end.
             builder.job.work_summary.moved_at = outage.map(|outage| outage.to);
             builder.job.state = State::Running(running);
             builder.change()
@@ -86,7 +86,7 @@ fn loss(builder: &TransitionBuilder<'_>, running: &Running, now: Timestamp) -> O
         return (queue.settings.stall_action == StallAction::Retry).then_some(Ending::Stalled);
     }
     if running.phase == Phase::Delivering {
-        // Who delivers reports before its lease ends, so whoever did it is gone.
+        // The deliverer always reports before the lease ends; if it has not, its process died.
         return Some(Ending::Unknown);
     }
     Some(match running.phase {
@@ -96,7 +96,8 @@ fn loss(builder: &TransitionBuilder<'_>, running: &Running, now: Timestamp) -> O
     })
 }
 
-/// The hand-out as it goes on, if its holder could not be heard during an outage. Limits of the work itself stay.
+/// The hand-out with a longer lease, if its holder could not report during an outage. Limits of the work itself do not
+/// change.
 fn spare(builder: &TransitionBuilder<'_>, running: &Running, how: Ending, outage: Outage) -> Option<Running> {
     let (job, queue, mut spared) = (&builder.job, builder.queue, running.clone());
     let (deadline, extension) = match how {
@@ -113,7 +114,7 @@ fn spare(builder: &TransitionBuilder<'_>, running: &Running, how: Ending, outage
     Some(spared)
 }
 
-/// Is it only that work has not moved, and could that not be heard during the outage?
+/// Is the only problem that work did not move, and could the worker not report that because of the outage?
 fn was_unheard(builder: &TransitionBuilder<'_>, running: &Running, outage: Outage) -> bool {
     let (job, queue) = (&builder.job, builder.queue);
     let others = [Some(lease_deadline(job, queue, running)), running.revoke_at];

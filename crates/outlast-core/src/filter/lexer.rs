@@ -5,7 +5,7 @@ use serde_json::{Number, Value};
 use super::error::FilterError;
 use super::path::Path;
 
-/// What a symbol is made of: a run of these is one token, so that `=>` is reported as it was written.
+/// Characters of a symbol: consecutive ones form one token, so that `=>` is reported as it was written.
 const SYMBOLS: [char; 9] = ['=', '<', '>', '!', '&', '|', '~', '^', '%'];
 
 #[derive(Debug, Clone, PartialEq)]
@@ -22,7 +22,7 @@ pub(super) enum FilterToken {
     OpenList,
     CloseList,
     Comma,
-    /// What comes next is no token. The parser reports it when it gets there, so that the first error is the one that is told.
+    /// The rest is no token. The parser reports it when it gets there, so that the user sees the first error.
     Bad(FilterError),
     End,
 }

@@ -29,7 +29,7 @@ struct Parser<'a> {
     at: usize,
     depth: usize,
     terms: usize,
-    /// What is left of them.
+    /// The tokens that are left.
     pattern_bytes: usize,
 }
 
@@ -124,7 +124,7 @@ impl Parser<'_> {
         Ok(Condition::Matches(pattern))
     }
 
-    /// What stands on the right of an operator.
+    /// The right-hand side of an operator.
     fn value(&mut self) -> Result<Value, FilterError> {
         match self.peek() {
             FilterToken::Value(value) => {
@@ -261,7 +261,7 @@ fn build(operator: &str, value: Value) -> Result<Condition, String> {
     }
 }
 
-/// What somebody who knows another language meant.
+/// The probable meaning of a symbol from another language.
 fn meant(written: &str) -> Option<&'static str> {
     let known = match written {
         "=" | "===" => "==",

@@ -39,7 +39,7 @@ enum PathStep {
     Index(i64),
 }
 
-/// What decides how much a search can cost.
+/// The properties that determine the cost of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SearchShape {
     /// Selectors, names and tests: what is done with each value that is visited, at most.

@@ -1,6 +1,6 @@
-//! Reading only what will be looked at. Most of an event is never asked for by any filter, and to build all of it in memory takes
-//! longer than everything else that is done with it. What is not kept is checked all the same: a text is accepted
-//! if and only if it would be as a whole.
+//! Projection push-down: parses only the parts of an event that filters read, since building all of it in memory would
+//! take longer than everything else. The rest is validated all the same: a text is accepted if and only if it is valid
+//! as a whole.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ impl Projection {
         Projection(Selection::Members(names.iter().map(|name| (Box::from(*name), Selection::Whole)).collect()))
     }
 
-    /// What this path leads to is kept, too.
+    /// Adds the values at this path.
     pub fn add(&mut self, path: &Path) {
         let mut part = &mut self.0;
         let Some(names) = path.leading_names() else {
@@ -77,7 +77,7 @@ impl<'de> DeserializeSeed<'de> for SelectionSeed<'_> {
     }
 }
 
-/// What is no container is small and kept as it is.
+/// Scalars are kept unchanged.
 macro_rules! scalars {
     ($of:ident) => {
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

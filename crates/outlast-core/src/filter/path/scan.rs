@@ -175,7 +175,7 @@ impl<'a> Scanner<'a> {
         Err(FilterError::at(self.text, start, format!("this {quote} is never closed")))
     }
 
-    /// What is between the brackets: one name, one index, or something to search for.
+    /// The text between the brackets: one name, one index, or something to search for.
     fn step(&mut self, inside: std::ops::Range<usize>) {
         let inside = self.text.get(inside).unwrap_or_default().trim();
         let step = name(inside).or_else(|| inside.parse().ok().map(PathStep::Index));
@@ -193,7 +193,7 @@ struct Open {
     is_filter: bool,
 }
 
-/// A name in quotes that stands for itself, without escapes.
+/// A quoted name without escapes.
 fn name(text: &str) -> Option<PathStep> {
     let quote = text.chars().next().filter(|quote| matches!(quote, '"' | '\''))?;
     let name = text.strip_prefix(quote)?.strip_suffix(quote)?;
