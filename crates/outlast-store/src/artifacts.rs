@@ -1,10 +1,10 @@
-//! What is kept beside a job: its checkpoint and sections, and the objects of the object store that belong to it.
+//! Data beside a job: its checkpoint and sections, and its objects in the object store.
 
 use outlast_core::checkpoint::Checkpoint;
 use outlast_core::{Object, ObjectKey, Timestamp};
 use std::sync::Arc;
 
-/// What attempts have saved for the next one.
+/// The data that attempts have saved for the next one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Artifacts {
     pub checkpoint: Option<Checkpoint>,
@@ -19,7 +19,7 @@ pub struct InlineResult {
     pub downloads: u64,
 }
 
-/// An object as it stands.
+/// An object and its current state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredObject {
     pub object: Object,
@@ -31,7 +31,7 @@ pub struct StoredObject {
     pub damaged_at: Option<Timestamp>,
 }
 
-/// What a read of all bytes of an object found.
+/// The result of reading all bytes of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ObjectInspection {
     /// The bytes are those that were written; these are the checksums of their chunks.

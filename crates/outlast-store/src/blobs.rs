@@ -27,9 +27,9 @@ pub use self::deletion_lock::{DeletionPause, DeletionPermit};
 use self::folder::Folder;
 use self::location::Location;
 
-/// What is gathered before it is written or hashed.
+/// Bytes that are gathered before they are written or hashed.
 const CHUNK_BYTES: usize = 512 * 1024;
-/// What is read at once from a local file. A reader who is slow holds two of them.
+/// Bytes of one read from a local file. A slow reader holds two of them.
 const READ_BYTES: usize = 128 * 1024;
 
 pub type ErrorSource = Box<dyn StdError + Send + Sync>;
@@ -72,7 +72,7 @@ impl Error {
     }
 }
 
-/// What is known of an object once it is written, or was read to its end.
+/// Facts about an object that was written, or read to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrittenObject {
     pub length: u64,
@@ -112,7 +112,7 @@ pub struct DirectUpload {
     pub id: Option<String>,
     /// One for each part, in their order.
     pub urls: Vec<Url>,
-    /// What each PUT has to carry beside its body.
+    /// Headers that each PUT must carry.
     pub headers: Vec<(&'static str, &'static str)>,
 }
 
@@ -294,8 +294,8 @@ impl Blobs {
         }
     }
 
-    /// Puts what is under one key under another one as well, without reading it. What is written to the first one later
-    /// does not change the second.
+    /// Copies an object to another key, without reading it here. Later writes to the first key do not change the
+    /// second.
     pub async fn copy(&self, from: &ObjectKey, to: &ObjectKey) -> Result<(), Error> {
         match &self.place {
             BlobBackend::Folder(folder) => folder.copy(&from.to_string(), &to.to_string()).await,

@@ -20,7 +20,7 @@ use crate::handout::HandoutPool;
 use crate::jobs::{ClaimRequest, Claimed, NewJob};
 use crate::outbox::{self, Compose};
 
-/// What an engine writes for one command.
+/// The changes that an engine writes for one command.
 #[derive(Debug)]
 pub enum CheckedChange {
     Nothing,
@@ -45,7 +45,7 @@ pub enum CheckedChange {
     Silence(Violation),
 }
 
-/// What a decision takes from outside.
+/// The inputs of a decision besides the job and the command.
 pub struct DecideContext<'e> {
     pub now: Timestamp,
     pub entropy: &'e mut dyn Entropy,
@@ -164,7 +164,7 @@ pub(crate) fn labels(job: &Job, namespace: NamespaceId) -> Vec<String> {
     tags.chain(job.spec.key.iter().map(|key| label(namespace, "", key))).collect()
 }
 
-/// A tag's name is never empty, so the empty one stands for the fair-share key.
+/// A tag's name is never empty, so the empty name means the fair-share key.
 pub(crate) fn label(namespace: NamespaceId, name: &str, value: &str) -> String {
     format!("{}\u{1f}{name}\u{1f}{value}", namespace.0)
 }

@@ -1,5 +1,5 @@
-//! What is known to be damaged since the start: rows that failed their check, and stretches of a table that cannot be read.
-//! Shared by the writer, the readers, `/metrics` and the log, which names each row once.
+//! Damage found since the start: rows that failed their check, and ranges of a table that cannot be read. Shared by the
+//! writer, the readers, `/metrics` and the log, which names each row once.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;

@@ -1,4 +1,4 @@
-//! What stores say about inbound_events: the events that providers send.
+//! Types of the store port for inbound events, which providers send.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use outlast_core::{NamespaceId, Spec};
 use crate::jobs::{NewJob, Published};
 use crate::page::{EncodedSize, PageSize};
 
-/// An inbound_event to be stored, with the jobs that come of it: all of it or nothing.
+/// An inbound event to be stored, with the jobs that come of it: all of it or nothing.
 #[derive(Clone, Debug)]
 pub struct NewInboundEvent {
     pub namespace: NamespaceId,
     pub source: Arc<str>,
     pub kind: Arc<str>,
-    /// The provider's own id; a second inbound_event of the source with the same one is a repetition.
+    /// The provider's own id; a second inbound event of the source with the same one is a repetition.
     pub key: Option<Box<str>>,
     pub headers: EventHeaders,
     pub body: Arc<str>,
@@ -22,7 +22,7 @@ pub struct NewInboundEvent {
 }
 
 impl NewInboundEvent {
-    /// What its jobs remember of it.
+    /// The part of it that its jobs remember.
     pub fn origin(&self, event: InboundEventId) -> EventOrigin {
         let (source, kind) = (Arc::clone(&self.source), Arc::clone(&self.kind));
         EventOrigin { event, source, kind, headers: Arc::clone(&self.headers) }
@@ -54,7 +54,7 @@ impl NewInboundEvent {
 pub enum Ingested {
     /// It is stored; the jobs in the order in which they were asked for.
     Created { id: InboundEventId, jobs: Vec<Published> },
-    /// It came before, as this one; nothing was done.
+    /// A duplicate of this event; nothing was done.
     Existing { id: InboundEventId },
 }
 
@@ -64,7 +64,7 @@ pub fn created(jobs: &[Published]) -> u32 {
     u32::try_from(made).unwrap_or(u32::MAX)
 }
 
-/// Which inbound_events to list, newest first.
+/// Which inbound events to list, newest first.
 #[derive(Clone, Debug)]
 pub struct ListInboundEvents {
     pub namespace: NamespaceId,
@@ -119,8 +119,8 @@ impl InboundEventListing<'_> {
     }
 }
 
-/// A page may be short, even empty, and still have a `next`: a page looks at a bounded number of inbound_events and ends when
-/// they fill it. The inbound_events are without their bodies.
+/// A page may be short, even empty, and still have a `next`: a page looks at a bounded number of inbound events and ends when
+/// they fill it. The inbound events are without their bodies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InboundEventPage {
     pub inbound_events: Vec<InboundEvent>,

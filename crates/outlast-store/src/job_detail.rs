@@ -37,7 +37,7 @@ pub struct JobDetail {
     pub callback: Option<FoundJob>,
 }
 
-/// What is known of a result without its bytes.
+/// Facts about a result without its bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ResultDetail {
     Inline { downloads: u64 },

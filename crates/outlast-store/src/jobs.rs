@@ -97,7 +97,7 @@ pub struct ClaimRequest {
 /// The names and punctuation of a job that is handed out.
 const HANDED_OUT_FRAME: usize = 640;
 
-/// What was handed out. `jobs` may be fewer than asked for, and none.
+/// The claimed jobs. `jobs` may be fewer than asked for, and none.
 #[derive(Clone, Debug)]
 pub struct Claimed {
     pub queue: Arc<Queue>,
@@ -110,7 +110,7 @@ pub struct Claimed {
     pub push_only: bool,
     /// This look was not complete; one after this time will be.
     pub look_again: Option<Duration>,
-    /// Jobs whose time was over while they waited: ended, not handed out.
+    /// Jobs whose `startBy` passed while they waited: cancelled, not handed out.
     pub ended: Vec<JobId>,
     /// Queues of the namespace that got jobs by these ends.
     pub published: BTreeSet<Arc<str>>,
@@ -120,7 +120,7 @@ pub struct Claimed {
     pub bytes_max: usize,
     /// Hand-outs on their way hold too much memory: nothing was looked for, and asking again in a moment helps.
     pub is_crowded: bool,
-    /// What the jobs hold of the store's memory for hand-outs; to be dropped when they have been sent.
+    /// The share of the store's memory for hand-outs; drop it when the jobs have been sent.
     pub share: Option<Arc<HandoutShare>>,
 }
 
@@ -162,7 +162,7 @@ impl Claimed {
         free > 0
     }
 
-    /// QueueCounts its jobs as memory of the store.
+    /// Counts its jobs as memory of the store.
     pub(crate) fn hold(&mut self, pool: &HandoutPool) {
         let namespace = self.queue.namespace;
         self.share = (!self.jobs.is_empty()).then(|| Arc::new(pool.hold(namespace, self.size.bytes())));
@@ -281,11 +281,12 @@ pub trait JobStore: Send + Sync {
     /// Stores each job, or finds the one that has its key. Answers in order, after one sync.
     async fn publish(&self, jobs: Vec<NewJob>) -> Result<Vec<Published>, Error>;
 
-    /// Stores each inbound_event together with its jobs, or finds the one that came before. Answers in order, after one sync.
+    /// Stores each inbound event together with its jobs, or finds the one it duplicates. Answers in order, after one
+    /// sync.
     async fn ingest(&self, inbound_events: Vec<NewInboundEvent>) -> Result<Vec<Ingested>, Error>;
     async fn inbound_event(&self, namespace: NamespaceId, id: InboundEventId) -> Result<Option<InboundEvent>, Error>;
     async fn inbound_events(&self, list: ListInboundEvents) -> Result<InboundEventPage, Error>;
-    /// Deletes up to `limit` inbound_events that came before this time. How many they were.
+    /// Deletes up to `limit` inbound events that were received before this time. Returns how many.
     async fn prune_inbound_events(&self, before: Timestamp, limit: usize) -> Result<usize, Error>;
 
     /// Hands out up to `limit` queued jobs in order of priority, then age, and no more than fill a page: the others stay
@@ -296,7 +297,7 @@ pub trait JobStore: Send + Sync {
     async fn apply(&self, orders: Vec<JobCommand>) -> Result<Vec<Result<Applied, Declined>>, Error>;
 
     /// Up to `limit` jobs whose alarm has rung, and the first alarm of every other kind. Only names them: `apply` with
-    /// `Command::Wake`, `doomed`, `prune_inbound_events` and `advance_operation` act.
+    /// `Command::Wake`, `doomed`, `prune_inbound events` and `advance_operation` act.
     async fn due(&self, limit: usize) -> Result<Due, Error>;
 
     async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<FoundJob>, Error>;
@@ -310,7 +311,7 @@ pub trait JobStore: Send + Sync {
     async fn events(&self, reach: &Reach, id: JobId, after: u64, limit: usize) -> Result<Option<Vec<Event>>, Error>;
     /// The inline result of a succeeded job.
     async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<InlineResult>, Error>;
-    /// What attempts have saved. `None` when there is no such job.
+    /// The data that attempts have saved. `None` when there is no such job.
     async fn artifacts(&self, reach: &Reach, id: JobId) -> Result<Option<Artifacts>, Error>;
     /// Up to `limit` sections in order of name, after `after`, and no more than fill a page. `None` when there is no such
     /// job.
@@ -359,8 +360,8 @@ pub trait JobStore: Send + Sync {
     /// All queues of all namespaces with their counts, for the metrics.
     async fn census(&self) -> Result<Vec<(Arc<Queue>, QueueCounts)>, Error>;
 
-    /// Somebody looks after the alarms. Tells when nobody did for a while, the last time: then workers could not be heard
-    /// either. Cheap; to be called with every look at the alarms.
+    /// Records that this node serves the alarms. Returns the last outage: a time in which no node did, so that workers
+    /// could not report either. Cheap; call it with every read of the alarms.
     async fn record_attendance(&self) -> Result<Option<Outage>, Error>;
     /// Deliveries that were under way when this store's last process ended. None where other nodes may be making them.
     async fn interrupted(&self) -> Result<Vec<JobId>, Error>;
@@ -395,7 +396,7 @@ pub trait JobStore: Send + Sync {
     /// How many jobs an operation would touch, counting at most `limit`.
     async fn count_operation(&self, operation: &NewOperation, limit: usize) -> Result<u64, Error>;
 
-    /// What this process has found damaged in the store since it started.
+    /// Damage that this process has found in the store since it started.
     fn damage(&self) -> Damage {
         Damage::default()
     }

@@ -1,4 +1,4 @@
-//! What is remembered: the [`JobStore`] trait of batch verbs and the engines behind it.
+//! Storage: the [`JobStore`] trait of batch verbs and the engines behind it.
 //!
 //! The only crate that knows SQL. A store loads under a lock, asks core's `decide`, and writes what it computed; no
 //! policy lives here.

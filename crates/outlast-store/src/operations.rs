@@ -139,7 +139,7 @@ impl Operation {
     }
 }
 
-/// What an operation has done to a job.
+/// The effect of an operation on a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Processed {
     /// It does not match, or there was nothing to do.
@@ -158,7 +158,7 @@ impl Processed {
     }
 }
 
-/// What an operation does to a job it has found.
+/// The next step of an operation for a job it has found.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OperationStep {
     Skip,

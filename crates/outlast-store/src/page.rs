@@ -8,7 +8,7 @@ use outlast_core::{Event, EventKind, Job, State};
 /// A page ends with the entry that reaches this size; it always has one entry.
 pub const PAGE_BYTES_MAX: usize = 1 << 20;
 
-/// What the entries of a page take so far.
+/// The size of a page's entries so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageSize(usize);
 

@@ -1,6 +1,6 @@
-//! What nodes tell each other: wake-ups, changed keys, operations to carry on, how far work has come. Lossy by design: a node that hears nothing
-//! looks for itself within [`PeerBus::floor`], so nothing here is needed for correctness, and nothing here may make a caller
-//! wait.
+//! Port for signals between nodes: wake-ups, changed keys, started operations, progress. Lossy by design: a node
+//! without signals polls the store once per [`PeerBus::poll_interval`], so nothing here is needed for correctness, and
+//! nothing here may make a caller wait.
 
 pub mod lease_digest;
 pub mod signals;
@@ -32,7 +32,7 @@ pub enum Signal<'a> {
     QueueHas { namespace: NamespaceId, queue: &'a str, count: u32 },
     /// Settings, pause, hold, deletion: whatever its waiters know may be wrong.
     QueueChanged { namespace: NamespaceId, queue: &'a str },
-    /// A call ended unheard: any queue of this namespace may have changed.
+    /// The result of a call was lost: any queue of this namespace may have changed.
     NamespaceChanged(NamespaceId),
     /// A job has a new version.
     JobChanged(JobId),
@@ -59,18 +59,19 @@ pub struct PeerLink {
 /// The port to the other nodes of a store.
 #[async_trait]
 pub trait PeerBus: Send + Sync {
-    /// Tells the other nodes, soon and perhaps. Never blocks and never fails; costs nothing where there is nobody to tell.
+    /// Sends a signal to the other nodes, soon and without a guarantee. Never blocks and never fails; free where there
+    /// are no other nodes.
     fn publish(&self, signal: Signal<'_>);
 
     /// Keeps how far a job has come where the other nodes find it, soon and perhaps; the latest report counts.
     fn report(&self, id: JobId, lease: Lease, progress: &Arc<Progress>);
 
-    /// How far a job has come, as some node was told of late, and in which hand-out. `None` where nobody knows or nobody
-    /// can be asked; never makes a caller wait for long.
+    /// The latest progress of a job that a node has published, and its lease. `None` where there is none or the bus
+    /// cannot be asked; never makes a caller wait for long.
     async fn progress(&self, id: JobId) -> Option<(LeaseDigest, Progress)>;
 
-    /// What other nodes have told since the last call; waits for the first of it. Also says "everything" when signals may
-    /// have been missed. For one listener; cancel-safe.
+    /// Signals of other nodes since the last call; waits for the first. Also returns "everything" when signals may have
+    /// been missed. For one caller; cancel-safe.
     async fn recv(&self) -> SignalSet;
 
     /// How long a waiter may sleep without looking for himself; `None` when no other node shares the store. It moves

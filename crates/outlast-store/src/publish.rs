@@ -13,7 +13,7 @@ use crate::codec::job_id::JobIdCodec;
 use crate::codec::row::JobRecord;
 use crate::jobs::{NewJob, Published};
 
-/// Who publishes a job.
+/// The origin of a publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Publisher {
     User,

@@ -1,4 +1,4 @@
-//! What stores say about queues, and how queues are changed on every engine.
+//! Types of the store port for queues, and the changes of queues, for both engines.
 
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ pub enum DeleteRefusal {
     NotEmpty,
 }
 
-/// What a lock on a queue keeps away.
+/// The strength of a lock on a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueLock {
     /// Other changes.

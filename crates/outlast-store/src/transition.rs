@@ -1,5 +1,6 @@
-//! What happens around `decide`, once for all engines: a command changes a job with all that belongs to it, a claim hands
-//! jobs out, an alarm or a caller gets its answer. An engine only loads, locks and writes, through [`Transaction`].
+//! Running commands and claims around `decide`, once for all engines: a command changes a job with all its data, a
+//! claim hands jobs out, an alarm or a caller gets its answer. An engine only loads, locks and writes, through
+//! [`Transaction`].
 
 use std::sync::Arc;
 
@@ -34,14 +35,14 @@ pub(crate) trait Transaction {
     fn queue(&self, id: QueueId) -> Option<Arc<Queue>>;
     /// The job that has the idempotency key of this one and keeps it from being replayed.
     fn key_holder(&mut self, held: &Self::Locked, queue: &Queue) -> Result<Option<JobId>, Self::Fault>;
-    /// What attempts have saved for the next one, in bytes of an answer.
+    /// The size of the data that attempts have saved for the next one, in bytes of a response.
     fn saved_bytes(&mut self, record: &JobRecord) -> Result<usize, Self::Fault>;
 
     /// The row of a job that has been changed.
     fn write(&mut self, held: &mut Self::Locked, rewrite: Rewrite<'_>) -> Result<(), Self::Fault>;
     /// Result, checkpoint, sections and objects: what is kept beside the row of a job.
     fn write_beside(&mut self, seq: i64, effect: Effect) -> Result<(), Self::Fault>;
-    /// Hold and gcra of a queue.
+    /// Hold and rate limiter of a queue.
     fn write_gate(&mut self, queue: Queue) -> Result<(), Self::Fault>;
     /// A job that a state change creates.
     fn publish_outgoing(&mut self, job: NewJob) -> Result<(), Self::Fault>;
@@ -49,7 +50,7 @@ pub(crate) trait Transaction {
     fn erase(&mut self, held: Self::Locked, queue: &Queue) -> Result<(), Self::Fault>;
 }
 
-/// What of a row is written.
+/// The parts of a row that are written.
 pub(crate) struct Rewrite<'q> {
     pub(crate) queue: &'q Queue,
     /// Where the job stood.
@@ -66,7 +67,7 @@ pub(crate) trait LockedJob {
     fn record_mut(&mut self) -> &mut JobRecord;
 }
 
-/// What a command did to a job.
+/// The effect of a command on a job.
 #[derive(Debug)]
 pub(crate) enum Transition {
     Refused(Refusal),
@@ -219,7 +220,7 @@ pub(crate) fn apply<T: Transaction>(tx: &mut T, order: &JobCommand) -> Result<Re
     Ok(Ok(applied))
 }
 
-/// Hands out one job that stands first in line. One whose time was over while it waited is cancelled by this instead.
+/// Hands out the next ready job. A job whose `startBy` has passed is cancelled instead.
 pub(crate) fn hand_out<T: Transaction>(
     tx: &mut T,
     held: T::Locked,

@@ -44,7 +44,7 @@ async fn parts_over_links_become_one_object_in_their_order() {
     assert_eq!(direct.urls.len(), 3);
 
     let mut parts = Vec::new();
-    // Last part first: the numbers decide, not the order of inbound_event.
+    // Last part first: the numbers decide, not the order of arrival.
     for number in [3_u16, 1, 2] {
         let at = usize::from(number - 1);
         let piece = body.slice(at * 5 * MIB..body.len().min((at + 1) * 5 * MIB));

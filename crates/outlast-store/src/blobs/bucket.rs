@@ -25,11 +25,11 @@ use self::parts::Parts;
 use super::location::{BucketKind, BucketSettings};
 use super::{BlobTimeouts, DirectUpload, Error, LinkSpec, ObjectReader, UploadSpec, UploadedPart, WrittenObject};
 
-/// UploadedPart sizes of one object are the same, which some stores demand. At most two parts of a write are in memory.
+/// Part sizes of one object are the same, which some stores demand. At most two parts of a write are in memory.
 const PART_BYTES: usize = 8 * 1024 * 1024;
 /// As S3 has it. Larger objects than this many parts make go past the server, in larger parts.
 const PARTS_MAX: usize = 10_000;
-/// What others gave up and one call ends on its way.
+/// How many abandoned uploads one call ends.
 const ABORTS_MAX: usize = 4;
 
 #[derive(Debug)]
@@ -38,10 +38,10 @@ pub(super) struct Bucket {
     kind: BucketKind,
     prefix: Path,
     patience: BlobTimeouts,
-    /// Uploads in parts that nobody goes on with. A hint: lost with the process.
+    /// Abandoned uploads in parts. A hint: lost with the process.
     abandoned: Mutex<Vec<PendingUpload>>,
-    /// Writes under way; each holds up to two parts in memory. Who comes later waits, and so does its
-    /// sender, but no longer than for any call.
+    /// Writes under way; each holds up to two parts in memory. Later writes wait, and so does their sender, but no
+    /// longer than for any call.
     writes: Semaphore,
 }
 
@@ -239,7 +239,7 @@ impl Bucket {
         self.abandoned.lock().unwrap_or_else(PoisonError::into_inner).push(upload);
     }
 
-    /// Ends some of what was given up. What fails stays for the next time.
+    /// Ends some abandoned uploads. A failed one stays for the next call.
     async fn end_abandoned(&self) {
         for _ in 0..ABORTS_MAX {
             let upload = self.abandoned.lock().unwrap_or_else(PoisonError::into_inner).pop();

@@ -49,7 +49,7 @@ impl ContentHasher {
         self.length = self.length.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
     }
 
-    /// What was hashed so far.
+    /// Facts about the bytes that were hashed so far.
     pub(super) fn written(self) -> WrittenObject {
         WrittenObject { length: self.length, sha256: self.digest.finalize().into(), checksums: self.checksums.finish() }
     }

@@ -167,7 +167,7 @@ impl TempFile {
 impl Drop for TempFile {
     fn drop(&mut self) {
         if !self.is_finished {
-            // What cannot be removed here goes when the key is deleted.
+            // A file that cannot be removed here is removed when the key is deleted.
             drop(fs::remove_file(unfinished(&self.path)));
         }
     }
@@ -201,8 +201,8 @@ impl FileReader {
     }
 }
 
-/// A file to write, empty and nobody else's. Who writes one holds its lock, so what a killed process has left is known by
-/// having none, and is begun anew. Where files cannot be locked, that has to wait until its key is deleted.
+/// A file to write, empty and exclusive. A writer holds the file's lock, so a file that a killed process left has none
+/// and is started over. Where files cannot be locked, it stays until its key is deleted.
 fn open_alone(root: &Path, path: &Path) -> io::Result<File> {
     let (file, is_new) = match open_below(root, path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => (open_below(root, path, OFlags::WRONLY)?, false),

@@ -23,7 +23,7 @@ pub enum BucketKind {
     Azure,
 }
 
-/// What a bucket is reached with.
+/// Settings of a connection to a bucket.
 #[derive(Clone, PartialEq)]
 pub struct BucketSettings {
     pub kind: BucketKind,
@@ -34,7 +34,7 @@ pub struct BucketSettings {
     pub(super) options: Vec<(String, String)>,
 }
 
-/// What is wrong with a URL. Names parts of it, and never a value.
+/// An error in a URL. Names parts of it, and never a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WrongUrl {
     #[error("it is not a URL")]

@@ -207,7 +207,7 @@ pub(crate) const ENDINGS: [Ending; 13] = [
     Ending::AckTimeout,
 ];
 
-/// The place of a value in its table; every value stands in its table, which the round-trip test shows.
+/// Index of a value in its code table. Total: the round-trip test covers every value.
 pub(crate) fn code<T: PartialEq>(table: &[T], value: T) -> u8 {
     let position = table.iter().position(|known| *known == value);
     position.and_then(|position| u8::try_from(position).ok()).expect("every value stands in its table")

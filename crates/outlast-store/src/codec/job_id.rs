@@ -31,13 +31,13 @@ impl JobIdCodec {
         self.restore(low).cast_signed()
     }
 
-    /// Was this id made by this store? All but one in four thousand others are told apart.
+    /// Did this store make the id? Rejects all but one in four thousand foreign ids.
     pub(crate) fn is_ours(&self, id: JobId) -> bool {
         let created_at = i64::try_from(id.as_u128() >> 80).map(Timestamp::from_millis).unwrap_or_default();
         self.id(self.seq(id), created_at) == id
     }
 
-    /// The hash an idempotency key is found by. Keyed, so that nobody can choose keys that collide.
+    /// The hash of an idempotency key. Keyed, so that a client cannot choose keys that collide.
     pub(crate) fn key_hash(&self, queue: QueueId, key: &str) -> i64 {
         self.hash(queue.0, key)
     }

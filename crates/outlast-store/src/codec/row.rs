@@ -26,7 +26,7 @@ const RESULT_OBJECT: i64 = 2;
 /// Added to a running job's phase when a finalised result waits.
 pub(crate) const UPLOAD: i64 = 16;
 
-/// Bits of `last_how` that say how a lease ended; the digest of the outcome stands above them, 0 for none.
+/// Bits of `last_how` that say how a lease ended; the digest of the outcome is above them, 0 for none.
 const ENDING_BITS: u32 = 8;
 
 /// A job with what only a store knows about it.
@@ -43,7 +43,7 @@ pub(crate) struct JobRecord {
     pub(crate) spec_digest: Option<Digest>,
 }
 
-/// Where a job stands in what is kept in order.
+/// A job's entry in the ready list and the list of alarms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct IndexEntry {
     pub(crate) seq: i64,
@@ -170,7 +170,7 @@ pub(crate) struct HotRow {
 }
 
 impl HotRow {
-    /// The job this row stands for; an error names the column that makes no sense.
+    /// The job of this row; an error names the invalid column.
     pub(crate) fn job(mut self, ids: JobIdCodec, spec: Arc<Spec>) -> Result<Job, Error> {
         let seq = self.seq;
         let created_at = Timestamp::from_millis(self.created_at);
@@ -255,7 +255,7 @@ impl HotRow {
     }
 }
 
-/// Stands in `queued_at` for "never", since NULL means "as created".
+/// Means "never" in `queued_at`, since NULL means "as created".
 const NEVER: i64 = -1;
 
 /// The stored form of `queued_at`.

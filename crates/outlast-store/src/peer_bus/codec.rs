@@ -1,4 +1,4 @@
-//! SignalSet as bytes. Messages come from a place that others may write to: they are read with bounds at every step, what is
+//! A signal set as bytes. Messages come from a place that others may write to: they are read with bounds at every step, what is
 //! not exactly of this form is nothing, and reading never panics.
 //!
 //! `version u8 · node u64 · flags u8 · namespaces u16 × u32 · queues u16 × (namespace u32, changed u8, more u32, length u8,
@@ -73,7 +73,7 @@ pub fn decode(bytes: &[u8]) -> Option<BusMessage> {
     reader.0.is_empty().then_some(BusMessage { node, news })
 }
 
-/// What comes after the node.
+/// Reads the part after the node.
 fn read(reader: &mut MessageReader<'_>) -> Option<SignalSet> {
     let flags = reader.byte()?;
     if flags & !(EVERYTHING | ALL_JOBS | KEYS | OPERATIONS) != 0 {
@@ -108,7 +108,7 @@ fn count(length: usize) -> [u8; 2] {
     u16::try_from(length).unwrap_or(u16::MAX).to_le_bytes()
 }
 
-/// What is left to read.
+/// The bytes that are left to read.
 struct MessageReader<'a>(&'a [u8]);
 
 impl<'a> MessageReader<'a> {

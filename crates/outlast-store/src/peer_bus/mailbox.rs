@@ -31,7 +31,7 @@ impl Mailbox {
         }
     }
 
-    /// What has gathered, perhaps nothing.
+    /// The gathered signals, perhaps none.
     pub fn take(&self) -> SignalSet {
         std::mem::take(&mut self.lock())
     }

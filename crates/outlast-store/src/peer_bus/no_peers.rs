@@ -1,4 +1,4 @@
-//! Nobody can be told anything: either there is no other node, or there is no link to it.
+//! A bus without peers: either there is no other node, or there is no link to it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -61,7 +61,7 @@ pub struct RedisBus {
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the task and its owner share.
+/// State that the task and its owner share.
 struct BusState {
     node: u64,
     channel: String,
@@ -146,7 +146,8 @@ impl PeerBus for RedisBus {
     }
 }
 
-/// The name holds a number in hexadecimal and no text of a user, so that nobody can make a name that means another.
+/// The name holds a number in hexadecimal and no text of a user, so that a user cannot make a name with another
+/// meaning.
 fn channel(store: u64) -> String {
     format!("outlast:live:{store:016x}")
 }
@@ -189,14 +190,14 @@ fn spread(wait: Duration, node: u64) -> Duration {
 impl BusState {
     fn connected(&self) {
         self.is_connected.store(true, Ordering::SeqCst);
-        // What was told meanwhile by others was not heard.
+        // Signals of other nodes were missed meanwhile.
         self.inbox.add(Signal::Everything);
         tracing::info!("redis is connected");
     }
 
     fn disconnected(&self) {
         self.kv.disconnect();
-        // What is told from here on is lost, and what was told last may be: when it is back, all shall look.
+        // Signals sent while disconnected are lost, so peers re-check everything on reconnect.
         self.outbox.add(Signal::Everything);
         if self.is_connected.swap(false, Ordering::SeqCst) {
             // Those who sleep by the longer floor look, and go on by the shorter one.

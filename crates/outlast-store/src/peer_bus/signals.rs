@@ -15,7 +15,7 @@ pub const JOBS_MAX: usize = 4096;
 /// Jobs whose progress is held at once: what so many workers say in a second. Each takes less than half a KiB.
 pub const PROGRESS_MAX: usize = 65_536;
 
-/// What happened at a queue.
+/// Changes of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueSignals {
     /// Jobs that became eligible.
@@ -78,7 +78,7 @@ impl SignalSet {
         self.keep_bounds();
     }
 
-    /// How far a job has come; the latest counts. Bounded: what does not fit is left out, and told with the next report.
+    /// Progress of a job; the latest counts. Bounded: a report beyond the bound is left out, and the next one is sent.
     pub fn add_progress(&mut self, id: JobId, told: ReportedProgress) {
         let known = self.progress.get(&id);
         let is_room = known.is_some() || self.progress.len() < PROGRESS_MAX;

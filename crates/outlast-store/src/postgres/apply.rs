@@ -41,7 +41,7 @@ static LOCK_QUEUES: Sql = Sql {
     ),
     types: &[Type::INT4_ARRAY],
 };
-/// What has rung, and the first alarm that has not.
+/// Alarms that are due, and the first that is not.
 pub(super) static DUE: Sql = Sql {
     text: "
         SELECT ready_and_alarm.at, ready_and_alarm.seq, job.created_at
@@ -74,7 +74,7 @@ pub(super) struct ApplyPart<'g> {
     passed_over: Vec<i64>,
 }
 
-/// What to do about a job that somebody else holds.
+/// How to treat a job that another transaction has locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockWait {
     /// Wait for it.
@@ -220,7 +220,7 @@ pub(super) async fn due(shared: &Arc<StoreContext>, limit: usize) -> Result<Due,
     Ok(due)
 }
 
-/// Hands back what nobody received. If it fails, the leases run out by themselves.
+/// Hands back jobs whose receiver has disconnected. If it fails, their leases run out.
 pub(super) fn release(shared: &Arc<StoreContext>, claimed: Option<Claimed>) {
     let orders: Vec<JobCommand> = claimed
         .into_iter()

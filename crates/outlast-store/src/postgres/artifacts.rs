@@ -1,4 +1,4 @@
-//! What is kept beside a job: checkpoint, sections, objects. EncodedSize with the transaction's other writes, a statement per
+//! Data beside a job: checkpoint, sections, objects. Written with the transaction's other writes, one statement per
 //! table; read by single statements.
 
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ use crate::job_detail::{ResultDetail, has_inline_result};
 use crate::jobs::Reach;
 use crate::page::{EncodedSize, PAGE_BYTES_MAX, PageSize};
 
-/// What a transaction will write of it.
+/// The artifacts that a transaction will write.
 #[derive(Debug, Default)]
 pub(super) struct ArtifactWrites {
     checkpoints: BTreeMap<i64, Arc<Checkpoint>>,
@@ -400,7 +400,7 @@ pub(super) async fn result(look: &ReadView<'_>, reach: &Reach, id: JobId) -> Res
     Ok(found)
 }
 
-/// What is known of the result without reading it.
+/// Facts about the result, without reading it.
 pub(super) async fn result_detail(look: &ReadView<'_>, seq: i64, job: &Job) -> Result<Option<ResultDetail>, Error> {
     if has_inline_result(job) {
         let rows = look.read(&DOWNLOADS, &[&seq]).await?;

@@ -57,7 +57,7 @@ static ORDER: [&Sql; 24] = [
     &COUNT,
 ];
 
-/// Stands in `ready_and_alarm.queue` for the clock. Queues are numbered from 1.
+/// The value of `ready_and_alarm.queue` for alarms. Queues are numbered from 1.
 pub(super) const ALARMS: i32 = 0;
 
 impl<'w> WriteBatch<'w> {
@@ -236,7 +236,7 @@ static UPDATE_PAYLOAD: Sql = Sql {
         WHERE job.seq = new.seq",
     types: &[I8, TEXT, I4],
 };
-/// Who still writes an object of a job that goes can do so for a while.
+/// An upload to an object of a deleted job may continue for a while.
 const LATE_MILLIS: i64 = DELETE_DELAY.as_secs().cast_signed() * 1_000;
 /// One statement for all tables that have rows of a job by its number alone.
 static DELETE_JOBS: Sql = Sql {

@@ -131,7 +131,7 @@ impl<'g> ClaimPart<'g> {
     }
 }
 
-/// What was handed out to each of them; nothing to nobody when their queue is gone.
+/// Gives each claim its jobs; none when the queue is gone.
 fn put(answers: &mut [Option<Claimed>], asked: &[GroupedClaim<'_>], handed_out: Vec<Claimed>) {
     for (asked, claimed) in asked.iter().zip(handed_out) {
         if let Some(answer) = answers.get_mut(asked.at) {
@@ -156,7 +156,7 @@ fn is_promising(hint: &Queue) -> bool {
     is_wide(hint) && !hint.paused
 }
 
-/// What was found in a queue.
+/// The jobs that a scan of a queue found.
 struct ClaimedQueue {
     queue: Arc<Queue>,
     taken: ScannedJobs,
@@ -248,7 +248,7 @@ async fn hand_out_narrow(name: &QueueName, asked: &[GroupedClaim<'_>], tx: &mut 
             let taken = take(&queue, limit - claimed.jobs.len(), tx).await?;
             let (mut more, planned) = line_up(&queue, &taken, tx);
             if taken.rows.is_empty() {
-                // A puller who got something asks again; a lane sleeps until it is told.
+                // A puller that got jobs asks again; a dispatcher sleeps until a signal.
                 if claimed.jobs.is_empty() || claim.phase == Phase::Delivering {
                     claimed.look_again = look_again(&queue, planned, tx).await?;
                 }

@@ -1,8 +1,8 @@
-//! How far this node has come in the line of each queue. Jobs that were handed out leave dead entries at the front of the
-//! index until the next vacuum; a claim that begins behind them does not step over them again and again.
+//! How far this node has read the ready list of each queue. Jobs that were handed out leave dead entries at the front
+//! of the index until the next vacuum; a claim that starts behind them does not skip them again and again.
 //!
-//! A mark is a hint. What this node puts in front of it moves it back at once; what another node puts there is found by
-//! the whole look that is due every now and then.
+//! A cursor is a hint. Jobs that this node inserts before it move it back immediately; jobs of other nodes are found by
+//! the full scan that is due now and then.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -80,8 +80,8 @@ impl ClaimCursors {
         }
     }
 
-    /// What a look found: the last job it took, and whether there may be more behind it. Gives the time after which
-    /// looking again may find what this look could not see.
+    /// Records the result of a scan: the last job it took, and whether there may be more behind it. Returns the time
+    /// after which another scan may find jobs that this one could not see.
     pub(super) fn seen(
         &self,
         queue: QueueId,

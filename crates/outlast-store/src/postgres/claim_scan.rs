@@ -98,7 +98,7 @@ impl ClaimScan {
     }
 }
 
-/// What a look found.
+/// The result of a scan.
 pub(super) struct ScannedJobs {
     pub(super) rows: Vec<Row>,
     pub(super) look: CursorScan,
@@ -109,7 +109,7 @@ pub(super) struct ScannedJobs {
 }
 
 impl ScannedJobs {
-    /// Nothing, since nobody looked.
+    /// No jobs, since nothing was scanned.
     pub(super) fn none(look: CursorScan) -> ScannedJobs {
         ScannedJobs { rows: Vec::new(), look, is_full: false, is_cut: false }
     }
@@ -149,14 +149,15 @@ fn rank(seq: i64, tx: &Tx<'_>) -> Option<ReadyRank> {
     tx.writes.get(seq).map(|record| ReadyRank::of(&IndexEntry::of(record), record.seq))
 }
 
-/// The jobs that nobody got stay in line: later looks begin there.
+/// Jobs that no claim took stay ready: later scans start there.
 pub(super) fn leave(queue: &Queue, mut line: std::vec::IntoIter<i64>, tx: &mut Tx<'_>) {
     if let Some(rank) = line.next().and_then(|seq| rank(seq, tx)) {
         tx.shared.cursors.left(queue.id, rank);
     }
 }
 
-/// What answers bring of earlier attempts beside the payloads: a checkpoint in the row, and the names of the sections.
+/// Bytes that responses carry of earlier attempts beside the payloads: a checkpoint in the row, and the names of the
+/// sections.
 static SAVED_BYTES: Sql = Sql {
     text: "
         SELECT one.seq,
@@ -188,8 +189,8 @@ pub(super) static IN_LINE: Sql = Sql {
 /// happens once more.
 const HELD_PAUSE: Duration = Duration::from_millis(10);
 
-/// When those who got nothing should look again: soon, if somebody else holds a job in line, which may be free in a
-/// moment without anybody telling. What this transaction itself has in hand is no reason.
+/// When claims that got nothing should retry: soon, if another transaction holds a ready job, which may be free in a
+/// moment without a signal. Jobs that this transaction holds do not count.
 pub(super) async fn look_again(
     queue: &Queue,
     planned: Option<Duration>,

@@ -114,7 +114,7 @@ enum Trust {
     Off,
     /// `prefer`
     IfOffered,
-    /// `require`: encrypted, whoever it is.
+    /// `require`: encrypted, without verification of the server.
     Anybody,
     /// `verify-ca`
     Signed,

@@ -28,7 +28,7 @@ impl StoreContext {
     }
 
     /// Has the database gone on without a crash since this crash_epoch began? `None` when it cannot be asked. After a crash a
-    /// new crash_epoch begins.
+    /// new crash epoch begins.
     pub(super) async fn has_not_crashed(self: &Arc<Self>, crash_epoch: i64) -> Option<bool> {
         let rows = timeout(ASK_MAX, self.read(&IS_ALIVE, &[&crash_epoch])).await.ok()?.ok()?;
         let alive = rows.first().is_some_and(|row| row.get(0));

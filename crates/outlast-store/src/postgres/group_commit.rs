@@ -20,7 +20,7 @@ pub(super) struct PendingRequest<Q, A> {
     since: Instant,
 }
 
-/// What a lane does with a group of calls.
+/// The work of a batcher on a group of requests.
 #[async_trait]
 pub(super) trait BatchHandler: Send + Sync + 'static {
     type Request: Send + Sync + 'static;
@@ -29,7 +29,7 @@ pub(super) trait BatchHandler: Send + Sync + 'static {
     /// How much a call weighs, where a whole group weighs at most [`GROUP_WEIGHT_MAX`].
     fn weight(request: &Self::Request) -> usize;
 
-    /// Would the effect only harm once nobody waits for the answer?
+    /// Is the effect harmful once the caller has disconnected?
     fn is_moot_when_dropped(request: &Self::Request) -> bool;
 
     /// Is this the fault of one call alone? Then its neighbours are run again without it.
@@ -93,7 +93,7 @@ async fn serve<T: BatchHandler>(shared: Arc<StoreContext>, mut calls: Calls<T>, 
     while let Ok(seat) = Arc::clone(&seats).acquire_owned().await
         && let Some(group) = gather::<T>(&mut calls).await
     {
-        // As a task of its own: should it panic, those who wait hear that nobody knows, and the lane goes on.
+        // In a task of its own: if it panics, the callers get an indeterminate result, and the batcher goes on.
         groups.spawn(serve_group::<T>(Arc::clone(&shared), group, seat));
         while groups.try_join_next().is_some() {}
     }

@@ -20,7 +20,7 @@ use crate::inbound_events::{InboundEventPage, Ingested, ListInboundEvents, NewIn
 use crate::jobs::{NewJob, Published};
 use crate::publish::Publisher;
 
-/// Takes the ids that nobody has sent before. Who races with the same id waits here for the other.
+/// Inserts the events with new ids. A racing transaction with the same id waits here for the other.
 static INSERT: Sql = Sql {
     text: "
         INSERT INTO inbound_event (seq, namespace, at, source, kind, key, headers, body, checksum, body_checksum, jobs)
@@ -85,7 +85,7 @@ static PRUNE: Sql = Sql {
     types: &[Type::INT8, Type::INT8],
 };
 
-/// All of a call in one transaction; each inbound_event is new with all its jobs, or changes nothing.
+/// All of a call in one transaction; each inbound event is new with all its jobs, or changes nothing.
 pub(super) async fn ingest(inbound_events: &[&NewInboundEvent], tx: &mut Tx<'_>) -> Result<Vec<Ingested>, Fault> {
     let jobs: usize = inbound_events.iter().map(|new| new.jobs.len()).sum();
     let queues = inbound_events.iter().flat_map(|new| &new.jobs).map(|job| (job.namespace, &*job.queue)).collect();
@@ -113,7 +113,7 @@ pub(super) async fn ingest(inbound_events: &[&NewInboundEvent], tx: &mut Tx<'_>)
         if let Some(Published::QuotaReached { waiting_max }) =
             jobs.iter().find(|job| matches!(job, Published::QuotaReached { .. }))
         {
-            // The others of this transaction are not to blame, but half an inbound_event must not stay.
+            // The others of this transaction are not to blame, but half an inbound event must not stay.
             return Err(Error::QuotaReached { waiting_max: *waiting_max }.into());
         }
         let count = created(&jobs).cast_signed();
@@ -168,11 +168,11 @@ async fn take_ids(inbound_events: &[&NewInboundEvent], numbers: &[i64], tx: &mut
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// The one that came before.
+/// The event that this one duplicates.
 async fn find(new: &NewInboundEvent, tx: &mut Tx<'_>) -> Result<InboundEventId, Fault> {
     let key = new.key.as_ref().map(|key| key.as_bytes());
     let rows = tx.session.query(&FIND, &[&new.namespace.0.cast_signed(), &&*new.source, &key]).await?;
-    // Pruned in this moment, or sent twice in one call and refused: whoever sends it again finds out.
+    // Pruned at this moment, or sent twice in one call and refused: the sender's retry decides.
     let row = rows.first().ok_or(Error::Overloaded)?;
     Ok(InboundEventId(tx.shared.ids.id(row.get(0), Timestamp::from_millis(row.get(1)))))
 }

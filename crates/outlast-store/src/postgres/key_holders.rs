@@ -59,7 +59,7 @@ pub(super) async fn load(seqs: &[i64], tx: &mut Tx<'_>) -> Result<(), Fault> {
 }
 
 impl KeyHolders {
-    /// The job that keeps `job` from being replayed. What this transaction has done to the others counts.
+    /// The job that prevents a replay of `job`. Changes of this transaction count.
     pub(super) fn blocks_replay(
         &self,
         job: &Job,

@@ -46,7 +46,7 @@ static INSERT_KEY: Sql = Sql {
     types: &[Type::INT4, Type::BYTEA, Type::TEXT, Type::BYTEA, Type::TEXT, Type::INT8, Type::INT8, Type::INT4],
 };
 
-/// One row for the whole database: whoever inserts it makes the first key, and others wait for how that ends.
+/// One row for the whole database: the transaction that inserts it makes the first key, and others wait for its end.
 static TAKE_FIRST_KEY: Sql = Sql {
     text: "INSERT INTO meta (name, value) VALUES ('first_key', $1) ON CONFLICT (name) DO NOTHING RETURNING value",
     types: &[Type::INT8],

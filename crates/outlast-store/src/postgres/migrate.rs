@@ -12,8 +12,8 @@ pub const MIGRATIONS: &[(u32, &str, &str)] = &[(1, "schema", include_str!("migra
 /// The sum of all migrations, for readers; a test keeps it equal.
 pub const SCHEMA: &str = include_str!("schema.sql");
 
-/// Whoever waits longer, for another node that migrates or for somebody who holds a table, gives up: the start fails and
-/// says why, and nothing has changed.
+/// A start that waits longer, for another node that migrates or for a lock on a table, fails with the reason, and
+/// nothing has changed.
 const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '60s'";
 /// Any constant will do; it only has to differ from other programs' in the same database.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(7302586910117)";

@@ -19,7 +19,7 @@ const MOVED_EVERY: Duration = Duration::from_millis(500);
 const LATE_MIN: Duration = Duration::from_secs(2);
 /// Such a node takes a stamp of this age for the sign that the others were away as well: one living node moves it every second.
 const UNATTENDED_MIN: Duration = Duration::from_millis(1500);
-/// Outages closer to each other than this are one: holders silenced by the first were hardly heard in between.
+/// Outages closer to each other than this are one: holders could hardly report in between.
 const APART_MIN: Duration = Duration::from_secs(10);
 
 /// Moves the stamp to $1 if it is not newer than $2, and notes an outage if it is older than $3; one that ended less than $4
@@ -60,8 +60,8 @@ static LAST_OUTAGE: Sql = Sql {
     types: &[],
 };
 
-/// What this node asked last, so that it does not ask with every look. An outage cannot end between two looks that are
-/// closer than [`MOVED_EVERY`]: the first one has moved the stamp, or found it fresh.
+/// The last answer, so that a node does not ask with every read. An outage cannot end between two reads that are closer
+/// than [`MOVED_EVERY`]: the first one has moved the timestamp, or found it fresh.
 #[derive(Default)]
 pub(super) struct OutageDetector {
     asked: Mutex<Option<(Instant, Option<Outage>)>>,

@@ -15,7 +15,7 @@ use crate::codec::row::JobRecord;
 use crate::jobs::{NewJob, Published};
 use crate::publish::{Publisher, Publishing, publish};
 
-/// Takes the keys that nobody has. Racing publishers of one key wait here for each other.
+/// Takes the free keys. Racing publishers of one key wait here for each other.
 pub(super) static TAKE_NEW_KEYS: Sql = Sql {
     text: "
         INSERT INTO dedupe (hash, seqs)
@@ -99,7 +99,7 @@ impl<'g> PublishPart<'g> {
     }
 }
 
-/// What the publishes of a group share.
+/// State that the publishes of a group share.
 struct PublishBatch<'q> {
     queues: &'q Queues,
     /// By hash: the jobs made with this key, newest first. A key that was free has only the number that took it.

@@ -23,7 +23,7 @@ macro_rules! queue_columns {
 }
 pub(super) use queue_columns;
 
-/// How many they are: what a statement selects besides stands behind them.
+/// The number of these columns; further columns of a statement follow them.
 pub(super) const QUEUE_COLUMNS: usize = 15;
 
 /// A queue and the text of its settings.
@@ -120,7 +120,7 @@ fn hold(row: &Row, at: usize) -> Result<Option<Hold>, Error> {
     Ok(Some(Hold { until: Timestamp::from_millis(until), probe, cause, round }))
 }
 
-/// What is set, by the queue's name. Hold, rate and version move without it.
+/// The settings, by the queue's name. Hold, rate and version change without it.
 pub(super) fn queue_sum(namespace: i32, name: &str, settings: &str, paused: bool, secrets: Option<&[u8]>) -> i32 {
     row_sum(Table::Queue, &cells![namespace, name, settings, paused, secrets])
 }

@@ -84,7 +84,7 @@ impl QueueRows for Tx<'_> {
         name: &str,
         lock: QueueLock,
     ) -> Result<Option<Arc<Queue>>, Fault> {
-        // Who deletes a queue counts its jobs: the database must know all that this transaction has done to them.
+        // A deletion counts the queue's jobs, so all changes of this transaction must be sent first.
         self.writes.flush(self.session, self.shared.slot()).await?;
         let sql = if lock == QueueLock::Changes { &LOCK_TO_CHANGE } else { &LOCK };
         let rows = self.session.query(sql, &[&namespace.0.cast_signed(), &name]).await?;

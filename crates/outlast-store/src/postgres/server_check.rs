@@ -1,4 +1,4 @@
-//! What is found at the other end: version, the settings that durability hangs on, and whether something stands between.
+//! Checks the server: version, the settings that durability depends on, and whether there is a pooler in between.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use super::options::OpenError;
 /// `pg_current_xact_id` and `pg_xact_status`, by which a lost commit is looked up, are there since 13.
 const VERSION_MIN: u32 = 13;
 
-/// What the server said about itself.
+/// Facts that the server reports about itself.
 #[derive(Clone, Debug)]
 pub struct ServerReport {
     /// Host, port and database.
@@ -22,10 +22,10 @@ pub struct ServerReport {
     version_number: u32,
     pub fsync: bool,
     pub full_page_writes: bool,
-    /// Else every transaction asks for it by itself.
+    /// Otherwise every transaction asks for it.
     pub synchronous_commit: bool,
     pub encrypted: bool,
-    /// Nothing stands between this process and the server.
+    /// There is no pooler between this process and the server.
     pub direct: bool,
     /// A standby takes no writes.
     pub read_only: bool,

@@ -1,4 +1,4 @@
-//! What all verbs of the store share: the pool, the ids, chance, time, the queues as last seen.
+//! State that all verbs of the store share: the pool, the ids, entropy, time, the cached queues.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,7 +43,7 @@ pub(super) struct StoreContext {
     closed: AtomicBool,
 }
 
-/// What a store knows once it is connected.
+/// Facts about a store that is connected.
 pub(super) struct StoreSetup {
     pub(super) pool: Pool,
     pub(super) ids: JobIdCodec,
@@ -52,7 +52,7 @@ pub(super) struct StoreSetup {
     pub(super) clock: Arc<DatabaseClock>,
     pub(super) test_clock: Option<Arc<dyn Clock>>,
     pub(super) named: bool,
-    /// What a transaction begins with.
+    /// The statement that begins a transaction.
     pub(super) begin: String,
     pub(super) namespace_waiting_max: u64,
 }

@@ -17,7 +17,7 @@ const CHECKSUM_BYTES: usize = size_of::<i32>();
 const LEASE: u64 = 1 << 11;
 const WORK: u64 = 1 << 12;
 
-/// What a packed state holds besides the job itself.
+/// Fields of a packed state besides the job itself.
 pub(super) struct DecodedState {
     pub(super) priority: i8,
     pub(super) wake_at: Option<Timestamp>,

@@ -48,9 +48,10 @@ use crate::queues::{DeleteRefusal, ExpectedVersion, QueueCounts, QueueDraft, Sav
 /// Transactions under way at once. A second one would halve the groups and cost more than its overlap gains; the other
 /// nodes overlap anyway.
 const WRITERS: usize = 1;
-/// What has to wait for somebody else, a job that is held or a queue that counts what runs, must not hold up the rest.
+/// Calls that may wait for another transaction, for a locked job or a queue with a concurrency limit, must not delay
+/// the rest.
 const WAITERS: usize = 3;
-/// How long a start may take, migrations of large tables included; then it fails, and whoever started it may try again.
+/// How long a start may take, migrations of large tables included; then it fails and may be retried.
 const OPEN_MAX: Duration = Duration::from_secs(600);
 
 pub struct PostgresStore {
@@ -365,7 +366,7 @@ impl JobStore for PostgresStore {
         self.attendance.record_attendance(&self.shared).await
     }
 
-    /// Other nodes may be making them; what nobody makes is found by its lease.
+    /// Other nodes may be making them; the lease finds the ones that no node makes.
     async fn interrupted(&self) -> Result<Vec<JobId>, Error> {
         Ok(Vec::new())
     }

@@ -30,7 +30,7 @@ const RETRY_MAX: Duration = Duration::from_secs(5);
 const LOOK_MAX: Duration = Duration::from_secs(10);
 /// No transaction takes this long on a healthy database: the connection is given up.
 const TRANSACTION_MAX: Duration = Duration::from_secs(6);
-/// What a call that has waited too long already still gets.
+/// The time that a call gets which has waited too long already.
 const TRANSACTION_MIN: Duration = Duration::from_secs(2);
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -51,12 +51,12 @@ const SETTINGS: [(&str, &str); 9] = [
     ("plan_cache_mode", "force_generic_plan"),
 ];
 
-/// What a connection of our own starts with, so that transactions need not say it.
+/// Settings of a direct connection, so that transactions need not repeat them.
 pub(super) fn startup_options() -> String {
     SETTINGS.map(|(name, value)| format!("-c {name}={value}")).join(" ")
 }
 
-/// What every transaction begins with. Where a pooler may stand between, nothing outlives the transaction.
+/// The beginning of every transaction. With a pooler in between, nothing outlives the transaction.
 pub(super) fn begin_text(own_connection: bool, synchronous_commit: bool) -> String {
     let mut text = BEGIN.to_owned();
     if !own_connection {
@@ -140,9 +140,9 @@ pub(super) struct Tx<'a> {
     /// The number by which this transaction can be looked up. Known before anything is committed.
     pub(super) number: Option<String>,
     pub(super) writes: UnitOfWork,
-    /// Who has the keys of the jobs that this transaction replays.
+    /// The holders of the keys of the jobs that this transaction replays.
     pub(super) key_holders: KeyHolders,
-    /// What attempts of some jobs have saved.
+    /// Bytes that attempts of some jobs have saved.
     pub(super) saved_bytes: HashMap<i64, usize>,
 }
 
@@ -150,14 +150,14 @@ pub(super) struct Tx<'a> {
 pub(super) type QueueName = (NamespaceId, Arc<str>);
 pub(super) type Queues = HashMap<QueueName, Arc<Queue>>;
 
-/// What an opening gives besides the time.
+/// The result of an opening besides the time.
 pub(super) struct OpenedTx<T> {
     pub(super) seqs: Vec<i64>,
     pub(super) queues: Queues,
     pub(super) rest: T,
 }
 
-/// What a transaction begins with.
+/// The statements at the beginning of a transaction.
 #[derive(Debug, Default)]
 pub(super) struct Opening<'o> {
     /// It will surely write.
@@ -238,7 +238,7 @@ pub(super) trait TxWork: Send {
 
 pub(super) type TxFuture<'t, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 't>>;
 
-/// TxWork made of a closure.
+/// Work made of a closure.
 pub(super) struct Once<F>(pub(super) F);
 
 #[async_trait]
@@ -256,7 +256,7 @@ where
 /// How a try ended.
 enum Try<T> {
     Done(T),
-    /// It did not happen and will not by itself.
+    /// It did not happen, and a retry is needed.
     Refused(Error),
     /// It did not happen; trying again may help.
     Again(String),
@@ -338,7 +338,7 @@ impl StoreContext {
         let (number, writes) = (tx.number.take(), std::mem::take(&mut tx.writes));
         match ran {
             Ok(answer) => self.finish(&session, number, writes, answer).await,
-            // What a silent connection would do with a rollback nobody knows.
+            // The effect of a rollback on a silent connection is unknown.
             Err(Fault::Silent) => self.after(Fault::Silent),
             Err(fault) => {
                 roll_back(&session).await;

@@ -1,5 +1,5 @@
-//! What a transaction will write: jobs are loaded, decided on in memory, and at the end everything that changed is sent in
-//! a few statements, each for all jobs at once, in one flight with COMMIT.
+//! The unit of work of a transaction: it loads jobs, decides on them in memory, and at the end sends all changes in a
+//! few statements, each for all jobs at once, in one round trip with COMMIT.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl LoadedRow {
         matches!(self.fate, RowState::Deleted | RowState::Gone)
     }
 
-    /// Its time was over, or somebody cancelled, deleted or put it off.
+    /// Its `startBy` passed, or it was cancelled, deleted or deferred.
     fn has_left_line(&self) -> bool {
         let was_in_line = self.before.is_some_and(|before| before.status == Status::Queued);
         was_in_line
@@ -40,7 +40,7 @@ impl LoadedRow {
             }
     }
 
-    /// As it is once the database has been told.
+    /// The entry once the database has the change.
     fn sent(mut self) -> LoadedRow {
         self.before = Some(IndexEntry::of(&self.record));
         self.fate = if self.is_gone() { RowState::Gone } else { RowState::Untouched };
@@ -63,9 +63,9 @@ pub(super) enum RowState {
 pub(super) struct UnitOfWork {
     entries: BTreeMap<i64, LoadedRow>,
     queues: HashMap<QueueId, Arc<Queue>>,
-    /// Queues whose hold or gcra this transaction has decided on: newer than any reading.
+    /// Queues whose hold or rate limiter this transaction has decided on: newer than any reading.
     decided: BTreeSet<QueueId>,
-    /// Those whose hold and gcra are to be written.
+    /// Those whose hold and rate limiter are to be written.
     pub(super) gates: BTreeMap<QueueId, Arc<Queue>>,
     /// Jobs that state changes create; published when all else has been decided.
     pub(super) outbox: Vec<NewJob>,
@@ -185,8 +185,8 @@ impl UnitOfWork {
         self.entries.values()
     }
 
-    /// Sends what has come together so far, in the middle of a transaction. What is known of jobs and queues stays known:
-    /// rows that were read before this must not be believed again.
+    /// Sends the changes so far, in the middle of a transaction. The known jobs and queues stay known: rows that were
+    /// read before this are out of date.
     pub(super) async fn flush(&mut self, session: &Session, slot: i16) -> Result<(), tokio_postgres::Error> {
         let mut done = std::mem::take(self);
         let batch = WriteBatch::of(&done, slot);

@@ -61,7 +61,7 @@ pub(super) async fn verify(shared: &Arc<StoreContext>) -> Result<bool, Error> {
     Ok(sound)
 }
 
-/// What the tables beside the jobs should hold.
+/// The expected content of the tables beside the jobs.
 async fn wanted(shared: &Arc<StoreContext>) -> Result<Tables, Error> {
     let mut tables = Tables::default();
     for row in &shared.read(&JOBS, &[]).await? {

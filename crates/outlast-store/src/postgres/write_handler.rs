@@ -1,5 +1,5 @@
-//! The writer: publishes, claims and commands that come in at the same time share one transaction. What can be asked is
-//! asked in one flight with BEGIN, what is written goes in one flight with COMMIT.
+//! Publishes, claims and commands that come in at the same time share one transaction. Reads go in one round trip with
+//! BEGIN, writes in one round trip with COMMIT.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl BatchHandler for WriteHandler {
         }
     }
 
-    /// A hand-out that nobody waits for would only keep the job from others.
+    /// A hand-out without a waiting receiver would only withhold the job.
     fn is_moot_when_dropped(request: &WriteRequest) -> bool {
         matches!(request, WriteRequest::Claim(_))
     }
@@ -79,7 +79,7 @@ impl BatchHandler for WriteHandler {
         Ok(in_order(requests, published, claimed, applied))
     }
 
-    /// What a vanished receiver would have got goes back at once, free.
+    /// Jobs of a disconnected receiver go back immediately, free.
     fn on_undelivered(shared: &Arc<StoreContext>, answer: WriteAnswer) {
         if let WriteAnswer::Claimed(claimed) = answer {
             release(shared, claimed);

@@ -1,5 +1,5 @@
-//! What is kept beside a job: checkpoint, sections, objects. EncodedSize by the writer inside the job's transaction, read by
-//! the readers.
+//! Data beside a job: checkpoint, sections, objects. Written by the writer inside the job's transaction, read by the
+//! readers.
 
 use std::sync::Arc;
 
@@ -182,8 +182,8 @@ impl WriterState<'_> {
         Ok(())
     }
 
-    /// The job goes, and with it all that was kept beside it; objects wait for their deletion. Who still writes one can do so
-    /// for a while.
+    /// Deletes the artifacts of a deleted job; objects wait for their deletion. An upload under way may continue for a
+    /// while.
     pub(super) fn forget_kept(&mut self, seq: i64) -> Result<(), Fault> {
         self.drop_checkpoints(seq)?;
         let (at_once, later) = (self.now, self.now.plus(DELETE_DELAY));
@@ -198,7 +198,7 @@ impl WriterState<'_> {
         while let Some(row) = rows.next()? {
             let stored = match stored(row) {
                 Ok(stored) => stored,
-                // What its row says is not believed: an object is deleted only if that was wanted.
+                // The row is damaged and not trusted: an object is deleted only if that was scheduled.
                 Err(error) => {
                     self.note_damage(&error);
                     continue;
@@ -294,7 +294,7 @@ impl SnapshotReader<'_> {
         Ok(Artifacts { checkpoint, sections })
     }
 
-    /// What is known of the result without reading it.
+    /// Facts about the result, without reading it.
     pub(super) fn result_detail(&self, record: &JobRecord) -> Result<Option<ResultDetail>, Error> {
         if has_inline_result(&record.job) {
             let mut statement = self.connection.prepare_cached(DOWNLOADS).map_err(unreadable)?;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::codec::row::JobRecord;
 
-/// What a record costs beside its payload; an estimate on the high side.
+/// The cost of a record beside its payload; an estimate on the high side.
 const OVERHEAD_BYTES: u64 = 1200;
 
 #[derive(Debug)]

@@ -84,7 +84,7 @@ impl FromSql for DecompressedText {
 /// The length, then the packed bytes.
 fn pack(bytes: &[u8]) -> Vec<u8> {
     thread_local! {
-        // To make a table anew for each text is a good part of packing a short one.
+        // Allocating the table for each text is a large part of the cost of compressing a short one.
         static TABLE: RefCell<CompressTable> = RefCell::new(CompressTable::small());
     }
     let Some(length) = u16::try_from(bytes.len()).ok().filter(|length| *length < u16::MAX) else {

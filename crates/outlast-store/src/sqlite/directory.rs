@@ -52,7 +52,7 @@ pub(super) fn lock(directory: &Path) -> Result<DirectoryLock, OpenError> {
     }
 }
 
-/// Whoever may write the directory can replace what is in it, and a root process would leave files that the owner cannot
+/// A user who may write the directory can replace its files, and a root process would leave files that the owner cannot
 /// open: only the owner runs a server on it.
 pub(super) fn check_owner(directory: &Path, metadata: &fs::Metadata) -> Result<(), OpenError> {
     let directory = || directory.to_owned();
@@ -66,8 +66,8 @@ pub(super) fn check_owner(directory: &Path, metadata: &fs::Metadata) -> Result<(
     }
 }
 
-/// The last sign of life of whoever had the store before. `None` where there was nobody. To be asked before anything is
-/// written. A server that was idle wrote nothing, so this may be long before its end, never after it.
+/// The last sign of the previous process. `None` for a new directory. Ask before anything is written. An idle server
+/// wrote nothing, so this may be long before its end, never after it.
 pub(super) fn last_written(directory: &Path) -> Option<Timestamp> {
     let database = database_path(directory);
     let files = [wal_path(directory), database];
@@ -82,7 +82,7 @@ pub(super) fn touch_database(directory: &Path) -> Result<(), OpenError> {
     make_private(&database_path(directory)).map_err(failed)
 }
 
-/// Makes the file if it is missing, and lets nobody else read it.
+/// Creates the file if it is missing, readable by the owner only.
 pub(super) fn make_private(path: &Path) -> io::Result<()> {
     let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
     file.set_permissions(fs::Permissions::from_mode(0o600))

@@ -1,6 +1,6 @@
 //! Which ids of providers were seen. They come in no order: an index on disk would have another page written for every
 //! event. So the newest are held in memory and go to disk many at a time, in order; after a start they are read off the
-//! newest inbound_events.
+//! newest inbound events.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ const UNWRITTEN_KEYS: &str =
     "SELECT seq, namespace, source, key FROM inbound_event WHERE seq >= ?1 AND key IS NOT NULL ORDER BY seq";
 
 impl WriterState<'_> {
-    /// The inbound_event that came before with the same id of the provider. A hash is only a hint; the stored key decides.
+    /// The inbound event with the same id of the provider. A hash is only a hint; the stored key decides.
     pub(super) fn find_duplicate(
         &mut self,
         Ready { new, key_hash, .. }: &Ready,
@@ -94,7 +94,7 @@ impl WriterState<'_> {
         Ok(())
     }
 
-    /// What the rows say about those that are in memory. The id of a damaged one is not known any more.
+    /// The keys that belong into the memtable, read from the rows. The id of a damaged row is lost.
     pub(super) fn scan_young_keys(&self) -> Result<BTreeSet<(i64, i64)>, Error> {
         let mut young = BTreeSet::new();
         let mut from = self.noted(WRITTEN)?.unwrap_or(0) + 1;

@@ -36,7 +36,7 @@ const COLUMNS: &str = "
     coalesce(body, (SELECT payload FROM spec WHERE spec.seq = body_of)), body_checksum";
 /// The same without the body, which lists do not show.
 const LISTED_COLUMNS: &str = "seq, namespace, at, source, kind, key, headers, jobs, checksum, '', NULL";
-/// The columns of an inbound_event but for its body.
+/// The columns of an inbound event but for its body.
 const HEAD: usize = 8;
 const OLDEST: &str = "
     SELECT seq, namespace, at, source, kind, key, headers, jobs, checksum
@@ -53,10 +53,10 @@ const SPEC_WIDTH: usize = 13;
 const GIVE_ORIGIN: &str = "UPDATE spec SET origin = ?12, inbound_event = ?13, checksum = ?14 WHERE seq = ?1";
 const DELETE: &str = "DELETE FROM inbound_event WHERE seq <= ?1";
 
-/// An inbound_event with all that can be worked out before the writer's turn comes.
+/// An inbound event with all that can be worked out before the writer's turn comes.
 pub(super) struct Ready {
     pub(super) new: NewInboundEvent,
-    /// What the provider's id of it is found by.
+    /// The hash of the provider's id.
     pub(super) key_hash: Option<i64>,
     headers: Option<String>,
     body: CompressedText,
@@ -74,7 +74,7 @@ impl Ready {
 impl WriterState<'_> {
     /// The inner error refuses all of it before anything is written: a part of a transaction cannot be taken back.
     pub(super) fn ingest(&mut self, inbound_events: &[Ready]) -> Result<Result<Vec<Ingested>, Error>, Fault> {
-        // Only where room is short is it worth to know beforehand which of them came before and need none.
+        // Look up duplicates first only when the quota might be exceeded.
         if !self.has_room(inbound_events.iter()) {
             let mut fresh = Vec::new();
             for ready in inbound_events {
@@ -197,7 +197,7 @@ impl WriterState<'_> {
     }
 }
 
-/// An event that is over its time.
+/// An event whose retention has ended.
 struct Old {
     seq: i64,
     namespace: NamespaceId,

@@ -1,6 +1,6 @@
-//! The scheduling indexes, in memory and owned by the writer: what is eligible in which order, which alarm rings next,
-//! who holds which key, how many jobs are where. Built from the statements rows by one scan at start; `equals` lets a test compare
-//! the living index with a rebuilt one at any moment. What a transaction changes is undone with it, at the price of what it did.
+//! The scheduling indexes, in memory and owned by the writer: ready jobs in claim order, the next alarm, the holders of
+//! keys, counts. Built from the job rows by one scan at start; `equals` lets a test compare the live index with a
+//! rebuilt one at any moment. A rolled-back transaction is undone in them at the cost of what it did.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -60,7 +60,7 @@ impl Index {
         self.has_forgotten = false;
     }
 
-    /// Takes back all changes since the last commit. False: there were too many, and the index must be built anew.
+    /// Undoes all changes since the last commit. False: there were too many, and the index must be rebuilt.
     pub(super) fn undo(&mut self) -> bool {
         if self.has_forgotten {
             return false;

@@ -36,11 +36,11 @@ const LOST_JOBS: &str = "
 const LOST_SPECS: &str = "
     SELECT job.seq FROM job NOT INDEXED LEFT JOIN spec ON spec.seq = job.seq WHERE spec.seq IS NULL LIMIT ?1";
 
-/// What is done about the findings of a start.
+/// The reaction to the findings of a start.
 #[derive(Debug, PartialEq, Eq)]
 enum InspectionVerdict {
     Sound,
-    /// Only what can be made anew from the tables is damaged.
+    /// Only indexes are damaged, which can be rebuilt from the tables.
     Rebuild,
     /// Rows are damaged or lost, and nothing else is in danger.
     Confined,
@@ -107,7 +107,7 @@ fn check_foundation(connection: &Connection, damage: &Damage) -> Result<(), Open
     Ok(())
 }
 
-/// What SQLite finds in the structure of the file; nothing if it is sound.
+/// SQLite's findings about the structure of the file; none if it is sound.
 fn integrity(connection: &Connection) -> Result<Vec<String>, OpenError> {
     let mut statement = connection.prepare(&format!("PRAGMA integrity_check({LINES_MAX})"))?;
     let mut rows = statement.query([])?;
@@ -173,7 +173,7 @@ fn judge(lines: &[String], trees: &Trees) -> InspectionVerdict {
     }
 }
 
-/// What a line of the check is about.
+/// The subject of a line of the check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum InspectionKind {
     /// A page of a table.

@@ -1,5 +1,5 @@
-//! Which ids of providers may be in the index on disk. Nearly every event is new, so nearly every search of the index is in
-//! vain; a bit for each hash that is in there spares it. A bit too many costs a search and nothing else.
+//! A one-hash Bloom filter over the ids of providers in the index on disk. Nearly every event is new, so it saves
+//! nearly every search of the index. A false positive costs a search and nothing else.
 
 use rusqlite::Connection;
 

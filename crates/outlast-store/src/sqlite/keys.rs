@@ -11,7 +11,7 @@ use crate::checksum::Table;
 use crate::error::Error;
 use crate::keys::{KeyId, KeyRecord, NewKey, Revocation, is_last_admin};
 
-/// Without the index, which may have lost one: a namespace that is not found is made anew, without its jobs.
+/// Without the index, which may have lost one: a namespace that is not found would be created again, without its jobs.
 const NAMESPACES: &str = "SELECT id, name, checksum FROM namespace NOT INDEXED LIMIT 1000000";
 const NEXT_NAMESPACE: &str = "SELECT coalesce(max(id), 0) + 1 FROM namespace";
 const INSERT_NAMESPACE: &str = "INSERT INTO namespace (id, name, checksum) VALUES (?1, ?2, ?3)";

@@ -42,7 +42,7 @@ pub fn migrated_schema(scripts: &[&str]) -> Result<Vec<String>, rusqlite::Error>
     }
     let mut statement = connection.prepare(TABLES)?;
     let rows = statement.query_map([], |row| row.get::<_, String>(0))?;
-    // A column that was added later stands on the line of the one before it.
+    // SQLite puts a column that was added later on the line of the previous one.
     let plain =
         |sql: String| sql.split_whitespace().collect::<Vec<_>>().join(" ").replace(" ,", ",").replace(" )", ")");
     rows.map(|sql| sql.map(plain)).collect()

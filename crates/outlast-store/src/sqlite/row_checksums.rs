@@ -150,7 +150,8 @@ pub(super) fn execute_with_digest(
     bind_and_execute(statement, table, columns, Some(digest))
 }
 
-/// One pass: each column is added to the checksum and bound. What is not bound is null, as most columns of a new row are.
+/// One pass: each column is added to the checksum and bound. Unbound columns are null, as most columns of a new row
+/// are.
 fn bind_and_execute(
     statement: &mut Statement<'_>,
     table: Table,

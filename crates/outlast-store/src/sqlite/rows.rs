@@ -1,4 +1,4 @@
-//! Rows of SQLite: the statements one that is overwritten in place, and the spec that is written once.
+//! Rows of SQLite: the hot one that is overwritten in place, and the spec that is written once.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) const JOB_COLUMNS: &str = "
     job.last_error, job.worker, job.work";
 pub(super) const JOB_WIDTH: usize = 29;
 
-/// Columns of the spec, read right after the statements ones; the last ones are of the event it came of. Each part ends with its
+/// Columns of the spec, read right after the hot ones; the last ones are of the event it came of. Each part ends with its
 /// checksum.
 pub(super) const SPEC_COLUMNS: &str = "
     spec.payload, spec.idempotency_key, spec.key, spec.tags, spec.not_before, spec.start_by, spec.callback_url,

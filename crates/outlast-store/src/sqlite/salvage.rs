@@ -21,11 +21,11 @@ use crate::checksum::Table;
 use crate::damage::Damage;
 
 const FRESH: &str = "outlast.db.new";
-/// Made anew from the table of inbound_events, and so is the note of how far it goes.
+/// Rebuilt from the table of inbound events, and so is the note of how far it goes.
 const REMADE: &str = "inbound_event_key";
 const REMADE_NOTE: &str = "arrival_keys";
 
-/// `WITHOUT ROWID` is left out: there is one such table, which is made anew.
+/// `WITHOUT ROWID` is left out: there is one such table, which is rebuilt.
 const TABLES: &str = "
     SELECT name, (SELECT group_concat(name, ', ') FROM pragma_table_info(sqlite_schema.name))
     FROM sqlite_schema
@@ -178,7 +178,7 @@ impl Copying<'_> {
         let places: Vec<String> = (1..=columns.split(',').count()).map(|number| format!("?{number}")).collect();
         let insert = format!("INSERT INTO {table} ({columns}) VALUES ({})", places.join(", "));
         let mut insert = fresh.prepare(&insert)?;
-        // What names the table, or describes its columns, is damaged.
+        // The name of the table, or the description of its columns, is damaged.
         if let Err(error) = source.prepare(&select) {
             damage.note_loss(&format!("table {table}: {error}"));
             return Ok(());

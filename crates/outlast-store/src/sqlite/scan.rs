@@ -24,7 +24,7 @@ use crate::error::Error;
 /// Tables whose rows have numbers that are given out once.
 const NUMBERED: [&str; 3] = ["job", "spec", "inbound_event"];
 
-/// What is built from all rows.
+/// The memory of the writer, built from all rows.
 #[derive(Default)]
 pub(super) struct Scan {
     pub(super) index: Index,
@@ -36,8 +36,8 @@ pub(super) struct Scan {
 }
 
 impl WriterState<'_> {
-    /// After a transaction was undone: memory follows it. Costs what the transaction did and not what the store holds, so that
-    /// a call which keeps failing harms nobody else.
+    /// After a rollback: undoes its changes in memory. Costs what the transaction did and not what the store holds, so
+    /// that a call that keeps failing does not slow down others.
     pub(super) fn undo_changes(&mut self) -> Result<(), Error> {
         if !self.index.undo() {
             return self.rebuild().map(|_| ());
@@ -78,7 +78,7 @@ impl WriterState<'_> {
         Ok(delivering)
     }
 
-    /// What the rows say.
+    /// The indexes as the rows say.
     pub(super) fn scan(&self) -> Result<Scan, Error> {
         let mut scan = Scan::default();
         let mut from = 0;
@@ -173,9 +173,9 @@ impl Scan {
     }
 }
 
-/// The way to the row `first` or the next one leads through a page that cannot be read. Notes the gap and gives the next row
-/// that can be reached, which is searched for by itself: a search for what comes after another number may take the way of that
-/// number. Where nothing behind the page can be reached, the table is lost.
+/// The way to the row `first` or the next one leads through a page that cannot be read. Notes the gap and returns the
+/// next row that can be reached, which takes a search of its own: a search for the rows after another number may lead
+/// through the same page. Where nothing behind the page can be reached, the table is lost.
 pub(super) fn step_over(
     connection: &Connection,
     table: &str,

@@ -107,7 +107,7 @@ pub(super) fn keep(path: &Path, incarnation: u32, moves: bool) -> io::Result<Opt
     Ok(Some(name))
 }
 
-/// A state file for a database that was made anew of what could be read of the one before.
+/// A state file for a database that was rebuilt from the readable rows of the previous one.
 pub(super) fn begin_anew(directory: &Path, before: StateRecord) -> io::Result<StateFile> {
     let incarnation = before.incarnation.saturating_add(1);
     StateFile::create(

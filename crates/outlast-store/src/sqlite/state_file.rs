@@ -30,7 +30,7 @@ pub struct WalPosition {
     pub checksum: (u32, u32),
 }
 
-/// What the next start may expect of the log.
+/// The state of the log that the next start may expect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalState {
     /// Nothing is known: no start has been completed since the file was made.
@@ -60,7 +60,7 @@ pub struct StateRecord {
     pub at: Timestamp,
 }
 
-/// What is in the place of the state file.
+/// The content of the state file's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateFound {
     Missing,

@@ -232,7 +232,7 @@ impl Drop for PendingHandout<'_> {
         self.answer.close();
         if let Ok(Ok(Some(claimed))) = self.answer.try_recv() {
             let unwanted = Some(claimed);
-            // Refused only when the store has stopped or is overloaded; then the leases run out by themselves.
+            // Refused only when the store has stopped or is overloaded; then the leases run out.
             let _ = self.store.send(
                 CallKind::Write,
                 move |state| {
@@ -257,8 +257,8 @@ fn go_on_with_the_rest(options: &Options, state: StateFile, damage: &Damage) -> 
     begin_anew(&options.directory, state.record).map_err(failed)
 }
 
-/// To read what is there. With a writable schema, which nobody writes, the library takes a file that was cut as it is, and
-/// leaves out what it cannot understand of the schema.
+/// A read-only connection. With a writable schema, which is never written, the library accepts a file that was cut, and
+/// leaves out the parts of the schema that it cannot understand.
 fn open_damaged(options: &Options) -> Result<Connection, OpenError> {
     let connection = Connection::open(database_path(&options.directory))?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
@@ -291,8 +291,8 @@ fn prepare(connection: &Connection, options: &Options) -> Result<(), OpenError> 
     Ok(())
 }
 
-/// A plan stays whatever values are bound. Without this the library compiles some statements anew for every value, in the
-/// hope of a better plan: a sixth of the processor time of a status poll.
+/// Keeps a plan whatever values are bound. Without this the library compiles some statements again for every value, in
+/// the hope of a better plan: a sixth of the processor time of a status poll.
 pub(super) fn keep_plans(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(|_| ())
 }
@@ -313,7 +313,7 @@ fn secret(connection: &Connection, entropy: &mut dyn Entropy) -> Result<i64, Ope
 #[async_trait]
 impl JobStore for SqliteStore {
     async fn publish(&self, jobs: Vec<NewJob>) -> Result<Vec<Published>, Error> {
-        // What can be done beforehand is not left to the writer: all others wait for it.
+        // Work that is possible before the writer's turn is done here: all other calls wait for the writer.
         let payloads: Vec<CompressedText> = jobs.iter().map(|new| CompressedText::new(&new.spec.payload)).collect();
         let jobs: Vec<(NewJob, CompressedText)> = jobs.into_iter().zip(payloads).collect();
         self.call(CallKind::Grow, move |state| state.publish(&jobs)).await
@@ -481,7 +481,8 @@ impl JobStore for SqliteStore {
         self.call(CallKind::Read, |state| Ok(state.census())).await
     }
 
-    /// Differs: nobody but this process looks, so only its start is told. What it was itself not awake for, it knows itself.
+    /// Differs: only this process serves the alarms, so only its start reports an outage. The engine detects its own
+    /// pauses.
     async fn record_attendance(&self) -> Result<Option<Outage>, Error> {
         Ok(self.away)
     }

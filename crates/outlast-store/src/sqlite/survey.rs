@@ -1,6 +1,6 @@
-//! Looks at the files of a data directory before SQLite opens them and says what is missing of what was acknowledged. Only
-//! reads; `outlast doctor` shows the same. What it cannot see: a torn last transaction that was synced and whose record in
-//! the state file a power cut took, and damage inside the database file.
+//! Checks the files of a data directory before SQLite opens them and names what is missing of acknowledged data. Only
+//! reads; `outlast doctor` shows the same. It cannot see a torn last transaction that was synced and whose record in
+//! the state file a power cut took, nor damage inside the database file.
 
 use std::fmt;
 use std::fs;
@@ -16,7 +16,7 @@ use super::wal::{WalScan, scan};
 const BESIDE_DATABASE: [&str; 2] = ["admin.key", "secret.key"];
 const OBJECTS: &str = "objects";
 
-/// What is in a data directory.
+/// The content of a data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survey {
     /// `None` if it is missing or empty.

@@ -103,7 +103,8 @@ impl WalTracker {
         !self.is_behind
     }
 
-    /// A full disk fails nobody: the file is overwritten in place, and where even that needs space the older record is true.
+    /// A full disk is no failure: the file is overwritten in place, and where even that needs space the older record is
+    /// true.
     fn write(&mut self, record: StateRecord) -> io::Result<()> {
         match self.state.write(record) {
             Err(error) if is_full(&error) => {

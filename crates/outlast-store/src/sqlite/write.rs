@@ -46,7 +46,7 @@ impl WriterState<'_> {
         Ok(())
     }
 
-    /// The record of a row, from memory or disk. It leaves the cache: whoever takes it puts it back.
+    /// The record of a row, from memory or disk. It leaves the cache: the caller puts it back.
     pub(super) fn take(&mut self, seq: i64) -> Result<Option<JobRecord>, Fault> {
         if let Some(record) = self.cache.take(seq) {
             return Ok(Some(record));
@@ -118,7 +118,7 @@ impl WriterState<'_> {
         Ok(())
     }
 
-    /// The rest of the spec stays as it is; whether its event still stands beside it is read again.
+    /// The rest of the spec stays as it is; whether its event is still stored is read again.
     pub(super) fn update_payload(&mut self, record: &JobRecord) -> Result<(), Fault> {
         let inbound_event = self.connection.prepare_cached(ARRIVAL_OF)?.query_row([record.seq], |row| row.get(0))?;
         let payload = CompressedText::new(&record.job.spec.payload);

@@ -1,9 +1,9 @@
-//! The writer loop: take what waits, run it in one transaction, sync once, then answer everybody. While one group syncs,
-//! the next one gathers by itself, so there is no artificial delay; only heartbeats that follow each other closely wait a
-//! moment for each other, since ten thousand workers would have a sync each and none of them is in a hurry.
+//! The writer loop: take all waiting calls, run them in one transaction, sync once, then answer all of them. The next
+//! group gathers while one syncs, so there is no artificial delay; only heartbeats that follow each other closely wait
+//! a moment for each other, since ten thousand workers would have a sync each and none of them is in a hurry.
 //!
-//! A failed write or sync ends the thread without another answer, and the process with it: after a failed sync nobody
-//! knows what the disk holds.
+//! A failed write or sync ends the thread without another answer, and the process with it: after a failed sync the
+//! content of the disk is unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -61,14 +61,14 @@ pub(super) struct WriterState<'c> {
     pub(super) memtable: BTreeSet<(i64, i64)>,
     /// Those in memory have changed since the last commit.
     pub(super) has_new_keys: bool,
-    /// What may be in that index. After a rolled-back group it says too much, which does no harm.
+    /// The keys that may be in that index. After a rollback it has some too many, which is harmless.
     pub(super) key_bloom: KeyBloom,
     pub(super) next_seq: i64,
     /// As far as `next_seq` has been noted on disk.
     pub(super) noted_seq: i64,
-    /// What the rows of the present transaction say `next_seq` is; a start finds at least this.
+    /// The `next_seq` that the rows of the current transaction give; a start finds at least this.
     pub(super) stored_seq: i64,
-    /// What it was at the last commit.
+    /// Its value at the last commit.
     pub(super) committed_seq: i64,
     /// The time of the present group. Never goes back.
     pub(super) now: Timestamp,
@@ -77,8 +77,8 @@ pub(super) struct WriterState<'c> {
     pub(super) orphans: Vec<(JobId, Lease)>,
     /// Rows of jobs that were being delivered when this process started.
     pub(super) interrupted: Vec<i64>,
-    /// Jobs whose rows are damaged, with the queue where that can still be told. They are in no index and are not looked
-    /// at again before the next start.
+    /// Jobs with damaged rows, with the queue where that is known. They are in no index and are not read again before
+    /// the next start.
     pub(super) set_aside: BTreeMap<i64, Option<QueueId>>,
     pub(super) damage: Damage,
     /// An estimate of the pages written since the last checkpoint.
@@ -93,13 +93,13 @@ pub(super) trait WriteCall: Send {
     fn is_patient(&self) -> bool;
     /// Needs new space, so it is refused while the disk is full.
     fn grows(&self) -> bool;
-    /// Nobody waits for the answer any more and the effect would only harm.
+    /// The caller has disconnected and the effect would only be harmful.
     fn is_moot(&self) -> bool;
     fn run(&mut self, state: &mut WriterState<'_>) -> Result<(), Fault>;
     fn answer(self: Box<Self>, outcome: Result<(), Error>, state: &mut WriterState<'_>);
 }
 
-/// What a call wants of the writer.
+/// The kind of a call, which decides its treatment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallKind {
     Read,
@@ -120,7 +120,7 @@ pub(super) struct Task<T, F> {
     pub(super) work: F,
     pub(super) value: Option<T>,
     pub(super) reply: oneshot::Sender<Result<T, Error>>,
-    /// What to do with an answer that nobody takes.
+    /// What happens with an answer whose caller has disconnected.
     pub(super) undelivered: fn(T, &mut WriterState<'_>),
 }
 
@@ -157,7 +157,7 @@ impl<T: Send, F: FnMut(&mut WriterState<'_>) -> Result<T, Fault> + Send> WriteCa
     }
 }
 
-/// What a writer starts from.
+/// The state that a writer starts from.
 pub(super) struct WriterSetup {
     pub(super) ids: JobIdCodec,
     pub(super) entropy: Box<dyn Entropy + Send>,
@@ -166,7 +166,7 @@ pub(super) struct WriterSetup {
     pub(super) now: Timestamp,
     pub(super) job_cache_bytes: u64,
     pub(super) namespace_waiting_max: u64,
-    /// What `next_seq` was at the last commit, where that was written down.
+    /// The `next_seq` of the last commit, where that was recorded.
     pub(super) expected_seq: Option<i64>,
     pub(super) accepts_loss: bool,
     pub(super) damage: Damage,
@@ -215,7 +215,7 @@ impl<'c> WriterState<'c> {
     }
 }
 
-/// The writer's thread: its loop, and what it stands on.
+/// The writer's thread: its loop, its state and its channels.
 pub(super) struct GroupWriter<'c> {
     pub(super) state: WriterState<'c>,
     pub(super) outside: WriterIo,
@@ -229,7 +229,7 @@ pub(super) struct WriterIo {
     pub(super) reserve: Reserve,
     pub(super) tracker: WalTracker,
     pub(super) commit_times: Arc<Histogram>,
-    /// Set when the loop ends by a failure; whoever runs the process waits for it.
+    /// Set when the loop ends by a failure; the process waits for it.
     pub(super) failed: watch::Sender<Option<String>>,
     pub(super) _lock: DirectoryLock,
 }
@@ -237,7 +237,7 @@ pub(super) struct WriterIo {
 type CallGroup = Vec<Box<dyn WriteCall>>;
 type Answered = (Box<dyn WriteCall>, Result<(), Error>);
 
-/// Who shares a commit.
+/// Decides which calls share a commit.
 #[derive(Default)]
 struct Batcher {
     /// When the latest patient calls were taken.
@@ -322,7 +322,7 @@ impl GroupWriter<'_> {
         self.outside.failed.send_replace(Some(error.to_string()));
     }
 
-    /// `Err` means stop: nobody of this group has been answered.
+    /// `Err` means stop: no call of this group has been answered.
     fn commit_group(&mut self, group: CallGroup) -> Result<(), rusqlite::Error> {
         let (mut group, refused) = self.admit(group);
         let mut results = match self.transact(&mut group) {
@@ -360,7 +360,7 @@ impl GroupWriter<'_> {
         if writes {
             self.state.begin()?;
             if let Err(fault) = self.state.release_orphans() {
-                // Their leases run out by themselves.
+                // Their leases run out.
                 self.state.orphans.clear();
                 return Err(Fault::Damaged(fault.damage()?));
             }
@@ -372,7 +372,7 @@ impl GroupWriter<'_> {
                 Ok(()) => Ok(()),
                 Err(Fault::Unsound(error)) => {
                     self.state.note_damage(&error);
-                    // What the call did before it met the damage must not be committed.
+                    // Changes of the call before it met the damage must not be committed.
                     if self.state.connection.total_changes() != changes {
                         return Err(Fault::Damaged(error));
                     }
@@ -388,7 +388,7 @@ impl GroupWriter<'_> {
         Ok(results)
     }
 
-    /// What was committed is also written down, before anybody is answered.
+    /// The commit is recorded in the state file before any caller is answered.
     fn commit(&mut self) -> Result<(), Fault> {
         let began = Instant::now();
         self.state.commit()?;
@@ -523,7 +523,7 @@ impl GroupWriter<'_> {
 }
 
 impl WriterState<'_> {
-    /// Damage is listed, whoever meets it.
+    /// Lists damage, whichever call finds it.
     pub(super) fn note_damage(&self, error: &Error) {
         if let Error::Corrupt(what) = error {
             self.damage.note(what);

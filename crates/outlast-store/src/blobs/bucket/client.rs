@@ -15,7 +15,7 @@ use super::{BlobTimeouts, BucketKind, BucketSettings, Error};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRIES_MAX: usize = 3;
 
-/// What every kind of bucket can do.
+/// The operations that every kind of bucket has.
 pub(super) trait BucketClient: ObjectStore + MultipartStore + Signer {}
 
 impl<T: ObjectStore + MultipartStore + Signer> BucketClient for T {}
@@ -58,7 +58,7 @@ pub(super) fn connect(settings: BucketSettings, patience: BlobTimeouts) -> Resul
     }
 }
 
-/// What to do about it: look elsewhere, change something, or try again.
+/// Classifies an error by the reaction: missing, a wrong setting, or retry.
 pub(super) fn sorted_out(error: object_store::Error) -> Error {
     use object_store::Error as Theirs;
     match error {

@@ -10,7 +10,7 @@ use crate::blobs::{Error, WrittenObject};
 pub(super) struct Parts<S> {
     stream: S,
     part_bytes: usize,
-    /// What came with the last part and belongs to the next.
+    /// Bytes that came with the last part and belong to the next.
     carried: Bytes,
     tally: ContentHasher,
     is_over: bool,

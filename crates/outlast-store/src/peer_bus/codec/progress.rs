@@ -63,7 +63,7 @@ pub fn encode_values<'a>(node: u64, values: impl ExactSizeIterator<Item = (JobId
     bytes
 }
 
-/// What comes after the node.
+/// Reads the part after the node.
 pub(super) fn read(reader: &mut MessageReader<'_>) -> Option<SignalSet> {
     let mut news = SignalSet::default();
     for _ in 0..reader.count(JOBS_MAX)? {

@@ -5,7 +5,7 @@ use outlast_core::Timestamp;
 use super::*;
 use crate::peer_bus::Signal;
 
-/// Repeats by itself; good enough to draw test cases from.
+/// A generator with a fixed seed; good enough to draw test cases from.
 struct Draw(u64);
 
 impl Draw {

@@ -12,7 +12,7 @@ use super::session::within;
 /// Each step; the whole takes a few of them at most.
 const STEP_MAX: Duration = Duration::from_secs(3);
 
-/// What was found at a Redis that works.
+/// Facts about a Redis that works.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisReport {
     /// `None` when this user may not ask.
@@ -20,7 +20,7 @@ pub struct RedisReport {
     pub is_encrypted: bool,
 }
 
-/// Connects and sends a message round, on a channel that `mark` names and nobody else listens to.
+/// Connects and sends itself a message, on a channel that `mark` names and that has no other subscriber.
 pub async fn inspect(url: &str, mark: u64) -> Result<RedisReport, Error> {
     let client = Client::open(url).map_err(Error::Url)?;
     let channel = format!("outlast:doctor:{mark:016x}");

@@ -1,5 +1,5 @@
-//! Where the latest progress of a job is found by nodes that were not told: one short-lived value per job in Redis. Asking
-//! never takes long, and nobody asks a Redis that was slow a moment ago.
+//! The latest progress of jobs for nodes that missed the message: one short-lived value per job in Redis. A read never
+//! takes long, and is skipped for a while after a slow one.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,11 +13,11 @@ use super::progress_outbox::ProgressBatch;
 use crate::peer_bus::codec::progress::{VALUE_BYTES_MAX, decode_value};
 use crate::peer_bus::signals::ReportedProgress;
 
-/// A value nobody renews is gone after it, as progress is shown for so long.
+/// Lifetime of a value that is not renewed: as long as progress is shown.
 const LIFE_SECONDS: u64 = 300;
 /// A Redis that takes longer is not worth waiting for: what is written down will do.
 const ASK_MAX: Duration = Duration::from_millis(150);
-/// After such a wait nobody asks for so long.
+/// Reads are skipped for so long after a slow one.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The values of one store.
@@ -66,7 +66,7 @@ impl ProgressKv {
         pipeline.ignore_errors().exec_async(connection).await
     }
 
-    /// What is kept for a job; nothing where nobody can be asked, or where somebody else has written something.
+    /// The value of a job; none where Redis cannot be asked, or where another program has written something else.
     pub(super) async fn find(&self, id: JobId) -> Option<ReportedProgress> {
         let mut connection = self.asked()?;
         let mut command = redis::cmd("GETRANGE");

@@ -13,7 +13,7 @@ use crate::peer_bus::codec::progress::{JOBS_MAX, VALUES_BYTES_MAX, encode_value}
 use crate::peer_bus::signals::{PROGRESS_MAX, ReportedProgress};
 use crate::peer_bus::{LeaseDigest, SignalSet};
 
-/// A job is told of at most once per round.
+/// The progress of a job is published at most once per round.
 const ROUND: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -26,7 +26,7 @@ pub(super) struct ProgressOutbox {
 struct OutboxState {
     /// For the next round, at most [`PROGRESS_MAX`].
     latest: BTreeMap<JobId, ReportedProgress>,
-    /// Of this round, not told yet, at most [`PROGRESS_MAX`].
+    /// Of this round, not yet published, at most [`PROGRESS_MAX`].
     due: BTreeMap<JobId, ReportedProgress>,
     round_began: Option<Instant>,
 }
@@ -36,7 +36,7 @@ pub(super) type ProgressBatch = Vec<OutboxEntry>;
 
 pub(super) struct OutboxEntry {
     pub(super) id: JobId,
-    /// In the form in which it is told and kept.
+    /// In the form of the message and of the stored value.
     pub(super) bytes: Vec<u8>,
     progress: Arc<Progress>,
 }
@@ -53,8 +53,8 @@ impl ProgressOutbox {
         self.filled.notify_one();
     }
 
-    /// Others were told later, by a worker that speaks to several nodes: what waits here must not take that back. It is
-    /// told only if it is further, and then together with theirs.
+    /// A peer published a later report of the same job, since a worker may report to several nodes. The waiting report
+    /// must not undo it: it is published only if it is further, merged with the peer's.
     pub(super) fn heard(&self, news: &SignalSet) {
         if news.progress.is_empty() {
             return;
@@ -76,8 +76,8 @@ impl ProgressOutbox {
         }
     }
 
-    /// The job has changed, perhaps ended: what waits of it goes before that is told. While nothing can be told, no more than
-    /// the bound waits.
+    /// The job has changed, perhaps ended: its waiting report is published before that signal. While disconnected, no
+    /// more than the bound waits.
     pub(super) fn hurry(&self, id: JobId) {
         let mut state = self.lock();
         if let Some(told) = state.latest.remove(&id)
@@ -105,7 +105,7 @@ impl ProgressOutbox {
         }
     }
 
-    /// What the next message tells, perhaps nothing. It stays here until [`ProgressOutbox::sent`].
+    /// The content of the next message, perhaps none. It stays here until [`ProgressOutbox::sent`].
     pub(super) fn batch(&self, now: Instant) -> ProgressBatch {
         let mut state = self.lock();
         let is_time = state.round_began.is_none_or(|began| now >= began + ROUND);

@@ -1,5 +1,5 @@
-//! One connection to Redis from its beginning to its end: a subscriber that hears and a sender that speaks. It lives as long
-//! as the node's own messages come back to it, which is the one proof that both ways work.
+//! One connection to Redis from its start to its end: a subscriber and a publisher. It lives as long as the node's own
+//! messages return, which is the one proof that both directions work.
 
 use std::future::Future;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use crate::peer_bus::codec::{decode, encode};
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 /// A Redis that takes longer over a message is slower than polling.
 const SEND_MAX: Duration = Duration::from_secs(1);
-/// Two messages are at least so far apart; what is told meanwhile goes into the next one.
+/// The least time between two messages; signals in between go into the next one.
 const GAP: Duration = Duration::from_millis(3);
 /// A message goes out this often even if there is nothing to tell.
 const BEAT: Duration = Duration::from_secs(1);
@@ -54,7 +54,7 @@ impl BusState {
     async fn speak(&self, mut connection: MultiplexedConnection) -> Error {
         loop {
             let sent_at = Instant::now();
-            // Taken first and sent last: whoever hears of a job's end has heard how far it was.
+            // Taken first and sent last: a peer that learns of a job's end has received its last progress.
             let news = self.outbox.take();
             if let Err(error) = self.speak_of_progress(&mut connection).await {
                 return error;
@@ -71,7 +71,7 @@ impl BusState {
         }
     }
 
-    /// Progress has messages of its own, which nodes of an older version drop. Where nobody listens it is found all the same.
+    /// Progress has its own message type, which older nodes ignore. Nodes that missed it find the value in Redis.
     async fn speak_of_progress(&self, connection: &mut MultiplexedConnection) -> Result<(), Error> {
         let batch = self.progress_outbox.batch(Instant::now());
         if batch.is_empty() {
