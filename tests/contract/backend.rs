@@ -248,7 +248,7 @@ impl Backend for Postgres {
         self.database.psql(statements);
     }
 
-    /// The list of migrations is left out, and where each row counter stands is kept.
+    /// Without the list of migrations, and with the position of each row counter.
     fn rows(&self) -> String {
         let dump = self.database.dump();
         let is_row = |line: &&str| line.starts_with("INSERT INTO ") || line.starts_with("SELECT pg_catalog.setval(");

@@ -127,7 +127,7 @@ async fn check<B: Backend + 'static>(script: &str) {
     assert_eq!(upgraded.store.damage().list(), Vec::<String>::new());
     upgraded.store.close().await;
     upgraded.store = upgraded.backend.open().await;
-    assert_eq!(upgraded.queue("mail").await.secrets.as_deref(), Some(&b"sealed anew"[..]));
+    assert_eq!(upgraded.queue("mail").await.secrets.as_deref(), Some(&b"sealed again"[..]));
     assert!(upgraded.backend.verify().await);
     upgraded.store.close().await;
 }
@@ -199,7 +199,7 @@ async fn check_that_it_goes_on(upgraded: &Upgraded) {
     assert_eq!(counts.get(Status::Queued), 1);
 
     let queue = upgraded.queue("mail").await;
-    let draft = QueueDraft { settings: queue.settings.clone(), secrets: Some(Arc::from(&b"sealed anew"[..])) };
+    let draft = QueueDraft { settings: queue.settings.clone(), secrets: Some(Arc::from(&b"sealed again"[..])) };
     let expect = ExpectedVersion::Version(queue.version);
     let saved = upgraded.store.save_queue(upgraded.ours, "mail", draft, expect).await.unwrap().unwrap();
     assert_eq!(saved.queue.version, queue.version + 1);

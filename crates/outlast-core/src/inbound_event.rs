@@ -1,4 +1,4 @@
-//! Events that providers send to us. The log of a job has events of its own; these are called arrivals in the code, and
+//! Events that providers send to us. The log of a job has events of its own; these are called inbound events in the code, and
 //! events on the wire.
 
 use std::fmt;
@@ -19,7 +19,7 @@ pub fn event_delete_after(received_at: Timestamp) -> Timestamp {
     received_at.plus(EVENT_RETENTION)
 }
 
-/// An arrival's id. From the same numbers as the ids of jobs, so that no id names two things.
+/// The id of an inbound event. From the same numbers as the ids of jobs, so that no id names two things.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct InboundEventId(pub JobId);
 
@@ -50,7 +50,7 @@ impl<'de> Deserialize<'de> for InboundEventId {
     }
 }
 
-/// Header names in lower case with their values. Shared, like all that an arrival hands on to each of its jobs.
+/// Header names in lower case with their values. Shared, like everything that the jobs of an event have in common.
 pub type EventHeaders = Arc<[(Box<str>, Box<str>)]>;
 
 /// An event that a provider sent, and the number of jobs it created.
@@ -78,7 +78,7 @@ impl InboundEvent {
     }
 }
 
-/// Where a job came from, if it came of an arrival.
+/// The source and headers of the inbound event that a job was made of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EventOrigin {
     pub event: InboundEventId,

@@ -297,7 +297,7 @@ pub trait JobStore: Send + Sync {
     async fn apply(&self, orders: Vec<JobCommand>) -> Result<Vec<Result<Applied, Declined>>, Error>;
 
     /// Up to `limit` jobs whose alarm has rung, and the first alarm of every other kind. Only names them: `apply` with
-    /// `Command::Wake`, `doomed`, `prune_inbound events` and `advance_operation` act.
+    /// `Command::Wake`, `due_deletions`, `prune_inbound_events` and `advance_operation` act.
     async fn due(&self, limit: usize) -> Result<Due, Error>;
 
     async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<FoundJob>, Error>;
@@ -331,9 +331,9 @@ pub trait JobStore: Send + Sync {
     async fn record_inspection(&self, key: &ObjectKey, found: ObjectInspection) -> Result<(), Error>;
     /// Up to `limit` objects whose time has come, of all jobs.
     async fn due_deletions(&self, limit: usize) -> Result<DueDeletions, Error>;
-    /// These doomed objects could not be deleted: their time comes again later.
+    /// These objects could not be deleted: they are due again later.
     async fn postpone_deletions(&self, keys: &[ObjectKey], until: Timestamp) -> Result<(), Error>;
-    /// These doomed objects have been deleted.
+    /// These objects have been deleted.
     async fn forget_objects(&self, keys: &[ObjectKey]) -> Result<(), Error>;
 
     /// Creates or replaces a queue's settings, if `expect` holds.
