@@ -1,5 +1,5 @@
-//! The states of a job. The data of a state is inside it: a lease cannot exist outside `Running`, a result not outside
-//! `Succeeded`.
+//! The states of a job. What belongs to a state lives inside it: a lease cannot exist outside `Running`, a result not
+//! outside `Succeeded`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub struct Running {
     pub began_at: Timestamp,
     /// When the lease (or the wait for the ack) runs out.
     pub expires_at: Timestamp,
-    /// The extension by one heartbeat, unless it asks for another.
+    /// What one heartbeat extends the lease by, unless it asks for something else.
     pub extension: Duration,
     pub heartbeat_at: Option<Timestamp>,
     /// A cancel was asked for; the lease is revoked at this time.
@@ -61,7 +61,7 @@ pub struct Running {
     pub work: Work,
 }
 
-/// The known progress and directives of a running attempt.
+/// What is known about the work while it goes on.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Work {
     /// As of the last report that was written down; a fresher one may be known elsewhere.
@@ -69,13 +69,13 @@ pub struct Work {
     /// Heartbeats came, but work did not move for too long.
     pub is_stalled: bool,
     pub directives: Directives,
-    /// The lease lasts at least until then, since its holder could not report during an outage.
+    /// The lease lasts at least until then, since its holder could not be heard for a while.
     pub grace_until: Option<Timestamp>,
     /// Objects were announced in this hand-out.
     pub has_uploads: bool,
 }
 
-/// Requests of an operator to the worker.
+/// What an operator asks of the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Directives {
     /// Save now, whenever the next checkpoint would be due.
@@ -85,7 +85,7 @@ pub struct Directives {
     pub slow_down: bool,
 }
 
-/// Metadata of a result; the bytes are stored beside the job.
+/// What is known of a result; the bytes are kept beside the job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResultMeta {
     pub length: u64,
@@ -263,7 +263,7 @@ pub enum Ending {
     JobTimeout,
     /// A cancel was not confirmed in time.
     Revoked,
-    /// The server died while delivering, so the outcome is unknown.
+    /// The server died while delivering; nobody knows how it went.
     Unknown,
     /// Heartbeats came, but work did not move.
     Stalled,

@@ -2,7 +2,7 @@
 
 use outlast_core::{Job, State, Timestamp};
 
-use crate::jobs::{FoundJob, Reach};
+use crate::jobs::{Found, Reach};
 
 /// Which dead letters to list, the latest failure first.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub struct Failure {
 /// without their payloads.
 #[derive(Clone, Debug)]
 pub struct DeadLetterPage {
-    pub jobs: Vec<FoundJob>,
+    pub jobs: Vec<Found>,
     pub next: Option<Failure>,
 }
 

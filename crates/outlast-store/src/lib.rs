@@ -1,4 +1,4 @@
-//! Storage: the [`JobStore`] trait of batch verbs and the engines behind it.
+//! What is remembered: the [`JobStore`] trait of batch verbs and the engines behind it.
 //!
 //! The only crate that knows SQL. A store loads under a lock, asks core's `decide`, and writes what it computed; no
 //! policy lives here.
@@ -7,7 +7,7 @@ pub mod jobs;
 pub mod alarms;
 pub mod job_detail;
 pub mod dead_letters;
-pub mod inbound_events;
+pub mod arrivals;
 pub mod queues;
 pub mod keys;
 pub mod operations;
@@ -15,16 +15,19 @@ pub mod error;
 pub mod damage;
 pub mod histogram;
 mod checksum;
-pub mod checked_decide;
+pub mod step;
 mod transition;
 mod publish;
 pub mod outbox;
-pub mod codec;
-pub mod artifacts;
+pub mod history;
+pub mod kept;
 pub mod page;
 pub mod handout;
-pub mod peer_bus;
+mod progress;
+pub mod live;
 pub mod blobs;
+mod ids;
+mod rows;
 pub mod sqlite;
 pub mod postgres;
 

@@ -1,4 +1,4 @@
-//! Types of the store port for queues, and the changes of queues, for both engines.
+//! What stores say about queues, and how queues are changed on every engine.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use outlast_core::{NamespaceId, Queue, QueueSettings, Timestamp};
 
 /// A condition on saving a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExpectedVersion {
+pub enum Expect {
     /// It must not exist yet.
     Absent,
     Anything,
@@ -15,13 +15,13 @@ pub enum ExpectedVersion {
     Version(u64),
 }
 
-impl ExpectedVersion {
+impl Expect {
     /// Why saving is refused, given what is there.
     pub(crate) fn refusal(self, present: Option<&Queue>) -> Option<SaveRefusal> {
         match (self, present) {
-            (ExpectedVersion::Absent, Some(_)) => Some(SaveRefusal::Exists),
-            (ExpectedVersion::Version(_), None) => Some(SaveRefusal::NotFound),
-            (ExpectedVersion::Version(wanted), Some(queue)) if queue.version != wanted => {
+            (Expect::Absent, Some(_)) => Some(SaveRefusal::Exists),
+            (Expect::Version(_), None) => Some(SaveRefusal::NotFound),
+            (Expect::Version(wanted), Some(queue)) if queue.version != wanted => {
                 Some(SaveRefusal::VersionMismatch { present: queue.version })
             }
             _ => None,
@@ -56,7 +56,7 @@ impl QueueDraft {
         let (old, new) = (&queue.settings, &self.settings);
         Queue {
             secrets: self.secrets.clone().or_else(|| queue.secrets.clone()),
-            gcra: if old.rate_limit == new.rate_limit { queue.gcra } else { queue.gcra.under(new.rate_limit, now) },
+            pace: if old.rate_limit == new.rate_limit { queue.pace } else { queue.pace.under(new.rate_limit, now) },
             hold: queue.hold.filter(|_| old.webhook_url == new.webhook_url),
             settings: new.clone(),
             ..queue.clone()
@@ -65,7 +65,7 @@ impl QueueDraft {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct StoredQueue {
+pub struct Saved {
     pub queue: Arc<Queue>,
     pub created: bool,
 }
@@ -83,9 +83,9 @@ pub enum DeleteRefusal {
     NotEmpty,
 }
 
-/// The strength of a lock on a queue.
+/// What a lock on a queue keeps away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum QueueLock {
+pub(crate) enum Lock {
     /// Other changes.
     Changes,
     /// Publishers, too: no job is half way into it.
@@ -102,7 +102,7 @@ pub(crate) trait QueueRows {
         &mut self,
         namespace: NamespaceId,
         name: &str,
-        lock: QueueLock,
+        lock: Lock,
     ) -> Result<Option<Arc<Queue>>, Self::Fault>;
     /// `None` when somebody else has made it in between.
     async fn insert_queue(
@@ -124,26 +124,26 @@ pub(crate) async fn save<T: QueueRows>(
     namespace: NamespaceId,
     name: &str,
     draft: &QueueDraft,
-    expect: ExpectedVersion,
-) -> Result<Result<StoredQueue, SaveRefusal>, T::Fault> {
+    expect: Expect,
+) -> Result<Result<Saved, SaveRefusal>, T::Fault> {
     loop {
-        let present = tx.lock_queue(namespace, name, QueueLock::Changes).await?;
+        let present = tx.lock_queue(namespace, name, Lock::Changes).await?;
         if let Some(refusal) = expect.refusal(present.as_deref()) {
             return Ok(Err(refusal));
         }
         let Some(queue) = present else {
             match tx.insert_queue(namespace, name, draft).await? {
-                Some(queue) => return Ok(Ok(StoredQueue { queue, created: true })),
+                Some(queue) => return Ok(Ok(Saved { queue, created: true })),
                 None => continue,
             }
         };
         if draft.is_present(&queue) {
-            return Ok(Ok(StoredQueue { queue, created: false }));
+            return Ok(Ok(Saved { queue, created: false }));
         }
         let changed = draft.applied_to(&queue, tx.now());
-        let is_gate_changed = changed.hold != queue.hold || changed.gcra != queue.gcra;
+        let is_gate_changed = changed.hold != queue.hold || changed.pace != queue.pace;
         let queue = tx.update_queue(changed, is_gate_changed).await?;
-        return Ok(Ok(StoredQueue { queue, created: false }));
+        return Ok(Ok(Saved { queue, created: false }));
     }
 }
 
@@ -153,7 +153,7 @@ pub(crate) async fn set_paused<T: QueueRows>(
     name: &str,
     paused: bool,
 ) -> Result<Option<Arc<Queue>>, T::Fault> {
-    match tx.lock_queue(namespace, name, QueueLock::Changes).await? {
+    match tx.lock_queue(namespace, name, Lock::Changes).await? {
         Some(queue) if queue.paused != paused => {
             tx.update_queue(Queue { paused, ..Queue::clone(&queue) }, false).await.map(Some)
         }
@@ -167,7 +167,7 @@ pub(crate) async fn delete<T: QueueRows>(
     namespace: NamespaceId,
     name: &str,
 ) -> Result<Result<(), DeleteRefusal>, T::Fault> {
-    let Some(queue) = tx.lock_queue(namespace, name, QueueLock::Publishers).await? else {
+    let Some(queue) = tx.lock_queue(namespace, name, Lock::Publishers).await? else {
         return Ok(Err(DeleteRefusal::NotFound));
     };
     if tx.has_jobs(&queue).await? {
@@ -178,9 +178,9 @@ pub(crate) async fn delete<T: QueueRows>(
 
 /// Jobs per status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueueCounts([u64; 7]);
+pub struct Counts([u64; 7]);
 
-impl QueueCounts {
+impl Counts {
     pub fn get(&self, status: Status) -> u64 {
         self.0.get(slot(status)).copied().unwrap_or(0)
     }

@@ -23,15 +23,15 @@ pub struct Exhausted {
 pub(super) struct Overrun;
 
 /// For one event.
-pub(super) struct StepBudget {
+pub(super) struct Budget {
     left: u64,
     /// Of the event, measured when it is first needed.
     extent: Option<Extent>,
 }
 
-impl StepBudget {
-    pub(super) fn full() -> StepBudget {
-        StepBudget { left: STEPS, extent: None }
+impl Budget {
+    pub(super) fn full() -> Budget {
+        Budget { left: STEPS, extent: None }
     }
 
     pub(super) fn spend(&mut self, steps: u64) -> Result<(), Overrun> {

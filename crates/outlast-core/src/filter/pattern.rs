@@ -2,12 +2,11 @@
 
 use regex::{Regex, RegexBuilder};
 
-/// Limit for all compiled patterns of a filter together, in bytes. `\w` alone takes 32 KiB, since it covers all of
-/// Unicode.
+/// What all patterns of a filter may take together, compiled, in bytes. `\w` alone takes 32 KiB, since it is all of Unicode.
 pub(super) const BYTES_MAX: usize = 1 << 21;
 /// A pattern is compiled within this many bytes, then within twice as many, until it fits.
 const BYTES_MIN: usize = 1 << 10;
-/// The least size of one state of a compiled pattern, in bytes.
+/// What one state of a compiled pattern takes at least, in bytes.
 const STATE_BYTES: u64 = 24;
 /// The memory in which states are cached while a text is searched, in bytes.
 const CACHE_BYTES: usize = 1 << 18;
@@ -15,7 +14,7 @@ const CACHE_BYTES: usize = 1 << 18;
 #[derive(Debug, Clone)]
 pub(super) struct Pattern {
     regex: Regex,
-    /// The size limit that was enough to compile it.
+    /// What was enough to compile it.
     pub bytes: usize,
 }
 

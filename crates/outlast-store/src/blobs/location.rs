@@ -17,16 +17,16 @@ pub enum Location {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BucketKind {
+pub enum Kind {
     S3,
     Google,
     Azure,
 }
 
-/// Settings of a connection to a bucket.
+/// What a bucket is reached with.
 #[derive(Clone, PartialEq)]
 pub struct BucketSettings {
-    pub kind: BucketKind,
+    pub kind: Kind,
     pub name: String,
     /// Before every key; may be empty.
     pub prefix: Path,
@@ -34,7 +34,7 @@ pub struct BucketSettings {
     pub(super) options: Vec<(String, String)>,
 }
 
-/// An error in a URL. Names parts of it, and never a value.
+/// What is wrong with a URL. Names parts of it, and never a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WrongUrl {
     #[error("it is not a URL")]
@@ -59,9 +59,9 @@ impl Location {
         let url = Url::parse(url).map_err(|_| WrongUrl::NotAUrl)?;
         let kind = match url.scheme() {
             "file" => return folder(&url),
-            "s3" => BucketKind::S3,
-            "gs" => BucketKind::Google,
-            "az" => BucketKind::Azure,
+            "s3" => Kind::S3,
+            "gs" => Kind::Google,
+            "az" => Kind::Azure,
             _ => return Err(WrongUrl::Scheme),
         };
         if !url.username().is_empty() || url.password().is_some() || url.port().is_some() {
@@ -93,29 +93,29 @@ fn folder(url: &Url) -> Result<Location, WrongUrl> {
     path.map(Location::Folder).ok_or(WrongUrl::Folder)
 }
 
-impl BucketKind {
+impl Kind {
     /// How the names of its variables begin.
     fn variables(self) -> &'static str {
         match self {
-            BucketKind::S3 => "AWS_",
-            BucketKind::Google => "GOOGLE_",
-            BucketKind::Azure => "AZURE_",
+            Kind::S3 => "AWS_",
+            Kind::Google => "GOOGLE_",
+            Kind::Azure => "AZURE_",
         }
     }
 
     fn knows(self, key: &str) -> bool {
         match self {
-            BucketKind::S3 => key.parse::<AmazonS3ConfigKey>().is_ok(),
-            BucketKind::Google => key.parse::<GoogleConfigKey>().is_ok(),
-            BucketKind::Azure => key.parse::<AzureConfigKey>().is_ok(),
+            Kind::S3 => key.parse::<AmazonS3ConfigKey>().is_ok(),
+            Kind::Google => key.parse::<GoogleConfigKey>().is_ok(),
+            Kind::Azure => key.parse::<AzureConfigKey>().is_ok(),
         }
     }
 
     fn scheme(self) -> &'static str {
         match self {
-            BucketKind::S3 => "s3",
-            BucketKind::Google => "gs",
-            BucketKind::Azure => "az",
+            Kind::S3 => "s3",
+            Kind::Google => "gs",
+            Kind::Azure => "az",
         }
     }
 }

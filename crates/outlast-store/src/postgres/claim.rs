@@ -1,5 +1,5 @@
 //! Handing out: the claims of a group take jobs together and share them in the order they came. The order of the jobs
-//! comes from the table `ready_and_alarm`, the lock from the job's row, the effect from `decide`.
+//! comes from the table `turn`, the lock from the job's row, the effect from `decide`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,45 +11,43 @@ use outlast_core::{NamespaceId, Queue, Status};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::claim_scan::{
-    ClaimBudget, ClaimScan, ScannedJobs, TAKE, leave, line_up, look_again, read_saved_bytes, take, take_for,
-};
-use super::queue_cache::{QUEUE_COLUMNS, queue_columns};
+use super::line::{TAKE, Taken, Taking, Wanted, leave, line_up, look_again, read_saved_bytes, take, take_for};
+use super::registry::{QUEUE_COLUMNS, queue_columns};
 use super::session::{Session, Sql};
-use super::shared::StoreContext;
-use super::transact::{Fault, QueueName, Queues, Tx};
-use crate::checked_decide::admit;
-use crate::jobs::{ClaimRequest, Claimed};
+use super::shared::Shared;
+use super::transact::{Fault, Name, Queues, Tx};
+use crate::jobs::{Claim, Claimed};
+use crate::step::admit;
 use crate::transition::hand_out;
 
 /// The claims of a group.
-pub(super) struct ClaimPart<'g> {
+pub(super) struct Part<'g> {
     count: usize,
-    by_queue: BTreeMap<QueueName, Vec<GroupedClaim<'g>>>,
+    by_queue: BTreeMap<Name, Vec<Asked<'g>>>,
     /// Of the queues that looked open when they were last seen.
-    takings: BTreeMap<QueueName, ClaimScan>,
+    takings: BTreeMap<Name, Taking>,
 }
 
 /// A claim and its place in the group.
-struct GroupedClaim<'g> {
+struct Asked<'g> {
     at: usize,
-    claim: &'g ClaimRequest,
+    claim: &'g Claim,
 }
 
-impl<'g> ClaimPart<'g> {
-    pub(super) fn new(claims: Vec<&'g ClaimRequest>, shared: &StoreContext) -> ClaimPart<'g> {
+impl<'g> Part<'g> {
+    pub(super) fn new(claims: Vec<&'g Claim>, shared: &Shared) -> Part<'g> {
         let count = claims.len();
-        let mut by_queue: BTreeMap<QueueName, Vec<GroupedClaim<'g>>> = BTreeMap::new();
+        let mut by_queue: BTreeMap<Name, Vec<Asked<'g>>> = BTreeMap::new();
         for (at, claim) in claims.into_iter().enumerate() {
-            by_queue.entry((claim.namespace, Arc::clone(&claim.queue))).or_default().push(GroupedClaim { at, claim });
+            by_queue.entry((claim.namespace, Arc::clone(&claim.queue))).or_default().push(Asked { at, claim });
         }
         let mut takings = BTreeMap::new();
         for (name, asked) in &by_queue {
             if let Some(hint) = shared.registry.hint(name.0, &name.1).filter(|hint| is_promising(hint)) {
-                takings.insert(name.clone(), ClaimScan::new(&hint, wanted(asked), shared));
+                takings.insert(name.clone(), Taking::new(&hint, wanted(asked), shared));
             }
         }
-        ClaimPart { count, by_queue, takings }
+        Part { count, by_queue, takings }
     }
 
     pub(super) async fn ready(&self, session: &Session) -> Result<(), tokio_postgres::Error> {
@@ -63,7 +61,7 @@ impl<'g> ClaimPart<'g> {
 
     /// Takes jobs, in the first flight.
     pub(super) async fn look(&self, session: &Session) -> Result<Vec<Vec<Row>>, tokio_postgres::Error> {
-        let parameters: Vec<_> = self.takings.values().map(ClaimScan::parameters).collect();
+        let parameters: Vec<_> = self.takings.values().map(Taking::parameters).collect();
         let taken = join_all(parameters.iter().map(|parameters| session.query(&TAKE, parameters))).await;
         taken.into_iter().collect()
     }
@@ -104,8 +102,8 @@ impl<'g> ClaimPart<'g> {
         taken: Vec<Vec<Row>>,
         queues: &Queues,
         tx: &mut Tx<'_>,
-    ) -> Result<BTreeMap<QueueName, ClaimedQueue>, Fault> {
-        let mut taken: BTreeMap<QueueName, (ClaimScan, Vec<Row>)> = std::mem::take(&mut self.takings)
+    ) -> Result<BTreeMap<Name, Found>, Fault> {
+        let mut taken: BTreeMap<Name, (Taking, Vec<Row>)> = std::mem::take(&mut self.takings)
             .into_iter()
             .zip(taken)
             .map(|((name, taking), rows)| (name, (taking, rows)))
@@ -117,13 +115,13 @@ impl<'g> ClaimPart<'g> {
             };
             let entry = match taken.remove(name) {
                 Some((taking, rows)) if taking.queue == queue.id.0.cast_signed() => {
-                    ClaimedQueue { queue, taken: taking.taken(rows) }
+                    Found { queue, taken: taking.taken(rows) }
                 }
                 _ if is_promising(&queue) => {
                     let taken = take_for(&queue, wanted(asked), tx).await?;
-                    ClaimedQueue { queue, taken }
+                    Found { queue, taken }
                 }
-                _ => ClaimedQueue { taken: ScannedJobs::none(tx.shared.cursors.look(queue.id)), queue },
+                _ => Found { taken: Taken::none(tx.shared.marks.look(queue.id)), queue },
             };
             found.insert(name.clone(), entry);
         }
@@ -131,8 +129,8 @@ impl<'g> ClaimPart<'g> {
     }
 }
 
-/// Gives each claim its jobs; none when the queue is gone.
-fn put(answers: &mut [Option<Claimed>], asked: &[GroupedClaim<'_>], handed_out: Vec<Claimed>) {
+/// What was handed out to each of them; nothing to nobody when their queue is gone.
+fn put(answers: &mut [Option<Claimed>], asked: &[Asked<'_>], handed_out: Vec<Claimed>) {
     for (asked, claimed) in asked.iter().zip(handed_out) {
         if let Some(answer) = answers.get_mut(asked.at) {
             *answer = Some(claimed);
@@ -141,7 +139,7 @@ fn put(answers: &mut [Option<Claimed>], asked: &[GroupedClaim<'_>], handed_out: 
 }
 
 /// Will this claim be served without waiting for others, as far as this node knows?
-pub(super) fn looks_wide(claim: &ClaimRequest, shared: &StoreContext) -> bool {
+pub(super) fn looks_wide(claim: &Claim, shared: &Shared) -> bool {
     shared.registry.hint(claim.namespace, &claim.queue).is_some_and(|hint| is_promising(&hint))
 }
 
@@ -156,27 +154,27 @@ fn is_promising(hint: &Queue) -> bool {
     is_wide(hint) && !hint.paused
 }
 
-/// The jobs that a scan of a queue found.
-struct ClaimedQueue {
+/// What was found in a queue.
+struct Found {
     queue: Arc<Queue>,
-    taken: ScannedJobs,
+    taken: Taken,
 }
 
-fn wanted(asked: &[GroupedClaim<'_>]) -> ClaimBudget {
-    ClaimBudget { claims: asked.len(), jobs: asked.iter().map(|asked| asked.claim.limit).sum() }
+fn wanted(asked: &[Asked<'_>]) -> Wanted {
+    Wanted { claims: asked.len(), jobs: asked.iter().map(|asked| asked.claim.limit).sum() }
 }
 
 /// Jobs that were locked for several claims are given to them in the order they came.
 async fn hand_out_wide(
     queue: &Arc<Queue>,
-    found: &ClaimedQueue,
-    asked: &[GroupedClaim<'_>],
+    found: &Found,
+    asked: &[Asked<'_>],
     tx: &mut Tx<'_>,
 ) -> Result<Vec<Claimed>, Fault> {
     let (mut line, mut planned) = line_up(queue, &found.taken, tx);
     read_saved_bytes(line.as_slice(), tx).await?;
     let (mut answers, mut is_short) = (Vec::with_capacity(asked.len()), false);
-    for GroupedClaim { claim, .. } in asked {
+    for Asked { claim, .. } in asked {
         let (mut claimed, limit) = admit(Arc::clone(queue), claim, 0, tx.now, &tx.shared.handouts);
         fill(&mut claimed, claim, limit, &mut line, tx)?;
         // Jobs that were taken and could not be handed out were in the way of others.
@@ -201,7 +199,7 @@ async fn hand_out_wide(
 async fn hand_out_more(
     queue: &Queue,
     limit: usize,
-    claim: &ClaimRequest,
+    claim: &Claim,
     claimed: &mut Claimed,
     tx: &mut Tx<'_>,
 ) -> Result<Option<Duration>, Fault> {
@@ -226,10 +224,10 @@ static LOCK_QUEUE: Sql = Sql {
     types: &[Type::INT4, Type::TEXT],
 };
 static RUNNING: Sql =
-    Sql { text: "SELECT coalesce(sum(running), 0)::bigint FROM queue_count WHERE queue = $1", types: &[Type::INT4] };
+    Sql { text: "SELECT coalesce(sum(running), 0)::bigint FROM tally WHERE queue = $1", types: &[Type::INT4] };
 
 /// One claim after the other, alone with the queue. No answer when it is gone.
-async fn hand_out_narrow(name: &QueueName, asked: &[GroupedClaim<'_>], tx: &mut Tx<'_>) -> Result<Vec<Claimed>, Fault> {
+async fn hand_out_narrow(name: &Name, asked: &[Asked<'_>], tx: &mut Tx<'_>) -> Result<Vec<Claimed>, Fault> {
     let rows = tx.session.query(&LOCK_QUEUE, &[&name.0.0.cast_signed(), &&*name.1]).await?;
     let Some(row) = rows.first() else {
         return Ok(Vec::new());
@@ -240,7 +238,7 @@ async fn hand_out_narrow(name: &QueueName, asked: &[GroupedClaim<'_>], tx: &mut 
     let counted = tx.session.query(&RUNNING, &[&queue.id.0.cast_signed()]).await?;
     let mut running = counted.first().map_or(0, |row| row.get::<_, i64>(0));
     let mut answers = Vec::with_capacity(asked.len());
-    for GroupedClaim { claim, .. } in asked {
+    for Asked { claim, .. } in asked {
         let queue = tx.writes.queue(queue.id).cloned().unwrap_or_else(|| Arc::clone(&queue));
         let now_running = u64::try_from(running).unwrap_or(0);
         let (mut claimed, limit) = admit(Arc::clone(&queue), claim, now_running, tx.now, &tx.shared.handouts);
@@ -248,7 +246,7 @@ async fn hand_out_narrow(name: &QueueName, asked: &[GroupedClaim<'_>], tx: &mut 
             let taken = take(&queue, limit - claimed.jobs.len(), tx).await?;
             let (mut more, planned) = line_up(&queue, &taken, tx);
             if taken.rows.is_empty() {
-                // A puller that got jobs asks again; a dispatcher sleeps until a signal.
+                // A puller who got something asks again; a lane sleeps until it is told.
                 if claimed.jobs.is_empty() || claim.phase == Phase::Delivering {
                     claimed.look_again = look_again(&queue, planned, tx).await?;
                 }
@@ -270,7 +268,7 @@ async fn hand_out_narrow(name: &QueueName, asked: &[GroupedClaim<'_>], tx: &mut 
 /// Hands jobs of the line to a claim until it is full.
 fn fill(
     claimed: &mut Claimed,
-    claim: &ClaimRequest,
+    claim: &Claim,
     limit: usize,
     line: &mut std::vec::IntoIter<i64>,
     tx: &mut Tx<'_>,

@@ -14,14 +14,14 @@ use tokio_postgres::Row;
 use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::types::Type;
 
-use super::batch::WriteBatch;
+use super::batch::Batch;
 use super::key_holders::KeyHolders;
 use super::outbox;
-use super::queue_cache::queue_columns;
+use super::registry::queue_columns;
 use super::rows::record;
 use super::session::{Parameter, Session, Sql};
-use super::shared::StoreContext;
-use super::unit_of_work::UnitOfWork;
+use super::shared::Shared;
+use super::write::Writes;
 use crate::error::Error;
 
 /// How long after a call came in its transaction, which surely did not happen, is tried again.
@@ -30,7 +30,7 @@ const RETRY_MAX: Duration = Duration::from_secs(5);
 const LOOK_MAX: Duration = Duration::from_secs(10);
 /// No transaction takes this long on a healthy database: the connection is given up.
 const TRANSACTION_MAX: Duration = Duration::from_secs(6);
-/// The time that a call gets which has waited too long already.
+/// What a call that has waited too long already still gets.
 const TRANSACTION_MIN: Duration = Duration::from_secs(2);
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -51,12 +51,12 @@ const SETTINGS: [(&str, &str); 9] = [
     ("plan_cache_mode", "force_generic_plan"),
 ];
 
-/// Settings of a direct connection, so that transactions need not repeat them.
+/// What a connection of our own starts with, so that transactions need not say it.
 pub(super) fn startup_options() -> String {
     SETTINGS.map(|(name, value)| format!("-c {name}={value}")).join(" ")
 }
 
-/// The beginning of every transaction. With a pooler in between, nothing outlives the transaction.
+/// What every transaction begins with. Where a pooler may stand between, nothing outlives the transaction.
 pub(super) fn begin_text(own_connection: bool, synchronous_commit: bool) -> String {
     let mut text = BEGIN.to_owned();
     if !own_connection {
@@ -134,30 +134,30 @@ impl From<Error> for Fault {
 /// A transaction under way.
 pub(super) struct Tx<'a> {
     pub(super) session: &'a Session,
-    pub(super) shared: &'a Arc<StoreContext>,
+    pub(super) shared: &'a Arc<Shared>,
     /// The time to decide by: the database's.
     pub(super) now: Timestamp,
     /// The number by which this transaction can be looked up. Known before anything is committed.
     pub(super) number: Option<String>,
-    pub(super) writes: UnitOfWork,
-    /// The holders of the keys of the jobs that this transaction replays.
+    pub(super) writes: Writes,
+    /// Who has the keys of the jobs that this transaction replays.
     pub(super) key_holders: KeyHolders,
-    /// Bytes that attempts of some jobs have saved.
+    /// What attempts of some jobs have saved.
     pub(super) saved_bytes: HashMap<i64, usize>,
 }
 
 /// A queue is called by namespace and name.
-pub(super) type QueueName = (NamespaceId, Arc<str>);
-pub(super) type Queues = HashMap<QueueName, Arc<Queue>>;
+pub(super) type Name = (NamespaceId, Arc<str>);
+pub(super) type Queues = HashMap<Name, Arc<Queue>>;
 
-/// The result of an opening besides the time.
-pub(super) struct OpenedTx<T> {
+/// What an opening gives besides the time.
+pub(super) struct Opened<T> {
     pub(super) seqs: Vec<i64>,
     pub(super) queues: Queues,
     pub(super) rest: T,
 }
 
-/// The statements at the beginning of a transaction.
+/// What a transaction begins with.
 #[derive(Debug, Default)]
 pub(super) struct Opening<'o> {
     /// It will surely write.
@@ -175,7 +175,7 @@ impl Tx<'_> {
         &mut self,
         opening: Opening<'_>,
         first: impl Future<Output = Result<T, tokio_postgres::Error>>,
-    ) -> Result<OpenedTx<T>, Fault> {
+    ) -> Result<Opened<T>, Fault> {
         let session = self.session;
         let sql = if opening.seqs > 0 { &OPENING_TO_PUBLISH } else { &OPENING };
         session.ready(&[sql]).await?;
@@ -199,7 +199,7 @@ impl Tx<'_> {
             self.writes.know_queue(Arc::clone(&queue));
             queues.insert((queue.namespace, Arc::from(queue.name.as_str())), queue);
         }
-        Ok(OpenedTx { seqs: row.get(2), queues, rest: first })
+        Ok(Opened { seqs: row.get(2), queues, rest: first })
     }
 
     /// Takes in the row of a job that was read under a lock, and gives its number. One that cannot be read is set aside,
@@ -228,7 +228,7 @@ impl Tx<'_> {
 
 /// The work of one transaction. It may run more than once; only the last run counts.
 #[async_trait]
-pub(super) trait TxWork: Send {
+pub(super) trait Work: Send {
     type Answer: Send;
     async fn run(&mut self, tx: &mut Tx<'_>) -> Result<Self::Answer, Fault>;
 
@@ -236,15 +236,15 @@ pub(super) trait TxWork: Send {
     fn is_lost(&mut self) {}
 }
 
-pub(super) type TxFuture<'t, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 't>>;
+pub(super) type Running<'t, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 't>>;
 
 /// Work made of a closure.
 pub(super) struct Once<F>(pub(super) F);
 
 #[async_trait]
-impl<T: Send, F> TxWork for Once<F>
+impl<T: Send, F> Work for Once<F>
 where
-    F: for<'t, 's> FnMut(&'t mut Tx<'s>) -> TxFuture<'t, T> + Send,
+    F: for<'t, 's> FnMut(&'t mut Tx<'s>) -> Running<'t, T> + Send,
 {
     type Answer = T;
 
@@ -256,7 +256,7 @@ where
 /// How a try ended.
 enum Try<T> {
     Done(T),
-    /// It did not happen, and a retry is needed.
+    /// It did not happen and will not by itself.
     Refused(Error),
     /// It did not happen; trying again may help.
     Again(String),
@@ -267,25 +267,25 @@ enum Try<T> {
     },
 }
 
-impl StoreContext {
+impl Shared {
     /// Runs the work in a transaction and commits it. Not to be dropped in the middle: the caller runs it as a task.
-    pub(super) async fn transact<W: TxWork>(self: &Arc<Self>, work: &mut W) -> Result<W::Answer, Error> {
+    pub(super) async fn transact<W: Work>(self: &Arc<Self>, work: &mut W) -> Result<W::Answer, Error> {
         self.transact_since(Instant::now(), work).await
     }
 
     /// The same for calls of which the first has waited since then.
-    pub(super) async fn transact_since<W: TxWork>(
+    pub(super) async fn transact_since<W: Work>(
         self: &Arc<Self>,
         since: Instant,
         work: &mut W,
     ) -> Result<W::Answer, Error> {
         let mut pause = PAUSE_FIRST;
         loop {
-            let crash_epoch = self.crash_epoch();
+            let life = self.life();
             let patience = RETRY_MAX.saturating_sub(since.elapsed()).clamp(TRANSACTION_MIN, TRANSACTION_MAX);
             let outcome = self.attempt(work, patience).await;
             if !matches!(outcome, Try::Done(_)) {
-                self.cursors.forget();
+                self.marks.forget();
             }
             if matches!(outcome, Try::Lost { .. }) {
                 work.is_lost();
@@ -293,7 +293,7 @@ impl StoreContext {
             let why = match outcome {
                 Try::Done(answer) => return Ok(answer),
                 Try::Refused(error) => return Err(error),
-                Try::Lost { number, answer } => match self.look_up(&number, crash_epoch).await {
+                Try::Lost { number, answer } => match self.look_up(&number, life).await {
                     Some(true) => return Ok(answer),
                     Some(false) => "the connection was lost at the commit, which did not happen".to_owned(),
                     None => return Err(Error::Indeterminate),
@@ -310,7 +310,7 @@ impl StoreContext {
         }
     }
 
-    async fn attempt<W: TxWork>(self: &Arc<Self>, work: &mut W, patience: Duration) -> Try<W::Answer> {
+    async fn attempt<W: Work>(self: &Arc<Self>, work: &mut W, patience: Duration) -> Try<W::Answer> {
         let session = match timeout(patience, self.session()).await {
             Ok(Ok(session)) => session,
             Ok(Err(why)) => return Try::Again(why),
@@ -323,7 +323,7 @@ impl StoreContext {
             shared: self,
             now: Timestamp::EPOCH,
             number: None,
-            writes: UnitOfWork::default(),
+            writes: Writes::default(),
             key_holders: KeyHolders::default(),
             saved_bytes: HashMap::new(),
         };
@@ -338,7 +338,7 @@ impl StoreContext {
         let (number, writes) = (tx.number.take(), std::mem::take(&mut tx.writes));
         match ran {
             Ok(answer) => self.finish(&session, number, writes, answer).await,
-            // The effect of a rollback on a silent connection is unknown.
+            // What a silent connection would do with a rollback nobody knows.
             Err(Fault::Silent) => self.after(Fault::Silent),
             Err(fault) => {
                 roll_back(&session).await;
@@ -352,10 +352,10 @@ impl StoreContext {
         self: &Arc<Self>,
         session: &Session,
         number: Option<String>,
-        writes: UnitOfWork,
+        writes: Writes,
         answer: T,
     ) -> Try<T> {
-        let batch = WriteBatch::of(&writes, self.slot());
+        let batch = Batch::of(&writes, self.slot());
         let committing = async {
             batch.ready(session).await?;
             // A statement that fails turns the COMMIT behind it into a rollback.
@@ -367,7 +367,7 @@ impl StoreContext {
             Ok(Ok(())) => {
                 self.commit_times.record(began.elapsed());
                 session.ended();
-                self.cursors.inserted(&writes.lined_up());
+                self.marks.inserted(&writes.lined_up());
                 return Try::Done(answer);
             }
             Ok(Err(error)) if error.as_db_error().is_some_and(|refusal| !ends_connection(refusal)) => {
@@ -409,7 +409,7 @@ impl StoreContext {
     ///
     /// A database that crashes gives out again the numbers of transactions that left no trace: "committed" then speaks
     /// of somebody else's. So it is believed only if the database has not crashed since this transaction began.
-    async fn look_up(self: &Arc<Self>, number: &str, crash_epoch: i64) -> Option<bool> {
+    async fn look_up(self: &Arc<Self>, number: &str, life: i64) -> Option<bool> {
         let started = Instant::now();
         while started.elapsed() < LOOK_MAX {
             let happened = match timeout(TRANSACTION_MIN, self.ask_status(number)).await {
@@ -421,7 +421,7 @@ impl StoreContext {
                 Err(_) => None,
             };
             let believed = match happened {
-                Some(true) => self.has_not_crashed(crash_epoch).await.map(|alive| alive.then_some(true)),
+                Some(true) => self.is_alive(life).await.map(|alive| alive.then_some(true)),
                 Some(false) => Some(Some(false)),
                 None => None,
             };

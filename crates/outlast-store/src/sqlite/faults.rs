@@ -1,5 +1,4 @@
-//! Classifies a failure of SQLite: no room, a lock of another process, damaged data, or a disk that can no longer be
-//! trusted.
+//! What a failure of SQLite means: no room, somebody else's lock, damaged data, or a disk that can no longer be trusted.
 
 use rusqlite::{ErrorCode, ffi};
 

@@ -4,16 +4,16 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use outlast_core::gcra::Gcra;
+use outlast_core::pace::Pace;
 use outlast_core::{NamespaceId, Queue, QueueId, QueueSettings, Timestamp};
 use rusqlite::params;
 
 use super::faults::Fault;
-use super::row_checksums;
-use super::writer::WriterState;
+use super::sealed;
+use super::writer::Core;
 use crate::checksum::Table;
 use crate::error::Error;
-use crate::queues::{QueueCounts, QueueDraft, QueueLock, QueueRows};
+use crate::queues::{Counts, Lock, QueueDraft, QueueRows};
 
 const INSERT_QUEUE: &str = "
     INSERT INTO queue (namespace, name, settings, paused, version, created_at, updated_at, secrets)
@@ -27,19 +27,14 @@ const UPDATE_QUEUE: &str = "
 
 const DELETE_QUEUE: &str = "DELETE FROM queue WHERE id = ?1";
 
-impl QueueRows for WriterState<'_> {
+impl QueueRows for Core<'_> {
     type Fault = Fault;
 
     fn now(&self) -> Timestamp {
         self.now
     }
 
-    async fn lock_queue(
-        &mut self,
-        namespace: NamespaceId,
-        name: &str,
-        _: QueueLock,
-    ) -> Result<Option<Arc<Queue>>, Fault> {
+    async fn lock_queue(&mut self, namespace: NamespaceId, name: &str, _: Lock) -> Result<Option<Arc<Queue>>, Fault> {
         Ok(self.registry.find(namespace, name).cloned())
     }
 
@@ -57,7 +52,7 @@ impl QueueRows for WriterState<'_> {
         changed.updated_at = self.now;
         self.write_queue(&changed)?;
         if is_gate_changed {
-            self.write_hold_and_gcra(&changed)?;
+            self.write_hold_and_pace(&changed)?;
         }
         Ok(self.registry.put(changed))
     }
@@ -82,8 +77,8 @@ pub(super) fn at_once<T>(work: impl Future<Output = Result<T, Fault>>) -> Result
     }
 }
 
-impl WriterState<'_> {
-    pub(super) fn queue(&self, namespace: NamespaceId, name: &str) -> Option<(Arc<Queue>, QueueCounts)> {
+impl Core<'_> {
+    pub(super) fn queue(&self, namespace: NamespaceId, name: &str) -> Option<(Arc<Queue>, Counts)> {
         self.registry.find(namespace, name).map(|queue| self.counted(queue))
     }
 
@@ -92,7 +87,7 @@ impl WriterState<'_> {
         namespace: NamespaceId,
         after: Option<&str>,
         limit: usize,
-    ) -> Vec<(Arc<Queue>, QueueCounts)> {
+    ) -> Vec<(Arc<Queue>, Counts)> {
         self.registry.page(namespace, after, limit).iter().map(|queue| self.counted(queue)).collect()
     }
 
@@ -100,11 +95,11 @@ impl WriterState<'_> {
         self.index.oldest()
     }
 
-    pub(super) fn census(&self) -> Vec<(Arc<Queue>, QueueCounts)> {
+    pub(super) fn census(&self) -> Vec<(Arc<Queue>, Counts)> {
         self.registry.all().map(|queue| self.counted(queue)).collect()
     }
 
-    fn counted(&self, queue: &Arc<Queue>) -> (Arc<Queue>, QueueCounts) {
+    fn counted(&self, queue: &Arc<Queue>) -> (Arc<Queue>, Counts) {
         (Arc::clone(queue), self.index.counts(queue.id))
     }
 
@@ -131,14 +126,14 @@ impl WriterState<'_> {
             settings: draft.settings.clone(),
             paused: false,
             hold: None,
-            gcra: Gcra::default(),
+            pace: Pace::default(),
             secrets: draft.secrets.clone(),
             version: 1,
             created_at: now,
             updated_at: now,
         };
         self.write_queue(&queue)?;
-        self.write_hold_and_gcra(&queue)?;
+        self.write_hold_and_pace(&queue)?;
         Ok(self.registry.put(queue))
     }
 
@@ -154,7 +149,7 @@ impl WriterState<'_> {
             Timestamp::as_millis(queue.updated_at),
             queue.secrets.as_deref(),
         ];
-        row_checksums::execute(&mut *self.connection.prepare_cached(UPDATE_QUEUE)?, Table::Queue, columns)?;
+        sealed::execute(&mut *self.connection.prepare_cached(UPDATE_QUEUE)?, Table::Queue, columns)?;
         Ok(())
     }
 }

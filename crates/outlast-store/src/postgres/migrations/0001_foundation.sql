@@ -1,0 +1,145 @@
+-- What the store knows about itself. Integers only, one row per name.
+CREATE TABLE meta (
+    name  text PRIMARY KEY,
+    value bigint NOT NULL
+);
+
+-- Emptied by a crash of the database and by nothing else: that is what it is for.
+CREATE UNLOGGED TABLE life (
+    id    bigint PRIMARY KEY,
+    since timestamptz NOT NULL DEFAULT now()
+);
+
+CREATE TABLE namespace (
+    id   integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text NOT NULL UNIQUE
+);
+
+-- settings is the JSON of every setting, as the API shows it. hold_probe is the id of a job.
+CREATE TABLE queue (
+    id         integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    namespace  integer NOT NULL,
+    name       text COLLATE "C" NOT NULL,
+    settings   text NOT NULL,
+    paused     boolean NOT NULL,
+    hold_until bigint,
+    hold_probe bytea CHECK (length(hold_probe) = 16),
+    version    bigint NOT NULL,
+    created_at bigint NOT NULL,
+    updated_at bigint NOT NULL,
+    UNIQUE (namespace, name)
+) WITH (fillfactor = 50);
+
+-- The order of publishing; also the number inside a job's id.
+CREATE SEQUENCE job_seq;
+
+-- The hot row. No column that changes stands in an index, so that every change is written on the row's own page without
+-- touching an index; the fillfactor leaves room for it. Times are milliseconds since 1970. status is the place in
+-- pending, queued, running, succeeded, failed, cancelled, expired, from 0. state is everything else that changes, packed.
+-- spec is the JSON of what was asked for besides payload and priority, NULL when nothing was. A long payload moves out of
+-- the row, so that changes do not copy it.
+CREATE TABLE job (
+    seq        bigint PRIMARY KEY,
+    created_at bigint NOT NULL,
+    queue      integer NOT NULL,
+    status     smallint NOT NULL CHECK (status BETWEEN 0 AND 6),
+    state      bytea NOT NULL,
+    spec       text,
+    payload    text NOT NULL
+) WITH (
+    fillfactor = 60, toast_tuple_target = 1024, autovacuum_vacuum_scale_factor = 0.05,
+    autovacuum_analyze_scale_factor = 0.05
+);
+
+-- Lists of one queue, and walks over it.
+CREATE INDEX job_queue ON job (queue, seq);
+
+-- Whose turn it is. Of a queue: its queued jobs in the order they go out; place is 100 - priority, at the time they
+-- became eligible. Of queue 0: the one alarm of each job that has one; at is when it rings. Nothing else is here, so what
+-- claims and alarms look at stays small however many jobs there are.
+CREATE TABLE turn (
+    queue integer NOT NULL,
+    place smallint NOT NULL,
+    at    bigint NOT NULL,
+    seq   bigint NOT NULL,
+    PRIMARY KEY (queue, place, at, seq)
+) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+
+-- Dead letters.
+CREATE TABLE dead (
+    queue integer NOT NULL,
+    seq   bigint NOT NULL,
+    PRIMARY KEY (queue, seq)
+);
+
+-- Who holds an idempotency key: the jobs that were made with it, oldest first. The row is what racing publishers of one
+-- key wait for. hash covers the queue and the key; the key itself stands in job.spec and is compared.
+CREATE TABLE dedupe (
+    hash bigint PRIMARY KEY,
+    seqs bigint[] NOT NULL
+);
+
+-- Only for jobs that have tags or a key. label is a hash; what it stands for is compared.
+CREATE TABLE label (
+    label bigint NOT NULL,
+    seq   bigint NOT NULL,
+    PRIMARY KEY (label, seq)
+);
+
+-- Events that no longer fit into the hot row, in runs.
+CREATE TABLE history (
+    job    bigint NOT NULL,
+    first  bigint NOT NULL,
+    events bytea NOT NULL,
+    PRIMARY KEY (job, first)
+);
+
+-- Inline results.
+CREATE TABLE result (
+    seq  bigint PRIMARY KEY,
+    body text NOT NULL
+);
+
+-- Jobs per queue and status, spread over slots, so that transactions of one queue do not wait for each other. A count is
+-- the sum over the slots.
+CREATE TABLE tally (
+    queue     integer NOT NULL,
+    slot      smallint NOT NULL,
+    pending   bigint NOT NULL,
+    queued    bigint NOT NULL,
+    running   bigint NOT NULL,
+    succeeded bigint NOT NULL,
+    failed    bigint NOT NULL,
+    cancelled bigint NOT NULL,
+    expired   bigint NOT NULL,
+    PRIMARY KEY (queue, slot)
+) WITH (fillfactor = 20);
+
+CREATE TABLE api_key (
+    id         integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    namespace  integer NOT NULL,
+    name       bytea NOT NULL,
+    prefix     text NOT NULL UNIQUE,
+    hash       bytea NOT NULL CHECK (length(hash) = 32),
+    scopes     text NOT NULL,
+    created_at bigint NOT NULL,
+    expires_at bigint,
+    revoked_at bigint
+);
+
+CREATE TABLE operation (
+    id              integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    namespace       integer NOT NULL,
+    queue           integer NOT NULL,
+    queue_name      text NOT NULL,
+    kind            text NOT NULL,
+    filter          text NOT NULL,
+    take            bigint,
+    rate_per_second bigint,
+    status          text NOT NULL,
+    position        bigint NOT NULL,
+    processed       bigint NOT NULL,
+    created_at      bigint NOT NULL,
+    finished_at     bigint
+);
+CREATE INDEX operation_open ON operation (id) WHERE status = 'running';

@@ -1,0 +1,1 @@
+-- Nothing: here a job has its origin itself, as before. The numbers are those of SQLite.
