@@ -48,14 +48,14 @@ pub(crate) async fn send(call: Call) -> Result<Response, Problem> {
             .filter(|(name, _)| name.as_str().starts_with("ce-"))
             .filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned()))),
     );
-    let told = IncomingEvent {
+    let incoming = IncomingEvent {
         kind: kind.to_owned(),
         key: key_header(&call)?.map(str::to_owned),
         headers,
         body: body.into(),
         value,
     };
-    sources::store(&call.rooms, source, told).await
+    sources::store(&call.rooms, source, incoming).await
 }
 
 pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {

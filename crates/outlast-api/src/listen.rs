@@ -191,7 +191,7 @@ async fn connection(
     builder.max_buf_size(settings.head_bytes_max.max(BUFFER_MIN));
     let mut connection = builder.serve_connection(io, service);
     let mut watchdog = std::pin::pin!(Watchdog::new(&pulse, &settings));
-    let (mut told, mut overdue_since) = (false, None);
+    let (mut is_stopping, mut overdue_since) = (false, None);
     loop {
         let overdue = tokio::select! {
             // The connection first: the watchdog judges what it has come to.
@@ -205,8 +205,8 @@ async fn connection(
                 break;
             }
             deadline = watchdog.as_mut() => Some(deadline),
-            _ = stopping.wait_for(|stopping| *stopping), if !told => {
-                told = true;
+            _ = stopping.wait_for(|stopping| *stopping), if !is_stopping => {
+                is_stopping = true;
                 Pin::new(&mut connection).graceful_shutdown();
                 None
             }
@@ -226,7 +226,7 @@ async fn connection(
         run(Upgraded { stream, read: parts.read_buf, write_idle: settings.write_idle }).await;
         return None;
     }
-    (!told).then_some(stream)
+    (!is_stopping).then_some(stream)
 }
 
 /// Waits for the first byte and leaves it in the socket; `None` when the client has closed.

@@ -51,23 +51,23 @@ pub(crate) async fn take(
     if let Some(challenge) = provider::challenge(scheme, &event) {
         return Ok(plain_text(challenge));
     }
-    let told = IncomingEvent {
+    let incoming = IncomingEvent {
         kind: event.event_type,
         key: event.provider_event_id,
         headers: event.headers,
         body: event.payload,
         value: event.value,
     };
-    store(rooms, source, told).await
+    store(rooms, source, incoming).await
 }
 
 /// Checks an event whose sender is known against the schema of its source, and stores it.
-pub(crate) async fn store(rooms: &Rooms, source: &Arc<Source>, told: IncomingEvent) -> Result<Response, Problem> {
+pub(crate) async fn store(rooms: &Rooms, source: &Arc<Source>, incoming: IncomingEvent) -> Result<Response, Problem> {
     if let Some(schema) = &source.schema {
-        schema(&told.value)
+        schema(&incoming.value)
             .map_err(|why| Problem::field("body", format!("does not fit the source's schema: {why}")))?;
     }
-    let taken = rooms.inbound.ingest(rooms.inbound.catalog().namespace, source, told).await?;
+    let taken = rooms.inbound.ingest(rooms.inbound.catalog().namespace, source, incoming).await?;
     Ok(wire::ok(StatusCode::OK, wire::taken(&taken)))
 }
 
