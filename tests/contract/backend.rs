@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use outlast_api::callback;
 use outlast_core::Spec;
 use outlast_store::JobStore;
-use outlast_store::outbox::Ended;
+use outlast_store::outbox::EndedJob;
 use outlast_store::postgres::{self, PostgresStore};
 use outlast_store::sqlite::{Durability, OpenError, Options, SqliteStore};
 use outlast_tests::model::{ModelDisk, Rules};
@@ -33,7 +33,7 @@ impl Ground {
 pub const TOLD_AS: &str = "told-as";
 
 /// Composes notices as the service does, some of them with a key.
-fn compose(ended: &Ended<'_>) -> Spec {
+fn compose(ended: &EndedJob<'_>) -> Spec {
     let told_as = ended.job.spec.tags.iter().find(|(name, _)| **name == *TOLD_AS);
     Spec { idempotency_key: told_as.map(|(_, key)| key.clone()), ..callback::compose(ended) }
 }
@@ -67,6 +67,11 @@ pub trait Backend: Send + Sync {
 
     /// Runs statements on a place that no store has open, as an older program would have.
     fn run(&self, statements: &str);
+
+    /// All rows as statements that insert them. The store must be closed.
+    fn rows(&self) -> String {
+        panic!("there are no rows here");
+    }
 
     /// Makes the row of the oldest job unreadable and tells how many rows it changed. The store must be closed.
     fn damage_first_row(&self) -> usize {
@@ -170,6 +175,25 @@ impl Backend for Sqlite {
         self.connect().execute_batch(statements).expect("the statements are sound");
     }
 
+    fn rows(&self) -> String {
+        let connection = self.connect();
+        let names = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name";
+        let texts = |sql: &str| -> Vec<String> {
+            let mut statement = connection.prepare(sql).expect("the statement is sound");
+            let rows = statement.query_map([], |row| row.get(0)).expect("the table can be read");
+            rows.map(|row| row.expect("the row can be read")).collect()
+        };
+        let mut statements = String::new();
+        for table in texts(names) {
+            let columns = texts(&format!("SELECT name FROM pragma_table_info('{table}') ORDER BY cid"));
+            let quoted: Vec<String> = columns.iter().map(|column| format!("quote({column})")).collect();
+            for row in texts(&format!("SELECT {} FROM {table}", quoted.join(" || ', ' || "))) {
+                statements += &format!("INSERT INTO {table} ({}) VALUES ({row});\n", columns.join(", "));
+            }
+        }
+        statements
+    }
+
     /// With a reason that does not exist.
     fn damage_first_row(&self) -> usize {
         let damage = "UPDATE job SET lease = x'00', last_how = 99, detail = 77 WHERE seq = (SELECT min(seq) FROM job)";
@@ -222,6 +246,14 @@ impl Backend for Postgres {
 
     fn run(&self, statements: &str) {
         self.database.psql(statements);
+    }
+
+    /// Without the list of migrations, and with the position of each row counter.
+    fn rows(&self) -> String {
+        let dump = self.database.dump();
+        let is_row = |line: &&str| line.starts_with("INSERT INTO ") || line.starts_with("SELECT pg_catalog.setval(");
+        let rows = dump.lines().filter(is_row).filter(|line| !line.contains("outlast_schema"));
+        rows.fold(String::new(), |text, line| text + line + "\n")
     }
 
     /// With a state of no bytes.

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use outlast_core::{JobId, NamespaceId, ObjectKey, Timestamp};
 use outlast_store::blobs::location::Location;
-use outlast_store::blobs::{Blobs, Cause, Error, Patience};
+use outlast_store::blobs::{BlobTimeouts, Blobs, Error, ErrorSource};
 use outlast_tests::s3::{CREDENTIALS, S3};
 
 const MIB: usize = 1024 * 1024;
@@ -23,7 +23,8 @@ const LARGE: usize = 20 * MIB;
 
 fn blobs(url: &str) -> Blobs {
     let location = Location::parse(url, CREDENTIALS.into_iter()).unwrap();
-    let patience = Patience { call: Duration::from_secs(20), idle: Duration::from_secs(5), ..Patience::default() };
+    let patience =
+        BlobTimeouts { call: Duration::from_secs(20), idle: Duration::from_secs(5), ..BlobTimeouts::default() };
     Blobs::new(location, patience).unwrap()
 }
 
@@ -42,7 +43,7 @@ fn body(length: usize) -> Bytes {
     (0..length).map(|at| (at * 31 / 7 % 251) as u8).collect()
 }
 
-fn pieces(body: &Bytes) -> impl Stream<Item = Result<Bytes, Cause>> + Send + use<> {
+fn pieces(body: &Bytes) -> impl Stream<Item = Result<Bytes, ErrorSource>> + Send + use<> {
     let body = body.clone();
     let starts = (0..body.len()).step_by(60_007);
     stream::iter(starts).map(move |at| Ok(body.slice(at..body.len().min(at + 60_007))))
@@ -135,7 +136,7 @@ async fn sixty_four_mebibytes_pass_through_in_bounded_memory() {
     let source = stream::iter(0..64 * 16_u32).map(move |at| {
         let bytes = vec![at as u8; MIB / 16];
         peak.fetch_max(counted.fetch_add(bytes.len(), Ordering::Relaxed) + bytes.len(), Ordering::Relaxed);
-        Ok::<_, Cause>(Bytes::from_owner(Counted { bytes, alive: Arc::clone(&counted) }))
+        Ok::<_, ErrorSource>(Bytes::from_owner(Counted { bytes, alive: Arc::clone(&counted) }))
     });
 
     let written = blobs.write(&key(1), source).await.unwrap();

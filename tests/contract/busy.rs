@@ -6,7 +6,7 @@ use std::sync::Arc;
 use outlast_core::{QueueSettings, Spec};
 use outlast_store::Error;
 use outlast_store::jobs::NewJob;
-use outlast_store::queues::Expect;
+use outlast_store::queues::ExpectedVersion;
 
 use crate::backend::{Backend, Ground, Sqlite};
 
@@ -16,7 +16,11 @@ async fn a_busy_file_refuses_writes_and_the_rows_are_not_read_again() {
     let backend = Sqlite::on(&ground);
     let store = backend.open().await;
     let namespace = store.namespace("default").await.unwrap();
-    store.save_queue(namespace, "mail", QueueSettings::default().into(), Expect::Absent).await.unwrap().unwrap();
+    store
+        .save_queue(namespace, "mail", QueueSettings::default().into(), ExpectedVersion::Absent)
+        .await
+        .unwrap()
+        .unwrap();
     let spec = Arc::new(Spec { payload: "1".into(), ..Spec::default() });
     let job = || vec![NewJob { namespace, queue: "mail".into(), spec: Arc::clone(&spec) }];
     store.publish(job()).await.unwrap();

@@ -3,13 +3,13 @@
 //! `main.rs`; a new case is one line here (a case that is not listed is dead code, which the compiler reports).
 
 pub mod publish;
-pub mod arrivals;
+pub mod inbound_events;
 pub mod claims;
 pub mod gate;
 pub mod rate;
 pub mod reports;
 pub mod details;
-pub mod kept;
+pub mod artifacts;
 pub mod callbacks;
 pub mod together;
 pub mod alarms;
@@ -48,15 +48,15 @@ macro_rules! contract {
                 publish::a_namespace_takes_as_many_waiting_jobs_as_it_may,
                 publish::a_publish_to_an_unknown_queue_is_refused,
                 publish::an_id_is_never_given_twice,
-                arrivals::an_event_is_stored_with_a_job_in_each_queue,
-                arrivals::a_job_keeps_its_origin_when_its_event_is_forgotten,
-                arrivals::an_event_keeps_its_body_whatever_becomes_of_its_jobs,
-                arrivals::a_duplicate_event_changes_nothing,
-                arrivals::the_key_of_a_queue_finds_the_job_of_an_earlier_event,
-                arrivals::an_event_whose_jobs_do_not_fit_is_not_stored_at_all,
-                arrivals::events_that_come_together_are_stored_once_each,
-                arrivals::events_that_do_not_fit_are_refused_alone,
-                arrivals::events_are_listed_newest_first_and_pruned_oldest_first,
+                inbound_events::an_event_is_stored_with_a_job_in_each_queue,
+                inbound_events::a_job_keeps_its_origin_when_its_event_is_forgotten,
+                inbound_events::an_event_keeps_its_body_whatever_becomes_of_its_jobs,
+                inbound_events::a_duplicate_event_changes_nothing,
+                inbound_events::the_key_of_a_queue_finds_the_job_of_an_earlier_event,
+                inbound_events::an_event_whose_jobs_do_not_fit_is_not_stored_at_all,
+                inbound_events::events_that_come_together_are_stored_once_each,
+                inbound_events::events_that_do_not_fit_are_refused_alone,
+                inbound_events::events_are_listed_newest_first_and_pruned_oldest_first,
                 claims::jobs_go_out_by_priority_then_age_then_order_of_publish,
                 claims::a_job_that_waited_takes_the_place_of_the_time_it_was_due,
                 claims::a_released_job_goes_out_before_younger_ones,
@@ -107,17 +107,17 @@ macro_rules! contract {
                 details::moves_and_attempts_are_shown_however_long_the_log_is,
                 details::a_status_read_loads_no_inline_result,
                 details::the_page_of_a_job_is_of_one_moment,
-                kept::a_checkpoint_takes_the_place_of_the_one_before_byte_for_byte,
-                kept::sections_are_replaced_by_name_and_listed_in_order_of_bytes,
-                kept::saved_work_outlives_the_attempt_and_a_replay_but_not_success,
-                kept::a_fresh_replay_drops_what_was_saved_and_a_keeping_queue_keeps_it_after_success,
-                kept::a_checkpoint_in_an_object_takes_the_one_before_with_it,
-                kept::objects_of_a_lost_lease_are_doomed_with_it_and_not_before_their_grace,
-                kept::only_what_is_doomed_can_be_forgotten,
-                kept::a_result_that_expires_dooms_its_object_and_downloads_are_counted_before,
-                kept::a_purged_job_leaves_only_objects_that_are_to_be_deleted,
-                kept::a_lost_lease_keeps_nothing,
-                kept::an_inspection_is_recorded_with_its_object_and_ends_with_the_next,
+                artifacts::a_checkpoint_takes_the_place_of_the_one_before_byte_for_byte,
+                artifacts::sections_are_replaced_by_name_and_listed_in_order_of_bytes,
+                artifacts::saved_work_outlives_the_attempt_and_a_replay_but_not_success,
+                artifacts::a_fresh_replay_drops_what_was_saved_and_a_keeping_queue_keeps_it_after_success,
+                artifacts::a_checkpoint_in_an_object_takes_the_one_before_with_it,
+                artifacts::objects_of_a_lost_lease_are_deleted_with_it_and_not_before_their_grace,
+                artifacts::only_objects_scheduled_for_deletion_can_be_forgotten,
+                artifacts::a_result_that_expires_schedules_its_object_and_downloads_are_counted_before,
+                artifacts::a_purged_job_leaves_only_objects_that_are_to_be_deleted,
+                artifacts::a_lost_lease_keeps_nothing,
+                artifacts::an_inspection_is_recorded_with_its_object_and_ends_with_the_next,
                 together::a_claim_beside_a_deferral_finds_the_queue_held,
                 together::a_claim_beside_a_cancel_gets_the_job_behind_it,
                 together::a_job_handed_out_beside_a_refused_command_has_its_payload,

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use outlast_core::state::{CancelReason, Phase};
 use outlast_core::{Clock, Command, Job, JobId, NamespaceId, QueueSettings, Spec, Status};
-use outlast_store::arrivals::NewArrival;
-use outlast_store::jobs::{Claim, NewJob, Order, Published, Reach};
-use outlast_store::operations::{Filter, NewOperation, OperationKind, OperationStatus};
-use outlast_store::queues::Expect;
+use outlast_store::inbound_events::NewInboundEvent;
+use outlast_store::jobs::{ClaimRequest, JobCommand, NewJob, Published, Reach};
+use outlast_store::operations::{NewOperation, OperationFilter, OperationKind, OperationStatus};
+use outlast_store::queues::ExpectedVersion;
 use outlast_store::{Error, JobStore};
 use tokio::join;
 
@@ -43,7 +43,11 @@ impl Scene {
         let backend = B::on(&ground);
         let store = backend.open().await;
         let namespace = store.namespace("default").await.unwrap();
-        store.save_queue(namespace, QUEUE, QueueSettings::default().into(), Expect::Absent).await.unwrap().unwrap();
+        store
+            .save_queue(namespace, QUEUE, QueueSettings::default().into(), ExpectedVersion::Absent)
+            .await
+            .unwrap()
+            .unwrap();
         let job = NewJob { namespace, queue: QUEUE.into(), spec: Arc::new(Spec { payload: "1".into(), ..spec }) };
         let published = store.publish(vec![job.clone(), job.clone(), job]).await.unwrap();
         store.close().await;
@@ -56,13 +60,13 @@ impl Scene {
 
     async fn claim(&self, limit: usize) -> Vec<JobId> {
         let (namespace, queue) = (self.namespace, QUEUE.into());
-        let want = Claim { namespace, queue, limit, phase: Phase::Leased, visibility: None, worker: None };
+        let want = ClaimRequest { namespace, queue, limit, phase: Phase::Leased, visibility: None, worker: None };
         self.store.claim(want).await.unwrap().unwrap().jobs.iter().map(|job| job.id).collect()
     }
 
-    fn cancel(&self, job: usize) -> Vec<Order> {
+    fn cancel(&self, job: usize) -> Vec<JobCommand> {
         let command = Command::Cancel { reason: CancelReason::User };
-        vec![Order { id: self.jobs[job], reach: Reach::Namespace(self.namespace), command }]
+        vec![JobCommand { id: self.jobs[job], reach: Reach::Namespace(self.namespace), command }]
     }
 
     async fn job(&self, job: usize) -> Result<Job, Error> {
@@ -85,7 +89,7 @@ async fn a_damaged_row_does_not_stop_the_alarms_of_others() {
         scene.ground.clock.advance(DELAY);
 
         let due = scene.store.due(10).await.unwrap();
-        let wake = |id: &JobId| Order { id: *id, reach: Reach::Everything, command: Command::WAKE };
+        let wake = |id: &JobId| JobCommand { id: *id, reach: Reach::Everything, command: Command::WAKE };
         scene.store.apply(due.jobs.iter().map(wake).collect()).await.unwrap();
 
         assert!(due.jobs.ends_with(&scene.jobs[1..]), "{due:?}");
@@ -143,7 +147,11 @@ async fn an_event_that_meets_a_damaged_row_leaves_no_job_without_its_origin() {
         let store = backend.open().await;
         let namespace = store.namespace("default").await.unwrap();
         for queue in [QUEUE, "other"] {
-            store.save_queue(namespace, queue, QueueSettings::default().into(), Expect::Absent).await.unwrap().unwrap();
+            store
+                .save_queue(namespace, queue, QueueSettings::default().into(), ExpectedVersion::Absent)
+                .await
+                .unwrap()
+                .unwrap();
         }
         let body: Arc<str> = "{}".into();
         let job = |queue: &str, key: Option<&str>| {
@@ -157,7 +165,7 @@ async fn an_event_that_meets_a_damaged_row_leaves_no_job_without_its_origin() {
         let store = backend.open().await;
 
         // The second of its jobs has the key of the job that cannot be read.
-        let event = NewArrival {
+        let event = NewInboundEvent {
             namespace,
             source: "stripe".into(),
             kind: "invoice.paid".into(),
@@ -172,8 +180,14 @@ async fn an_event_that_meets_a_damaged_row_leaves_no_job_without_its_origin() {
         store.close().await;
         drop(store);
         let store = backend.open().await;
-        let want =
-            Claim { namespace, queue: "other".into(), limit: 10, phase: Phase::Leased, visibility: None, worker: None };
+        let want = ClaimRequest {
+            namespace,
+            queue: "other".into(),
+            limit: 10,
+            phase: Phase::Leased,
+            visibility: None,
+            worker: None,
+        };
         let jobs = store.claim(want).await.unwrap().unwrap().jobs;
         assert_eq!(jobs, [], "a job of an event that was not stored");
         store.close().await;
@@ -187,7 +201,7 @@ async fn an_event_that_meets_a_damaged_row_leaves_no_job_without_its_origin() {
 async fn a_deletion_that_cannot_read_a_job_takes_the_others_and_ends() {
     async fn check<B: Backend + 'static>() {
         let scene = Scene::due_at_once::<B>().await;
-        let (namespace, kind, filter) = (scene.namespace, OperationKind::Delete, Filter::default());
+        let (namespace, kind, filter) = (scene.namespace, OperationKind::Delete, OperationFilter::default());
         let new = NewOperation { namespace, queue: QUEUE.into(), kind, filter, limit: None, rate_per_second: None };
         let started = scene.store.start_operation(new).await.unwrap().unwrap();
 

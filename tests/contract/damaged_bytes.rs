@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use outlast_core::arrival::ArrivalId;
-use outlast_core::checkpoint::{Checkpoint, Data, Section};
+use outlast_core::checkpoint::{Checkpoint, CheckpointData, Section};
+use outlast_core::inbound_event::InboundEventId;
 use outlast_core::state::Phase;
 use outlast_core::{Command, Evidence, JobId, NamespaceId, Outcome, QueueSettings, Spec, Timestamp};
-use outlast_store::arrivals::{Ingested, NewArrival};
-use outlast_store::jobs::{Claim, NewJob, Order, Published, Reach};
-use outlast_store::queues::Expect;
+use outlast_store::inbound_events::{Ingested, NewInboundEvent};
+use outlast_store::jobs::{ClaimRequest, JobCommand, NewJob, Published, Reach};
+use outlast_store::queues::ExpectedVersion;
 use outlast_store::{Error, JobStore};
 
 use crate::backend::{Backend, Ground, Postgres, Sqlite};
@@ -37,8 +37,8 @@ const DAMAGE: [(&str, Read); 9] = [
     ("UPDATE history SET events = replace(events, 'line', 'lane')", Read::Events),
     ("UPDATE checkpoint SET data = '{\"step\":8}'", Read::Kept),
     ("UPDATE section SET body = '\"part two\"'", Read::Section),
-    ("UPDATE arrival SET body = '{\"type\":\"order.lost\"}'", Read::Event),
-    ("UPDATE arrival SET headers = '{\"user-agent\":\"x\"}'", Read::Event),
+    ("UPDATE inbound_event SET body = '{\"type\":\"order.lost\"}'", Read::Event),
+    ("UPDATE inbound_event SET headers = '{\"user-agent\":\"x\"}'", Read::Event),
 ];
 const DAMAGE_ON_POSTGRES: [(&str, Read); 9] = [
     ("UPDATE job SET payload = '{\"amount\":1001}' WHERE payload = '{\"amount\":1000}'", Read::Job),
@@ -51,8 +51,8 @@ const DAMAGE_ON_POSTGRES: [(&str, Read); 9] = [
     ("UPDATE history SET events = set_byte(events, 9, get_byte(events, 9) # 1)", Read::Events),
     ("UPDATE checkpoint SET data = '{\"step\":8}'", Read::Kept),
     ("UPDATE section SET body = '\"part two\"'", Read::Section),
-    ("UPDATE arrival SET body = '{\"type\":\"order.lost\"}'", Read::Event),
-    ("UPDATE arrival SET headers = '{\"user-agent\":\"x\"}'", Read::Event),
+    ("UPDATE inbound_event SET body = '{\"type\":\"order.lost\"}'", Read::Event),
+    ("UPDATE inbound_event SET headers = '{\"user-agent\":\"x\"}'", Read::Event),
 ];
 
 /// One job that has everything, one that waits, and an event.
@@ -61,7 +61,7 @@ struct Scene {
     namespace: NamespaceId,
     full: JobId,
     waiting: JobId,
-    event: ArrivalId,
+    event: InboundEventId,
     // Last: the place must outlive the store.
     backend: Box<dyn Backend>,
 }
@@ -72,18 +72,22 @@ impl Scene {
         let backend = B::on(&ground);
         let store = backend.open().await;
         let namespace = store.namespace("default").await.unwrap();
-        store.save_queue(namespace, QUEUE, QueueSettings::default().into(), Expect::Absent).await.unwrap().unwrap();
+        store
+            .save_queue(namespace, QUEUE, QueueSettings::default().into(), ExpectedVersion::Absent)
+            .await
+            .unwrap()
+            .unwrap();
         let mut scene = Scene {
             full: publish(&*store, namespace, "{\"amount\":1000}", Some("k-1")).await,
             waiting: JobId::from_u128(0x7 << 76 | 0b10 << 62).unwrap(),
-            event: ArrivalId(JobId::from_u128(0x7 << 76 | 0b10 << 62).unwrap()),
+            event: InboundEventId(JobId::from_u128(0x7 << 76 | 0b10 << 62).unwrap()),
             store,
             namespace,
             backend: Box::new(backend),
         };
         scene.fill().await;
         scene.waiting = publish(&*scene.store, namespace, "{\"amount\":7}", None).await;
-        let event = NewArrival {
+        let event = NewInboundEvent {
             namespace,
             source: "shop".into(),
             kind: "order.paid".into(),
@@ -102,7 +106,7 @@ impl Scene {
     async fn fill(&self) {
         let job = self.claim(1).await.pop().expect("a job waits");
         let lease = Some(lease(&job));
-        let data = Data::Inline("{\"step\":7}".into());
+        let data = CheckpointData::Inline("{\"step\":7}".into());
         let checkpoint = Checkpoint { schema_version: 1, data, at: Timestamp::EPOCH, replays: 0, attempt: 0 };
         let section = Section { name: "a".into(), body: "\"part one\"".into(), at: Timestamp::EPOCH };
         self.apply(Command::Checkpoint { lease, checkpoint: Arc::new(checkpoint), progress: None }).await;
@@ -118,13 +122,13 @@ impl Scene {
     }
 
     async fn apply(&self, command: Command) {
-        let order = Order { id: self.full, reach: Reach::Everything, command };
+        let order = JobCommand { id: self.full, reach: Reach::Everything, command };
         self.store.apply(vec![order]).await.unwrap().pop().unwrap().unwrap();
     }
 
     async fn claim(&self, limit: usize) -> Vec<outlast_core::Job> {
         let (namespace, queue) = (self.namespace, QUEUE.into());
-        let want = Claim { namespace, queue, limit, phase: Phase::Leased, visibility: None, worker: None };
+        let want = ClaimRequest { namespace, queue, limit, phase: Phase::Leased, visibility: None, worker: None };
         self.store.claim(want).await.unwrap().unwrap().jobs
     }
 
@@ -140,9 +144,11 @@ impl Scene {
             Read::Job => self.store.job(&reach, id).await.map(|found| assert!(found.is_some())),
             Read::Result => self.store.result(&reach, id).await.map(|found| assert!(found.is_some())),
             Read::Events => self.store.events(&reach, id, 0, 100).await.map(|found| assert!(found.is_some())),
-            Read::Kept => self.store.kept(&reach, id).await.map(|found| assert!(found.is_some())),
+            Read::Kept => self.store.artifacts(&reach, id).await.map(|found| assert!(found.is_some())),
             Read::Section => self.store.section(&reach, id, "a").await.map(|found| assert!(found.is_some())),
-            Read::Event => self.store.arrival(self.namespace, self.event).await.map(|found| assert!(found.is_some())),
+            Read::Event => {
+                self.store.inbound_event(self.namespace, self.event).await.map(|found| assert!(found.is_some()))
+            }
         }
     }
 }

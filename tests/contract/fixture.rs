@@ -8,8 +8,8 @@ use outlast_core::{
     Clock, Command, Evidence, Job, JobId, Lease, NamespaceId, Outcome, Queue, QueueSettings, Spec, State, Timestamp,
 };
 use outlast_store::JobStore;
-use outlast_store::jobs::{Applied, Claim, Claimed, Declined, ListJobs, NewJob, Order, Published, Reach};
-use outlast_store::queues::{Counts, Expect};
+use outlast_store::jobs::{Applied, ClaimRequest, Claimed, Declined, JobCommand, ListJobs, NewJob, Published, Reach};
+use outlast_store::queues::{ExpectedVersion, QueueCounts};
 use tokio::runtime::Builder;
 
 use crate::backend::{Backend, Ground};
@@ -92,7 +92,7 @@ impl Fixture {
     }
 
     pub async fn save(&self, name: &str, settings: QueueSettings) -> Arc<Queue> {
-        self.store.save_queue(self.ours, name, settings.into(), Expect::Anything).await.unwrap().unwrap().queue
+        self.store.save_queue(self.ours, name, settings.into(), ExpectedVersion::Anything).await.unwrap().unwrap().queue
     }
 
     pub async fn try_publish(&self, spec: Spec) -> Published {
@@ -119,12 +119,19 @@ impl Fixture {
         ids
     }
 
-    pub async fn claim_with(&self, want: Claim) -> Claimed {
+    pub async fn claim_with(&self, want: ClaimRequest) -> Claimed {
         self.store.claim(want).await.unwrap().expect("the queue exists")
     }
 
-    pub fn want(&self, limit: usize) -> Claim {
-        Claim { namespace: self.ours, queue: QUEUE.into(), limit, phase: Phase::Leased, visibility: None, worker: None }
+    pub fn want(&self, limit: usize) -> ClaimRequest {
+        ClaimRequest {
+            namespace: self.ours,
+            queue: QUEUE.into(),
+            limit,
+            phase: Phase::Leased,
+            visibility: None,
+            worker: None,
+        }
     }
 
     pub async fn claim(&self, limit: usize) -> Vec<Job> {
@@ -144,7 +151,7 @@ impl Fixture {
     }
 
     pub async fn apply_as(&self, reach: Reach, id: JobId, command: Command) -> Result<Applied, Declined> {
-        self.store.apply(vec![Order { id, reach, command }]).await.unwrap().pop().unwrap()
+        self.store.apply(vec![JobCommand { id, reach, command }]).await.unwrap().pop().unwrap()
     }
 
     /// Reports with the lease the job was handed out with.
@@ -163,7 +170,7 @@ impl Fixture {
             if due.jobs.is_empty() {
                 return;
             }
-            let order = |id| Order { id, reach: Reach::Everything, command: Command::WAKE };
+            let order = |id| JobCommand { id, reach: Reach::Everything, command: Command::WAKE };
             self.store.apply(due.jobs.into_iter().map(order).collect()).await.unwrap();
         }
     }
@@ -184,7 +191,7 @@ impl Fixture {
         ListJobs { reach: Reach::Namespace(self.ours), ..every_job() }
     }
 
-    pub async fn counts(&self) -> Counts {
+    pub async fn counts(&self) -> QueueCounts {
         self.store.queue(self.ours, QUEUE).await.unwrap().expect("the queue exists").1
     }
 

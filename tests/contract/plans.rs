@@ -23,7 +23,7 @@ async fn the_plans_of_the_hot_statements_are_the_known_ones() {
     database.psql(
         "INSERT INTO job (seq, created_at, queue, status, state, payload)
          SELECT number, 0, 1, 3, '', '' FROM generate_series(1, 20000) AS number;
-         INSERT INTO turn (queue, place, at, seq) SELECT 1, 100, number, number FROM generate_series(1, 20000) AS number;
+         INSERT INTO ready_and_alarm (queue, place, at, seq) SELECT 1, 100, number, number FROM generate_series(1, 20000) AS number;
          ANALYZE",
     );
     let full = written(&store).await;

@@ -54,12 +54,12 @@ fn a_schema_that_differs_a_little_is_noticed() {
     let scripts: Vec<&str> = MIGRATIONS.iter().map(|(_, _, text)| *text).collect();
     let sound = catalog(&made_by(&scripts));
     for change in [
-        "ALTER TABLE queue ALTER COLUMN pace SET DEFAULT 1",
+        "ALTER TABLE queue ALTER COLUMN gcra SET DEFAULT 1",
         "ALTER TABLE queue ALTER COLUMN hold_round TYPE bigint",
         "ALTER TABLE queue ALTER COLUMN secrets SET NOT NULL",
         "ALTER TABLE queue RESET (fillfactor)",
         "ALTER TABLE job ALTER COLUMN payload SET STORAGE PLAIN",
-        "ALTER TABLE life SET LOGGED",
+        "ALTER TABLE crash_epoch SET LOGGED",
         "ALTER TABLE job DROP CONSTRAINT job_status_check",
         "DROP INDEX operation_open",
         "DROP TABLE label",

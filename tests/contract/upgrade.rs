@@ -1,19 +1,22 @@
-//! Stores that older programs have left behind: opened by this one they are brought up to date, and everything in them
-//! goes on. The rows in `upgrade/0001…` were written by the program that knew the first migration only, those in
-//! `upgrade/0005…` by one that knew objects and events, and neither checksums nor skipped jobs.
+//! Stores that older programs have left behind: this one brings them up to date, and everything in them goes on. Each schema has
+//! a fixture per engine in `upgrade/`: the rows of a store that the program of that schema filled (`upgrade/fill.rs`).
 
+#[path = "upgrade/fill.rs"]
+mod fill;
+
+use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::gate::{Cause, Hold};
-use outlast_core::pace::Pace;
+use outlast_core::gate::{Hold, HoldCause};
 use outlast_core::state::Phase;
 use outlast_core::system_queue::CALLBACKS;
 use outlast_core::{Clock, Command, Evidence, Job, NamespaceId, Outcome, Queue, Status};
-use outlast_store::arrivals::ListArrivals;
-use outlast_store::jobs::{Claim, Order, Reach};
+use outlast_store::inbound_events::ListInboundEvents;
+use outlast_store::jobs::{ClaimRequest, JobCommand, Reach};
 use outlast_store::operations::OperationStatus;
-use outlast_store::queues::{Expect, QueueDraft};
+use outlast_store::queues::{ExpectedVersion, QueueDraft};
 use outlast_store::{JobStore, postgres, sqlite};
 
 use crate::backend::{Backend, Ground, Postgres, Sqlite};
@@ -23,39 +26,47 @@ const SECOND: Duration = Duration::from_secs(1);
 /// When the older program was stopped, by the clock that it and this one start with.
 const STOPPED: Duration = SECOND;
 
-fn sqlite_at_one() -> String {
-    let (_, _, foundation) = sqlite::MIGRATIONS[0];
-    format!("{foundation}; PRAGMA user_version = 1; {}", include_str!("upgrade/0001_sqlite.sql"))
+type Migrations = &'static [(u32, &'static str, &'static str)];
+
+fn fixture_path(number: u32, engine: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("contract/upgrade/{number:04}_{engine}.sql"))
 }
 
-/// The list of migrations is not made by one of them.
-fn postgres_at_one() -> String {
-    let (_, _, foundation) = postgres::MIGRATIONS[0];
+/// The fixture of a schema. With `OUTLAST_GEN=1` a missing fixture of the newest schema is written; one that exists never is.
+async fn fixture<B: Backend + 'static>(number: u32, newest: u32, engine: &str) -> String {
+    let path = fixture_path(number, engine);
+    let generates = std::env::var("OUTLAST_GEN").is_ok_and(|value| value == "1");
+    if generates && number == newest && !path.exists() {
+        fs::write(&path, fill::rows::<B>(number, STOPPED).await).expect("the fixture can be written");
+    }
+    fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}; write the fixture with OUTLAST_GEN=1", path.display()))
+}
+
+/// SQLite keeps the number of its schema in `user_version`.
+async fn sqlite_at(number: u32) -> String {
+    let script = migrations(sqlite::MIGRATIONS, number, |number, _| format!("PRAGMA user_version = {number}"));
+    let newest = u32::try_from(sqlite::MIGRATIONS.len()).unwrap();
+    script + &fixture::<Sqlite>(number, newest, "sqlite").await
+}
+
+/// PostgreSQL has a list of migrations, which none of them makes.
+async fn postgres_at(number: u32) -> String {
     let list = "
         CREATE TABLE outlast_schema (
             number     integer PRIMARY KEY,
             name       text NOT NULL,
             applied_at timestamptz NOT NULL DEFAULT now()
-        );
-        INSERT INTO outlast_schema (number, name) VALUES (1, 'foundation')";
-    format!("{foundation}; {list}; {}", include_str!("upgrade/0001_postgres.sql"))
+        );";
+    let note = |number, name: &str| format!("INSERT INTO outlast_schema (number, name) VALUES ({number}, '{name}')");
+    let newest = u32::try_from(postgres::MIGRATIONS.len()).unwrap();
+    let rows = fixture::<Postgres>(number, newest, "postgres").await;
+    list.to_owned() + &migrations(postgres::MIGRATIONS, number, note) + &rows
 }
 
-/// The rows of both older programs in a store that this many migrations have brought up to date.
-fn sqlite_at(number: u32) -> String {
-    let mut script = sqlite_at_one();
-    for (number, _, text) in sqlite::MIGRATIONS.iter().filter(|(other, ..)| (2..=number).contains(other)) {
-        script += &format!("; {text}; PRAGMA user_version = {number}");
-    }
-    script + ";" + include_str!("upgrade/0005_sqlite.sql")
-}
-
-fn postgres_at(number: u32) -> String {
-    let mut script = postgres_at_one();
-    for (number, name, text) in postgres::MIGRATIONS.iter().filter(|(other, ..)| (2..=number).contains(other)) {
-        script += &format!("; {text}; INSERT INTO outlast_schema (number, name) VALUES ({number}, '{name}')");
-    }
-    script + ";" + include_str!("upgrade/0005_postgres.sql")
+fn migrations(all: Migrations, up_to: u32, note: impl Fn(u32, &str) -> String) -> String {
+    let wanted = all.iter().filter(|(number, ..)| *number <= up_to);
+    wanted.map(|(number, name, text)| format!("{text};\n{};\n", note(*number, name))).collect()
 }
 
 struct Upgraded {
@@ -90,7 +101,7 @@ impl Upgraded {
     }
 
     async fn apply(&self, job: &Job, command: Command) -> Status {
-        let order = Order { id: job.id, reach: Reach::Namespace(self.ours), command };
+        let order = JobCommand { id: job.id, reach: Reach::Namespace(self.ours), command };
         self.store.apply(vec![order]).await.unwrap().pop().unwrap().unwrap().status
     }
 
@@ -101,31 +112,30 @@ impl Upgraded {
 
     async fn claim(&self, queue: &str) -> Vec<Job> {
         let (namespace, queue) = (self.ours, queue.into());
-        let want = Claim { namespace, queue, limit: 9, phase: Phase::Leased, visibility: None, worker: None };
+        let want = ClaimRequest { namespace, queue, limit: 9, phase: Phase::Leased, visibility: None, worker: None };
         self.store.claim(want).await.unwrap().unwrap().jobs
     }
 }
 
 async fn check<B: Backend + 'static>(script: &str) {
     let mut upgraded = Upgraded::from::<B>(script).await;
-    check_what_was_there(&upgraded).await;
+    check_jobs_and_queues(&upgraded).await;
+    check_events_and_artifacts(&upgraded).await;
     check_that_it_goes_on(&upgraded).await;
 
     assert!(upgraded.backend.verify().await, "what the store knows is not what its tables say");
+    assert_eq!(upgraded.store.damage().list(), Vec::<String>::new());
     upgraded.store.close().await;
     upgraded.store = upgraded.backend.open().await;
-    assert_eq!(upgraded.queue("mail").await.secrets.as_deref(), Some(&b"sealed"[..]));
+    assert_eq!(upgraded.queue("mail").await.secrets.as_deref(), Some(&b"sealed again"[..]));
     assert!(upgraded.backend.verify().await);
     upgraded.store.close().await;
 }
 
-async fn check_what_was_there(upgraded: &Upgraded) {
+async fn check_jobs_and_queues(upgraded: &Upgraded) {
     let until = upgraded.ground.clock.now().plus(10 * SECOND);
-    assert_eq!(upgraded.queue("held").await.hold, Some(Hold::new(until, Cause::Backpressure)));
-    for name in ["mail", "hook", "held"] {
-        let queue = upgraded.queue(name).await;
-        assert_eq!((queue.pace, queue.secrets.clone(), queue.version), (Pace::default(), None, 1));
-    }
+    assert_eq!(upgraded.queue("held").await.hold, Some(Hold::new(until, HoldCause::Backpressure)));
+    assert_eq!(upgraded.queue("mail").await.secrets.as_deref(), Some(&b"sealed"[..]));
     for (word, status) in [
         ("dead", Status::Failed),
         ("done", Status::Succeeded),
@@ -142,9 +152,10 @@ async fn check_what_was_there(upgraded: &Upgraded) {
         let events = upgraded.store.events(&Reach::Everything, job.id, 0, 99).await.unwrap().unwrap();
         assert_eq!(events.len() as u64, job.events, "the log of {word}");
     }
-    let done = upgraded.job("done").await.id;
+    let done = upgraded.job("done").await;
+    assert_eq!((done.replays, done.attempt), (1, 1));
     assert_eq!(
-        upgraded.store.result(&Reach::Everything, done).await.unwrap().map(|inline| inline.body),
+        upgraded.store.result(&Reach::Everything, done.id).await.unwrap().map(|inline| inline.body),
         Some("{\"ok\":true}".into())
     );
     assert_eq!(upgraded.store.keys().await.unwrap().len(), 1);
@@ -153,7 +164,23 @@ async fn check_what_was_there(upgraded: &Upgraded) {
     assert_eq!(upgraded.store.interrupted().await.unwrap(), expected);
 }
 
-/// The fields of the older version, and the new ones.
+async fn check_events_and_artifacts(upgraded: &Upgraded) {
+    let list = ListInboundEvents { namespace: upgraded.ours, source: None, kind: None, before: None, limit: 9 };
+    let page = upgraded.store.inbound_events(list).await.unwrap();
+    let event = page.inbound_events.first().expect("the event is listed");
+    let event = upgraded.store.inbound_event(upgraded.ours, event.id).await.unwrap().expect("the event is there");
+    assert_eq!((&*event.source, &*event.kind, &*event.body), ("shop", "order.paid", "{\"order\":7}"));
+
+    let running = upgraded.job("running").await;
+    let artifacts = upgraded.store.artifacts(&Reach::Everything, running.id).await.unwrap().expect("the job is there");
+    let checkpoint = artifacts.checkpoint.expect("the checkpoint is there");
+    assert_eq!((checkpoint.schema_version, checkpoint.replays, checkpoint.attempt), (2, 0, 1));
+    assert_eq!(artifacts.sections, [Box::<str>::from("one")]);
+    let objects = upgraded.store.objects(&Reach::Everything, running.id).await.unwrap().expect("the job is there");
+    assert_eq!(objects.len(), 1, "an upload was announced");
+    assert!(!objects[0].attached);
+}
+
 async fn check_that_it_goes_on(upgraded: &Upgraded) {
     let operation = upgraded.store.open_operations().await.unwrap().pop().expect("a replay was under way");
     let done = upgraded.store.advance_operation(operation.id, 9).await.unwrap().unwrap();
@@ -165,61 +192,29 @@ async fn check_that_it_goes_on(upgraded: &Upgraded) {
     upgraded.ground.clock.advance(10 * SECOND);
     assert_eq!(upgraded.claim("held").await.len(), 1, "the probe");
 
-    // This one has a callback URL from a version without callbacks.
     let claimed = upgraded.claim("mail").await;
     let waiting = claimed.iter().find(|job| *job.spec.payload == *"[\"waiting\"]").expect("it is handed out");
     assert_eq!(upgraded.ack(waiting).await, Status::Succeeded);
     let (_, counts) = upgraded.store.queue(upgraded.ours, CALLBACKS).await.unwrap().expect("it was made");
     assert_eq!(counts.get(Status::Queued), 1);
 
-    let settings = upgraded.queue("mail").await.settings.clone();
-    let draft = QueueDraft { settings, secrets: Some(Arc::from(&b"sealed"[..])) };
-    let saved = upgraded.store.save_queue(upgraded.ours, "mail", draft, Expect::Version(1)).await.unwrap().unwrap();
-    assert_eq!(saved.queue.version, 2);
-}
-
-/// An event, an object and a checkpoint, none of which has a checksum.
-async fn check_what_has_no_checksum<B: Backend + 'static>(script: &str) {
-    let upgraded = Upgraded::from::<B>(script).await;
-    let list = ListArrivals { namespace: upgraded.ours, source: None, kind: None, before: None, limit: 9 };
-    let page = upgraded.store.arrivals(list).await.unwrap();
-    let event = page.arrivals.first().expect("the event is listed");
-    let event = upgraded.store.arrival(upgraded.ours, event.id).await.unwrap().expect("the event is there");
-    assert_eq!((&*event.source, &*event.kind, &*event.body), ("shop", "order.paid", "{\"order\":7}"));
-
-    let running = upgraded.job("running").await;
-    let kept = upgraded.store.kept(&Reach::Everything, running.id).await.unwrap().expect("the job is there");
-    let checkpoint = kept.checkpoint.expect("the checkpoint is there");
-    assert_eq!(checkpoint.schema_version, 2);
-
-    upgraded.ground.clock.advance(Duration::from_secs(3600));
-    assert_eq!(upgraded.store.damage().list(), Vec::<String>::new());
-    assert!(upgraded.backend.verify().await);
-    upgraded.store.close().await;
+    let queue = upgraded.queue("mail").await;
+    let draft = QueueDraft { settings: queue.settings.clone(), secrets: Some(Arc::from(&b"sealed again"[..])) };
+    let expect = ExpectedVersion::Version(queue.version);
+    let saved = upgraded.store.save_queue(upgraded.ours, "mail", draft, expect).await.unwrap().unwrap();
+    assert_eq!(saved.queue.version, queue.version + 1);
 }
 
 #[tokio::test]
-async fn a_store_of_any_later_migration_goes_on_in_sqlite() {
-    for number in 5..8 {
-        check::<Sqlite>(&sqlite_at(number)).await;
-        check_what_has_no_checksum::<Sqlite>(&sqlite_at(number)).await;
+async fn a_store_of_every_schema_goes_on_in_sqlite() {
+    for (number, ..) in sqlite::MIGRATIONS {
+        check::<Sqlite>(&sqlite_at(*number).await).await;
     }
 }
 
 #[tokio::test]
-async fn a_store_of_any_later_migration_goes_on_in_postgres() {
-    for number in 5..8 {
-        check::<Postgres>(&postgres_at(number)).await;
-        check_what_has_no_checksum::<Postgres>(&postgres_at(number)).await;
+async fn a_store_of_every_schema_goes_on_in_postgres() {
+    for (number, ..) in postgres::MIGRATIONS {
+        check::<Postgres>(&postgres_at(*number).await).await;
     }
-}
-
-#[tokio::test]
-async fn a_store_of_the_first_migration_goes_on_in_sqlite() {
-    check::<Sqlite>(&sqlite_at_one()).await;
-}
-
-#[tokio::test]
-async fn a_store_of_the_first_migration_goes_on_in_postgres() {
-    check::<Postgres>(&postgres_at_one()).await;
 }

@@ -8,9 +8,9 @@ use outlast_core::event::EventKind;
 use outlast_core::state::{FailReason, Phase, State};
 use outlast_core::{Clock, Command, Evidence, Job, JobId, NamespaceId, Outcome, QueueSettings, Refusal, Spec, Status};
 use outlast_store::JobStore;
-use outlast_store::jobs::{Applied, Claim, Claimed, Declined, ListJobs, NewJob, Order, Published, Reach};
-use outlast_store::operations::{Filter, NewOperation, OperationKind};
-use outlast_store::queues::Expect;
+use outlast_store::jobs::{Applied, ClaimRequest, Claimed, Declined, JobCommand, ListJobs, NewJob, Published, Reach};
+use outlast_store::operations::{NewOperation, OperationFilter, OperationKind};
+use outlast_store::queues::ExpectedVersion;
 use tokio::join;
 
 use crate::backend::{Backend, Ground, Postgres, Sqlite};
@@ -37,7 +37,11 @@ impl Scene {
         let backend = B::on(&ground);
         let store = backend.open().await;
         let namespace = store.namespace("default").await.unwrap();
-        store.save_queue(namespace, QUEUE, QueueSettings::default().into(), Expect::Absent).await.unwrap().unwrap();
+        store
+            .save_queue(namespace, QUEUE, QueueSettings::default().into(), ExpectedVersion::Absent)
+            .await
+            .unwrap()
+            .unwrap();
         let spec = Spec { payload: "\"secret\"".into(), key: Some("secret".into()), ..spec };
         let job = NewJob { namespace, queue: QUEUE.into(), spec: Arc::new(spec) };
         let published = store.publish(vec![job.clone(), job.clone(), job]).await.unwrap();
@@ -55,12 +59,12 @@ impl Scene {
 
     async fn claim(&self, limit: usize) -> Claimed {
         let (namespace, queue) = (self.namespace, QUEUE.into());
-        let want = Claim { namespace, queue, limit, phase: Phase::Leased, visibility: None, worker: None };
+        let want = ClaimRequest { namespace, queue, limit, phase: Phase::Leased, visibility: None, worker: None };
         self.store.claim(want).await.unwrap().unwrap()
     }
 
-    fn order(&self, job: usize, command: Command) -> Order {
-        Order { id: self.jobs[job], reach: Reach::Namespace(self.namespace), command }
+    fn order(&self, job: usize, command: Command) -> JobCommand {
+        JobCommand { id: self.jobs[job], reach: Reach::Namespace(self.namespace), command }
     }
 
     async fn apply(&self, job: usize, command: Command) -> Result<Applied, Declined> {
@@ -132,7 +136,7 @@ async fn an_alarm_that_breaks_a_rule_sets_only_that_job_aside() {
         let due = scene.store.due(10).await.unwrap();
         assert_eq!(due.jobs, scene.jobs);
 
-        let wake = |id: &JobId| Order { id: *id, reach: Reach::Everything, command: Command::WAKE };
+        let wake = |id: &JobId| JobCommand { id: *id, reach: Reach::Everything, command: Command::WAKE };
         let answers = scene.store.apply(due.jobs.iter().map(wake).collect()).await.unwrap();
 
         let done: Vec<(Status, bool)> = answers
@@ -176,7 +180,7 @@ async fn a_report_that_breaks_a_rule_sets_only_that_job_aside() {
 async fn a_purge_that_breaks_a_rule_goes_on_with_the_other_jobs() {
     async fn check<B: Backend + 'static>() {
         let scene = Scene::new::<B>(Spec::default(), 0).await;
-        let (namespace, kind, filter) = (scene.namespace, OperationKind::Purge, Filter::default());
+        let (namespace, kind, filter) = (scene.namespace, OperationKind::Purge, OperationFilter::default());
         let new = NewOperation { namespace, queue: QUEUE.into(), kind, filter, limit: None, rate_per_second: None };
         let started = scene.store.start_operation(new).await.unwrap().unwrap();
 
@@ -202,7 +206,7 @@ async fn a_finished_job_that_breaks_a_rule_stays_and_its_alarm_is_silenced() {
         scene.ground.clock.advance(Duration::from_secs(400 * 86_400));
 
         let due = scene.store.due(10).await.unwrap();
-        let wake = |id: &JobId| Order { id: *id, reach: Reach::Everything, command: Command::WAKE };
+        let wake = |id: &JobId| JobCommand { id: *id, reach: Reach::Everything, command: Command::WAKE };
         let answers = scene.store.apply(due.jobs.iter().map(wake).collect()).await.unwrap();
 
         assert_eq!(answers, [Err(Declined::Refused(Refusal::SetAside))]);
@@ -224,7 +228,11 @@ impl Scene {
         let backend = B::on(&ground);
         let store = backend.open().await;
         let namespace = store.namespace("default").await.unwrap();
-        store.save_queue(namespace, QUEUE, QueueSettings::default().into(), Expect::Absent).await.unwrap().unwrap();
+        store
+            .save_queue(namespace, QUEUE, QueueSettings::default().into(), ExpectedVersion::Absent)
+            .await
+            .unwrap()
+            .unwrap();
         let job =
             NewJob { namespace, queue: QUEUE.into(), spec: Arc::new(Spec { payload: "1".into(), ..Spec::default() }) };
         let jobs = store.publish(vec![job]).await.unwrap().into_iter().map(id).collect();

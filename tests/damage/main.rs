@@ -138,10 +138,10 @@ async fn one(scene: &Scene, mut chance: Chance, place: fn(&mut Chance) -> Place)
 /// As a store that is older than checksums.
 fn forget_checksums(data: &Path) {
     let connection = Connection::open(data.join("outlast.db")).expect("the database opens");
-    for table in ["job", "spec", "result", "history", "checkpoint", "section", "arrival"] {
+    for table in ["job", "spec", "result", "history", "checkpoint", "section", "inbound_event"] {
         connection.execute(&format!("UPDATE {table} SET checksum = NULL"), []).expect("a table with checksums");
     }
-    connection.execute("UPDATE arrival SET body_checksum = NULL", []).expect("a table with checksums");
+    connection.execute("UPDATE inbound_event SET body_checksum = NULL", []).expect("a table with checksums");
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).expect("a checkpoint");
 }
 
@@ -155,7 +155,7 @@ fn forget_log(data: &Path) {
 /// Other bytes in the place of an object, and its row as if they were those that were written.
 fn forge_object(data: &Path) {
     let connection = Connection::open(data.join("outlast.db")).expect("the database opens");
-    let sql = "SELECT key FROM object WHERE kept AND length > 1000 ORDER BY length LIMIT 1";
+    let sql = "SELECT key FROM object WHERE attached AND length > 1000 ORDER BY length LIMIT 1";
     let key: String = connection.query_row(sql, [], |row| row.get(0)).expect("there is an object");
     let path = data.join("objects").join(&key);
     let mut bytes = fs::read(&path).expect("the object is read");

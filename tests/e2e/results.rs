@@ -199,11 +199,11 @@ impl Rig {
     pub(crate) fn rows(&self) -> Vec<Row> {
         let launch = self.server.launch();
         if let Some(database) = launch.database() {
-            let sql = "SELECT key, kept, doomed_at IS NOT NULL, length, encode(sha256, 'hex') FROM object";
+            let sql = "SELECT key, attached, delete_after IS NOT NULL, length, encode(sha256, 'hex') FROM object";
             return tokio::task::block_in_place(|| database.psql(sql)).lines().map(parsed).collect();
         }
         let database = Connection::open(launch.data.join("outlast.db")).expect("the database can be opened");
-        let sql = "SELECT key, kept, doomed_at IS NOT NULL, length, lower(hex(sha256)) FROM object";
+        let sql = "SELECT key, attached, delete_after IS NOT NULL, length, lower(hex(sha256)) FROM object";
         let mut statement = database.prepare(sql).expect("the table is there");
         let rows = statement.query_map([], |row| {
             Ok(Row {
@@ -272,7 +272,7 @@ impl Rig {
     /// A doomed object waits for an hour, for clients that still write. Here the hour ends at once: the rows are moved
     /// in time while the server is down, and the next start finds them due.
     pub(crate) async fn let_the_grace_pass(&mut self) {
-        self.change_objects("doomed_at = 1, checksum = NULL WHERE doomed_at IS NOT NULL").await;
+        self.change_objects("delete_after = 1, checksum = NULL WHERE delete_after IS NOT NULL").await;
     }
 
     /// Changes rows of the table of objects while the server is down.

@@ -1,7 +1,7 @@
 //! The engine in virtual time, case by case: who is woken when, what happens to calls whose caller has gone, how the
 //! loops keep time. Every call on the store takes eight milliseconds, four before its effect and four after.
 
-mod arrivals;
+mod inbound_events;
 mod followers;
 mod hang_ups;
 mod panics;
@@ -9,8 +9,8 @@ mod panics;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::gate::Cause;
-use outlast_core::queue::Scope;
+use outlast_core::gate::HoldCause;
+use outlast_core::queue::DeferScope;
 use outlast_core::state::{CancelReason, Phase};
 use outlast_core::{
     Clock, Command, Evidence, Job, JobId, Lease, NamespaceId, Outcome, QueueSettings, Spec, State, Status,
@@ -18,9 +18,9 @@ use outlast_core::{
 use outlast_engine::Engine;
 use outlast_engine::jobs::long_poll::Until;
 use outlast_engine::queues::QueueChange;
-use outlast_store::jobs::{Claim, NewJob, Order, Published, Reach};
-use outlast_store::operations::{Filter, NewOperation, OperationKind, OperationStatus};
-use outlast_store::queues::Expect;
+use outlast_store::jobs::{ClaimRequest, JobCommand, NewJob, Published, Reach};
+use outlast_store::operations::{NewOperation, OperationFilter, OperationKind, OperationStatus};
+use outlast_store::queues::ExpectedVersion;
 use outlast_tests::model::{ModelDisk, Rules};
 use outlast_tests::ports::{RuntimeClock, SeededEntropy};
 use tokio::runtime::Builder;
@@ -73,7 +73,7 @@ impl Rig {
         let namespace = engine.keys.namespace("default").await.unwrap();
         engine
             .queues
-            .save(namespace, QUEUE, QueueChange { settings, secret: None }, Expect::Absent)
+            .save(namespace, QUEUE, QueueChange { settings, secret: None }, ExpectedVersion::Absent)
             .await
             .unwrap()
             .unwrap();
@@ -93,9 +93,16 @@ impl Rig {
         }
     }
 
-    fn want(&self) -> Claim {
+    fn want(&self) -> ClaimRequest {
         let queue = QUEUE.into();
-        Claim { namespace: self.namespace, queue, limit: 1, phase: Phase::Leased, visibility: None, worker: None }
+        ClaimRequest {
+            namespace: self.namespace,
+            queue,
+            limit: 1,
+            phase: Phase::Leased,
+            visibility: None,
+            worker: None,
+        }
     }
 
     async fn claim(&self) -> Job {
@@ -111,8 +118,8 @@ impl Rig {
         })
     }
 
-    fn order(&self, id: JobId, command: Command) -> Order {
-        Order { id, reach: Reach::Namespace(self.namespace), command }
+    fn order(&self, id: JobId, command: Command) -> JobCommand {
+        JobCommand { id, reach: Reach::Namespace(self.namespace), command }
     }
 
     async fn report(&self, job: &Job, outcome: Outcome) {
@@ -121,7 +128,7 @@ impl Rig {
 
     fn operation(&self, kind: OperationKind, rate_per_second: Option<u32>) -> NewOperation {
         let (namespace, queue) = (self.namespace, QUEUE.to_owned());
-        NewOperation { namespace, queue, kind, filter: Filter::default(), limit: None, rate_per_second }
+        NewOperation { namespace, queue, kind, filter: OperationFilter::default(), limit: None, rate_per_second }
     }
 
     fn status(&self, id: JobId) -> Option<Status> {
@@ -258,7 +265,11 @@ fn everyone_who_waits_gets_work_when_a_probe_opens_the_queue() {
         let first = rig.claim().await;
         rig.report(
             &first,
-            Outcome::Defer { retry_after: Some(SECOND), scope: Some(Scope::Queue), cause: Cause::Backpressure },
+            Outcome::Defer {
+                retry_after: Some(SECOND),
+                scope: Some(DeferScope::Queue),
+                cause: HoldCause::Backpressure,
+            },
         )
         .await;
         sleep(SECOND + AT_ONCE).await;

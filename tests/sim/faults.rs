@@ -8,22 +8,22 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outlast_core::arrival::{Arrival, ArrivalId};
 use outlast_core::checkpoint::Section;
+use outlast_core::inbound_event::{InboundEvent, InboundEventId};
 use outlast_core::{
     Command, Event, Evidence, JobId, Lease, NamespaceId, ObjectKey, Outage, Outcome, Queue, QueueId, State, Timestamp,
 };
 use outlast_store::alarms::Due;
-use outlast_store::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
+use outlast_store::artifacts::{Artifacts, DueDeletions, InlineResult, ObjectInspection, StoredObject};
 use outlast_store::dead_letters::{DeadLetterPage, ListDeadLetters};
+use outlast_store::inbound_events::{InboundEventPage, Ingested, ListInboundEvents, NewInboundEvent};
 use outlast_store::job_detail::JobDetail;
 use outlast_store::jobs::{
-    Applied, Claim, Claimed, Declined, Found, JobPage, ListJobs, NewJob, Order, Published, Reach,
+    Applied, ClaimRequest, Claimed, Declined, FoundJob, JobCommand, JobPage, ListJobs, NewJob, Published, Reach,
 };
-use outlast_store::kept::{Doomed, Inline, Inspection, Kept, Stored};
 use outlast_store::keys::{KeyId, KeyRecord, NewKey, Revocation};
 use outlast_store::operations::{NewOperation, Operation, OperationId};
-use outlast_store::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
+use outlast_store::queues::{DeleteRefusal, ExpectedVersion, QueueCounts, QueueDraft, SaveRefusal, StoredQueue};
 use outlast_store::{Error, JobStore};
 use outlast_tests::chance::Chance;
 use outlast_tests::model::{ModelDisk, ModelStore};
@@ -179,9 +179,9 @@ impl FaultyStore {
     }
 
     /// I-15: a report that names another lease than the present one leaves the job as it is.
-    async fn apply_watched(&self, orders: Vec<Order>) -> Result<Vec<Result<Applied, Declined>>, Error> {
+    async fn apply_watched(&self, orders: Vec<JobCommand>) -> Result<Vec<Result<Applied, Declined>>, Error> {
         let stale = match orders.as_slice() {
-            [Order { id, command: Command::Report { lease: Some(lease), .. }, .. }] => {
+            [JobCommand { id, command: Command::Report { lease: Some(lease), .. }, .. }] => {
                 self.version_if_stale(*id, *lease)
             }
             _ => None,
@@ -223,7 +223,7 @@ impl Drop for OnItsWay<'_> {
         for (id, lease) in self.jobs.drain(..) {
             let command =
                 Command::Report { lease: Some(lease), outcome: Outcome::Release, evidence: Evidence::default() };
-            let orders = vec![Order { id, reach: Reach::Everything, command }];
+            let orders = vec![JobCommand { id, reach: Reach::Everything, command }];
             now(self.store.inner.apply(orders)).expect("the model is open");
             self.store.witness.look(&self.store.disk.world());
         }
@@ -249,23 +249,23 @@ impl JobStore for FaultyStore {
         .await
     }
 
-    async fn ingest(&self, arrivals: Vec<NewArrival>) -> Result<Vec<Ingested>, Error> {
-        self.call(self.inner.ingest(arrivals)).await
+    async fn ingest(&self, inbound_events: Vec<NewInboundEvent>) -> Result<Vec<Ingested>, Error> {
+        self.call(self.inner.ingest(inbound_events)).await
     }
 
-    async fn arrival(&self, namespace: NamespaceId, id: ArrivalId) -> Result<Option<Arrival>, Error> {
-        self.call(self.inner.arrival(namespace, id)).await
+    async fn inbound_event(&self, namespace: NamespaceId, id: InboundEventId) -> Result<Option<InboundEvent>, Error> {
+        self.call(self.inner.inbound_event(namespace, id)).await
     }
 
-    async fn arrivals(&self, list: ListArrivals) -> Result<ArrivalPage, Error> {
-        self.call(self.inner.arrivals(list)).await
+    async fn inbound_events(&self, list: ListInboundEvents) -> Result<InboundEventPage, Error> {
+        self.call(self.inner.inbound_events(list)).await
     }
 
-    async fn prune_arrivals(&self, before: Timestamp, limit: usize) -> Result<usize, Error> {
-        self.call(self.inner.prune_arrivals(before, limit)).await
+    async fn prune_inbound_events(&self, before: Timestamp, limit: usize) -> Result<usize, Error> {
+        self.call(self.inner.prune_inbound_events(before, limit)).await
     }
 
-    async fn claim(&self, want: Claim) -> Result<Option<Claimed>, Error> {
+    async fn claim(&self, want: ClaimRequest) -> Result<Option<Claimed>, Error> {
         let mut on_its_way = OnItsWay { store: self, jobs: Vec::new() };
         let claimed = self
             .call(async {
@@ -285,7 +285,7 @@ impl JobStore for FaultyStore {
         claimed
     }
 
-    async fn apply(&self, orders: Vec<Order>) -> Result<Vec<Result<Applied, Declined>>, Error> {
+    async fn apply(&self, orders: Vec<JobCommand>) -> Result<Vec<Result<Applied, Declined>>, Error> {
         let before = self.plant.before_apply(&self.disk, &orders);
         self.call(async {
             let answers = self.apply_watched(orders).await;
@@ -302,7 +302,7 @@ impl JobStore for FaultyStore {
         self.call(self.inner.due(limit)).await.map(|due| self.plant.on_due(due))
     }
 
-    async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<Found>, Error> {
+    async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<FoundJob>, Error> {
         self.faults.job_reads.fetch_add(1, Ordering::SeqCst);
         self.call(self.inner.job(reach, id)).await
     }
@@ -325,12 +325,12 @@ impl JobStore for FaultyStore {
         self.call(self.inner.events(reach, id, after, limit)).await
     }
 
-    async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Inline>, Error> {
+    async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<InlineResult>, Error> {
         self.call(self.inner.result(reach, id)).await
     }
 
-    async fn kept(&self, reach: &Reach, id: JobId) -> Result<Option<Kept>, Error> {
-        self.call(self.inner.kept(reach, id)).await
+    async fn artifacts(&self, reach: &Reach, id: JobId) -> Result<Option<Artifacts>, Error> {
+        self.call(self.inner.artifacts(reach, id)).await
     }
 
     async fn sections(
@@ -347,7 +347,7 @@ impl JobStore for FaultyStore {
         self.call(self.inner.section(reach, id, name)).await
     }
 
-    async fn objects(&self, reach: &Reach, id: JobId) -> Result<Option<Vec<Stored>>, Error> {
+    async fn objects(&self, reach: &Reach, id: JobId) -> Result<Option<Vec<StoredObject>>, Error> {
         self.call(self.inner.objects(reach, id)).await
     }
 
@@ -355,16 +355,16 @@ impl JobStore for FaultyStore {
         self.call(self.inner.count_download(id)).await
     }
 
-    async fn record_inspection(&self, key: &ObjectKey, found: Inspection) -> Result<(), Error> {
+    async fn record_inspection(&self, key: &ObjectKey, found: ObjectInspection) -> Result<(), Error> {
         self.call(self.inner.record_inspection(key, found)).await
     }
 
-    async fn doomed(&self, limit: usize) -> Result<Doomed, Error> {
-        self.call(self.inner.doomed(limit)).await
+    async fn due_deletions(&self, limit: usize) -> Result<DueDeletions, Error> {
+        self.call(self.inner.due_deletions(limit)).await
     }
 
-    async fn postpone_objects(&self, keys: &[ObjectKey], until: Timestamp) -> Result<(), Error> {
-        self.call(self.inner.postpone_objects(keys, until)).await
+    async fn postpone_deletions(&self, keys: &[ObjectKey], until: Timestamp) -> Result<(), Error> {
+        self.call(self.inner.postpone_deletions(keys, until)).await
     }
 
     async fn forget_objects(&self, keys: &[ObjectKey]) -> Result<(), Error> {
@@ -376,8 +376,8 @@ impl JobStore for FaultyStore {
         namespace: NamespaceId,
         name: &str,
         draft: QueueDraft,
-        expect: Expect,
-    ) -> Result<Result<Saved, SaveRefusal>, Error> {
+        expect: ExpectedVersion,
+    ) -> Result<Result<StoredQueue, SaveRefusal>, Error> {
         self.call(self.inner.save_queue(namespace, name, draft, expect)).await
     }
 
@@ -389,7 +389,7 @@ impl JobStore for FaultyStore {
         self.call(self.inner.delete_queue(namespace, name)).await
     }
 
-    async fn queue(&self, namespace: NamespaceId, name: &str) -> Result<Option<(Arc<Queue>, Counts)>, Error> {
+    async fn queue(&self, namespace: NamespaceId, name: &str) -> Result<Option<(Arc<Queue>, QueueCounts)>, Error> {
         self.call(self.inner.queue(namespace, name)).await
     }
 
@@ -398,7 +398,7 @@ impl JobStore for FaultyStore {
         namespace: NamespaceId,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
+    ) -> Result<Vec<(Arc<Queue>, QueueCounts)>, Error> {
         self.call(self.inner.queues(namespace, after, limit)).await
     }
 
@@ -406,12 +406,12 @@ impl JobStore for FaultyStore {
         self.call(self.inner.oldest_waiting()).await
     }
 
-    async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
+    async fn census(&self) -> Result<Vec<(Arc<Queue>, QueueCounts)>, Error> {
         self.call(self.inner.census()).await
     }
 
-    async fn attend(&self) -> Result<Option<Outage>, Error> {
-        self.inner.attend().await
+    async fn record_attendance(&self) -> Result<Option<Outage>, Error> {
+        self.inner.record_attendance().await
     }
 
     async fn interrupted(&self) -> Result<Vec<JobId>, Error> {

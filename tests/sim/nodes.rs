@@ -17,13 +17,15 @@ use outlast_engine::keys::scope::{Principal, Scope, Word};
 use outlast_engine::push::PushSettings;
 use outlast_engine::seal::Seal;
 use outlast_store::JobStore;
-use outlast_store::jobs::{Claim, NewJob, Order, Published, Reach};
+use outlast_store::jobs::{ClaimRequest, JobCommand, NewJob, Published, Reach};
 use outlast_store::keys::KeyId;
-use outlast_store::live::mailbox::Mailbox;
-use outlast_store::live::news::Told;
-use outlast_store::live::{Alone, FLOOR_ALONE, FLOOR_LINKED, HandOut, Link, Live, News, Signal};
-use outlast_store::operations::{Filter, NewOperation, OperationKind};
-use outlast_store::queues::Expect;
+use outlast_store::operations::{NewOperation, OperationFilter, OperationKind};
+use outlast_store::peer_bus::mailbox::Mailbox;
+use outlast_store::peer_bus::signals::ReportedProgress;
+use outlast_store::peer_bus::{
+    LeaseDigest, NoPeers, POLL_INTERVAL_LINKED, POLL_INTERVAL_UNLINKED, PeerBus, PeerLink, Signal, SignalSet,
+};
+use outlast_store::queues::ExpectedVersion;
 use outlast_tests::model::{ModelDisk, Rules};
 use outlast_tests::no_egress::NoEgress;
 use outlast_tests::ports::{RuntimeClock, SeededEntropy};
@@ -69,8 +71,8 @@ impl Wire {
 }
 
 #[async_trait]
-impl Live for Wire {
-    fn tell(&self, signal: Signal<'_>) {
+impl PeerBus for Wire {
+    fn publish(&self, signal: Signal<'_>) {
         if let Some(other) = self.other.upgrade().filter(|_| !self.is_cut()) {
             other.inbox.add(signal);
         }
@@ -78,26 +80,29 @@ impl Live for Wire {
 
     fn report(&self, id: JobId, lease: Lease, progress: &Arc<Progress>) {
         if let Some(other) = self.other.upgrade().filter(|_| !self.is_cut()) {
-            let mut news = News::default();
-            news.add_progress(id, Told { hand_out: HandOut::of(lease), progress: Arc::clone(progress) });
+            let mut news = SignalSet::default();
+            news.add_progress(
+                id,
+                ReportedProgress { hand_out: LeaseDigest::of(lease), progress: Arc::clone(progress) },
+            );
             other.inbox.merge(news);
         }
     }
 
-    async fn progress(&self, _: JobId) -> Option<(HandOut, Progress)> {
+    async fn progress(&self, _: JobId) -> Option<(LeaseDigest, Progress)> {
         None
     }
 
-    async fn heard(&self) -> News {
+    async fn recv(&self) -> SignalSet {
         self.inbox.wait().await;
         self.inbox.take()
     }
 
-    fn floor(&self) -> Option<Duration> {
-        Some(if self.is_cut() { FLOOR_ALONE } else { FLOOR_LINKED })
+    fn poll_interval(&self) -> Option<Duration> {
+        Some(if self.is_cut() { POLL_INTERVAL_UNLINKED } else { POLL_INTERVAL_LINKED })
     }
 
-    fn link(&self) -> Option<Link> {
+    fn link(&self) -> Option<PeerLink> {
         None
     }
 
@@ -138,16 +143,16 @@ fn case(is_cut: bool, case: impl AsyncFnOnce(&Rig)) {
 /// Where the case is the same with and without the link, only slower.
 fn both(check: impl AsyncFn(&Rig, Duration)) {
     case(false, async |rig| check(rig, AT_ONCE).await);
-    case(true, async |rig| check(rig, FLOOR_ALONE + AT_ONCE).await);
+    case(true, async |rig| check(rig, POLL_INTERVAL_UNLINKED + AT_ONCE).await);
 }
 
-fn node(disk: &ModelDisk, live: Arc<dyn Live>, clock: RuntimeClock, seed: u64) -> Node {
+fn node(disk: &ModelDisk, peer_bus: Arc<dyn PeerBus>, clock: RuntimeClock, seed: u64) -> Node {
     let faults = Arc::new(Faults::none(HALF, HALF));
     let store = FaultyStore::new(disk, Arc::clone(&faults), Arc::new(Witness::default()), Plant::Nothing);
     let engine = Engine::new(
         Ports {
             store: Arc::new(store),
-            live,
+            peer_bus,
             clock: Arc::new(clock),
             entropy: Box::new(SeededEntropy::new(seed)),
             egress: Arc::new(NoEgress),
@@ -166,7 +171,7 @@ impl Rig {
         let disk = ModelDisk::new(Rules::default(), Arc::new(clock), Box::new(SeededEntropy::new(5))).shared();
         let namespace = disk.open().namespace("default").await.unwrap();
         disk.open()
-            .save_queue(namespace, QUEUE, QueueSettings::default().into(), Expect::Absent)
+            .save_queue(namespace, QUEUE, QueueSettings::default().into(), ExpectedVersion::Absent)
             .await
             .unwrap()
             .unwrap();
@@ -189,7 +194,8 @@ impl Rig {
     fn waiter(&self) -> JoinHandle<Instant> {
         let engine = self.b.engine.clone();
         let (namespace, queue) = (self.namespace, QUEUE.into());
-        let want = Claim { namespace, queue, limit: 1, phase: Phase::Leased, visibility: Some(LONG), worker: None };
+        let want =
+            ClaimRequest { namespace, queue, limit: 1, phase: Phase::Leased, visibility: Some(LONG), worker: None };
         tokio::spawn(async move {
             let claimed = engine.jobs.claim(want, LONG).await.unwrap().unwrap();
             assert_eq!(claimed.jobs.len(), 1, "the wait found a job");
@@ -259,7 +265,7 @@ fn a_watcher_sees_what_another_node_did() {
         };
         sleep(100 * HALF).await;
         let cancel = Command::Cancel { reason: outlast_core::state::CancelReason::User };
-        rig.a.engine.jobs.apply_one(Order { id, reach, command: cancel }).await.unwrap().unwrap();
+        rig.a.engine.jobs.apply_one(JobCommand { id, reach, command: cancel }).await.unwrap().unwrap();
         let cancelled = Instant::now();
 
         let (status, seen) = watcher.await.unwrap();
@@ -290,7 +296,7 @@ fn many_waiters_share_one_look_and_still_all_get_their_jobs() {
 
         // The queue, the alarms, the operations and the keys: each about once a second, whatever the number of waiters.
         assert!(idle_calls <= 50, "{idle_calls} calls in ten seconds");
-        assert!(latest <= all_published + FLOOR_ALONE + 3 * AT_ONCE, "{latest:?} after {all_published:?}");
+        assert!(latest <= all_published + POLL_INTERVAL_UNLINKED + 3 * AT_ONCE, "{latest:?} after {all_published:?}");
     });
 }
 
@@ -314,11 +320,11 @@ fn an_operation_of_a_node_that_died_is_carried_on_by_another() {
         rig.a.engine.stop();
         sleep(SECOND).await;
         let (namespace, queue) = (rig.namespace, QUEUE.to_owned());
-        let (kind, filter) = (OperationKind::Purge, Filter::default());
+        let (kind, filter) = (OperationKind::Purge, OperationFilter::default());
         let new = NewOperation { namespace, queue, kind, filter, limit: None, rate_per_second: None };
         rig.a.engine.jobs.start_operation(new).await.unwrap().unwrap();
 
-        sleep(FLOOR_ALONE + AT_ONCE).await;
+        sleep(POLL_INTERVAL_UNLINKED + AT_ONCE).await;
 
         assert_eq!(rig.status(id), Some(Status::Cancelled));
     });
@@ -370,7 +376,7 @@ fn an_idle_node_on_an_embedded_store_never_looks() {
     runtime.block_on(async {
         let clock = RuntimeClock::start();
         let disk = ModelDisk::new(Rules::default(), Arc::new(clock), Box::new(SeededEntropy::new(5)));
-        let node = node(&disk, Arc::new(Alone::embedded()), clock, 1);
+        let node = node(&disk, Arc::new(NoPeers::embedded()), clock, 1);
         sleep(SECOND).await;
         let before = node.faults.calls();
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use outlast_core::state::CancelReason;
 use outlast_core::{Command, JobId};
 use outlast_engine::Engine;
-use outlast_store::jobs::{Order, Reach};
-use outlast_store::operations::{Filter, NewOperation, OperationKind};
+use outlast_store::jobs::{JobCommand, Reach};
+use outlast_store::operations::{NewOperation, OperationFilter, OperationKind};
 use outlast_tests::chance::Chance;
 use tokio::time::{advance, sleep};
 
@@ -43,7 +43,7 @@ async fn command(sim: &Sim, chance: &mut Chance, engine: &Engine) {
                     true => Command::Cancel { reason: CancelReason::User },
                     false => Command::Replay { fresh: false, payload: None },
                 };
-                let _ = engine.jobs.apply_one(Order { id, reach: Reach::Namespace(sim.namespace), command }).await;
+                let _ = engine.jobs.apply_one(JobCommand { id, reach: Reach::Namespace(sim.namespace), command }).await;
             }
         }
         20..=39 => {
@@ -52,7 +52,7 @@ async fn command(sim: &Sim, chance: &mut Chance, engine: &Engine) {
                 namespace: sim.namespace,
                 queue: sim.queue.to_string(),
                 kind,
-                filter: Filter::default(),
+                filter: OperationFilter::default(),
                 limit: chance.percent(30).then(|| chance.between(1, 3)),
                 rate_per_second: chance.percent(50).then_some(10),
             };

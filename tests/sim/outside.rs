@@ -9,10 +9,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
-use outlast_core::answer::is_broken;
 use outlast_core::breaker::FAILURES_MAX;
-use outlast_core::gate::Cause;
+use outlast_core::gate::HoldCause;
 use outlast_core::state::Ending;
+use outlast_core::webhook_answer::is_broken;
 use outlast_core::{EventKind, JobId, Lease, State};
 use outlast_engine::egress::{Egress, Incoming, Outgoing, RefusedUrl, SendError, SendPhase};
 use outlast_tests::chance::Chance;
@@ -80,7 +80,7 @@ impl Deliveries {
                 return Err(format!("I-18: {charged} failures charged, {given} happened: {:?}", row.events));
             }
         }
-        let rests = world.queues.values().find(|queue| queue.hold.is_some_and(|hold| hold.cause == Cause::Circuit));
+        let rests = world.queues.values().find(|queue| queue.hold.is_some_and(|hold| hold.cause == HoldCause::Circuit));
         match rests {
             Some(queue) if !self.may_open => Err(format!("a circuit opened without cause: {:?}", queue.hold)),
             _ => Ok(()),

@@ -8,8 +8,8 @@ use outlast_core::{
     Change, Command, Entropy, Job, JobId, Outcome, Queue, Refusal, State, Timestamp, alarm, decide, entropy,
 };
 use outlast_store::alarms::Due;
-use outlast_store::jobs::{Order, Published};
-use outlast_store::operations::{self, Operation, OperationId, Step};
+use outlast_store::jobs::{JobCommand, Published};
+use outlast_store::operations::{self, Operation, OperationId, OperationStep};
 use outlast_tests::model::{ModelDisk, Row, Rules};
 
 use crate::run::check;
@@ -121,9 +121,11 @@ impl Plant {
         }
     }
 
-    pub fn before_apply(self, disk: &ModelDisk, orders: &[Order]) -> Option<(JobId, Row)> {
+    pub fn before_apply(self, disk: &ModelDisk, orders: &[JobCommand]) -> Option<(JobId, Row)> {
         match (self, orders) {
-            (Plant::ReportForgotten, [Order { id, command: Command::Report { .. }, .. }]) if id.as_u128() % 3 == 0 => {
+            (Plant::ReportForgotten, [JobCommand { id, command: Command::Report { .. }, .. }])
+                if id.as_u128() % 3 == 0 =>
+            {
                 disk.world().row(*id).map(|row| (*id, row.clone()))
             }
             _ => None,
@@ -290,9 +292,9 @@ fn probe_not_alone(queue: &Queue, phase: Phase, running: u64, now: Timestamp) ->
     }
 }
 
-fn replay_skips(operation: &Operation, job: &Job) -> Step {
-    match operations::step(operation, job) {
-        Step::Command(Command::Replay { .. }) if job.id.as_u128().is_multiple_of(2) => Step::Skip,
+fn replay_skips(operation: &Operation, job: &Job) -> OperationStep {
+    match operations::next_step(operation, job) {
+        OperationStep::Command(Command::Replay { .. }) if job.id.as_u128().is_multiple_of(2) => OperationStep::Skip,
         step => step,
     }
 }

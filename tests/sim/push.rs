@@ -6,8 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::gate::Cause;
-use outlast_core::queue::{Mode, RateLimit, Scope};
+use outlast_core::gate::HoldCause;
+use outlast_core::queue::{DeferScope, Mode, RateLimit};
 use outlast_core::retry::Backoff;
 use outlast_core::system_queue::{CALLBACKS, system_queue};
 use outlast_core::{JobId, Lease, Outcome, QueueSettings};
@@ -123,7 +123,7 @@ fn settings(chance: &mut Chance) -> QueueSettings {
         webhook_timeout: Duration::from_millis(chance.between(1000, 3000)),
         ack_timeout: Duration::from_millis(chance.between(1000, 4000)),
         backpressure_delay: Duration::from_millis(chance.between(100, 3000)),
-        backpressure_scope: if chance.percent(70) { Scope::Queue } else { Scope::Job },
+        backpressure_scope: if chance.percent(70) { DeferScope::Queue } else { DeferScope::Job },
         max_deferrals: chance.below(10) as u32,
         rate_limit: chance.percent(30).then_some(RateLimit { limit: 10, per: Duration::from_secs(1) }),
         ..settings
@@ -155,7 +155,7 @@ async fn work(sim: Arc<Sim>, mut chance: Chance, id: JobId, lease: Lease) {
             sim.server.witness.deliveries().failed(id);
             Outcome::Nack { retryable: chance.percent(80), delay: None }
         }
-        75..=82 => Outcome::Defer { retry_after: None, scope: None, cause: Cause::Backpressure },
+        75..=82 => Outcome::Defer { retry_after: None, scope: None, cause: HoldCause::Backpressure },
         83..=88 => Outcome::Release,
         _ => return,
     };

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use outlast_core::queue::Scope;
+use outlast_core::queue::DeferScope;
 use outlast_core::retry::Backoff;
 use outlast_core::{Clock, NamespaceId, QueueSettings};
 use outlast_store::JobStore;
 use outlast_store::operations::OperationStatus;
-use outlast_store::queues::Expect;
+use outlast_store::queues::ExpectedVersion;
 use outlast_tests::chance::Chance;
 use outlast_tests::model::ModelDisk;
 use outlast_tests::ports::{RuntimeClock, SeededEntropy};
@@ -118,7 +118,7 @@ pub async fn prepare(
     let store = disk.open();
     let namespace = store.namespace("default").await.expect("the model is open");
     for (name, settings) in queues {
-        let saved = store.save_queue(namespace, name, settings.clone().into(), Expect::Absent).await;
+        let saved = store.save_queue(namespace, name, settings.clone().into(), ExpectedVersion::Absent).await;
         saved.expect("the model is open").expect("the queue is new");
     }
     let faults = Arc::new(Faults::new(fork(chance)));
@@ -142,7 +142,7 @@ pub fn settings(chance: &mut Chance) -> QueueSettings {
     QueueSettings {
         max_attempts: chance.between(1, 4) as u32,
         max_deferrals: chance.below(4) as u32,
-        backpressure_scope: if chance.percent(50) { Scope::Queue } else { Scope::Job },
+        backpressure_scope: if chance.percent(50) { DeferScope::Queue } else { DeferScope::Job },
         concurrency: chance.percent(40).then(|| chance.between(1, 3) as u32),
         job_timeout: chance.percent(30).then(|| Duration::from_millis(chance.between(3000, 20_000))),
         hard_time_limit: chance.percent(30).then(|| Duration::from_millis(chance.between(1000, 3000))),

@@ -10,7 +10,7 @@ use outlast_engine::engine::Loops;
 use outlast_engine::engine::Ports;
 use outlast_engine::push::PushSettings;
 use outlast_engine::seal::Seal;
-use outlast_store::live::Alone;
+use outlast_store::peer_bus::NoPeers;
 use outlast_tests::model::ModelDisk;
 use outlast_tests::no_egress::NoEgress;
 use outlast_tests::ports::SeededEntropy;
@@ -61,11 +61,11 @@ impl Server {
             Some(outside) => outside.egress(Arc::clone(&alive)),
             None => Arc::new(NoEgress),
         };
-        let (live, entropy) = (Arc::new(Alone::embedded()), Box::new(SeededEntropy::new(3)));
+        let (peer_bus, entropy) = (Arc::new(NoPeers::embedded()), Box::new(SeededEntropy::new(3)));
         let engine = Engine::new(
             Ports {
                 store: Arc::new(store),
-                live,
+                peer_bus,
                 clock: Arc::clone(&self.clock),
                 entropy,
                 egress,

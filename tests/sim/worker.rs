@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::gate::Cause;
-use outlast_core::queue::Scope;
+use outlast_core::gate::HoldCause;
+use outlast_core::queue::DeferScope;
 use outlast_core::state::Phase;
 use outlast_core::{Command, Evidence, Job, JobId, Lease, Outcome, OutcomeKind, Refusal, State};
-use outlast_store::jobs::{Claim, Declined, Order, Reach};
+use outlast_store::jobs::{ClaimRequest, Declined, JobCommand, Reach};
 use outlast_tests::chance::Chance;
 use tokio::time::{sleep, timeout};
 
@@ -23,7 +23,7 @@ pub async fn work(sim: Arc<Sim>, mut chance: Chance) {
             sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let want = Claim {
+        let want = ClaimRequest {
             namespace: sim.namespace,
             queue: Arc::clone(&sim.queue),
             limit: chance.between(1, 2) as usize,
@@ -64,8 +64,8 @@ async fn handle(sim: &Sim, chance: &mut Chance, job: &Job) {
         52..=56 => Outcome::Nack { retryable: false, delay: None },
         57..=66 => Outcome::Defer {
             retry_after: Some(Duration::from_millis(chance.below(3000))),
-            scope: chance.percent(50).then_some(Scope::Queue),
-            cause: Cause::Deferred,
+            scope: chance.percent(50).then_some(DeferScope::Queue),
+            cause: HoldCause::Deferred,
         },
         67..=72 => Outcome::Release,
         // Vanishes: the lease runs out.
@@ -88,7 +88,7 @@ pub async fn report(sim: &Sim, chance: &mut Chance, id: JobId, lease: Lease, out
             continue;
         };
         let command = Command::Report { lease: Some(lease), outcome: outcome.clone(), evidence: Evidence::default() };
-        let call = engine.jobs.apply_one(Order { id, reach: Reach::Namespace(sim.namespace), command });
+        let call = engine.jobs.apply_one(JobCommand { id, reach: Reach::Namespace(sim.namespace), command });
         let answer = match sim.patience(chance) {
             Some(patience) => timeout(patience, call).await.ok(),
             None => Some(call.await),

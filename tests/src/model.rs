@@ -4,7 +4,7 @@
 mod rules;
 mod world;
 mod publish;
-mod arrivals;
+mod inbound_events;
 mod claim;
 mod apply;
 mod read;
@@ -16,20 +16,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use outlast_core::arrival::{Arrival, ArrivalId};
 use outlast_core::checkpoint::Section;
+use outlast_core::inbound_event::{InboundEvent, InboundEventId};
 use outlast_core::{Clock, Entropy, Event, JobId, NamespaceId, ObjectKey, Outage, Queue, QueueId, Timestamp};
 use outlast_store::alarms::Due;
-use outlast_store::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
+use outlast_store::artifacts::{Artifacts, DueDeletions, InlineResult, ObjectInspection, StoredObject};
 use outlast_store::dead_letters::{DeadLetterPage, ListDeadLetters};
+use outlast_store::inbound_events::{InboundEventPage, Ingested, ListInboundEvents, NewInboundEvent};
 use outlast_store::job_detail::JobDetail;
 use outlast_store::jobs::{
-    Applied, Claim, Claimed, Declined, Found, JobPage, ListJobs, NewJob, Order, Published, Reach,
+    Applied, ClaimRequest, Claimed, Declined, FoundJob, JobCommand, JobPage, ListJobs, NewJob, Published, Reach,
 };
-use outlast_store::kept::{Doomed, Inline, Inspection, Kept, Stored};
 use outlast_store::keys::{KeyId, KeyRecord, NewKey, Revocation};
 use outlast_store::operations::{NewOperation, Operation, OperationId};
-use outlast_store::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
+use outlast_store::queues::{DeleteRefusal, ExpectedVersion, QueueCounts, QueueDraft, SaveRefusal, StoredQueue};
 use outlast_store::{Error, JobStore};
 
 pub use rules::Rules;
@@ -94,27 +94,27 @@ impl JobStore for ModelStore {
         Ok(jobs.iter().map(|new| world.publish(new)).collect())
     }
 
-    async fn ingest(&self, arrivals: Vec<NewArrival>) -> Result<Vec<Ingested>, Error> {
-        self.transaction()?.ingest(&arrivals)
+    async fn ingest(&self, inbound_events: Vec<NewInboundEvent>) -> Result<Vec<Ingested>, Error> {
+        self.transaction()?.ingest(&inbound_events)
     }
 
-    async fn arrival(&self, namespace: NamespaceId, id: ArrivalId) -> Result<Option<Arrival>, Error> {
-        Ok(self.transaction()?.arrival(namespace, id))
+    async fn inbound_event(&self, namespace: NamespaceId, id: InboundEventId) -> Result<Option<InboundEvent>, Error> {
+        Ok(self.transaction()?.inbound_event(namespace, id))
     }
 
-    async fn arrivals(&self, list: ListArrivals) -> Result<ArrivalPage, Error> {
-        Ok(self.transaction()?.arrivals(&list))
+    async fn inbound_events(&self, list: ListInboundEvents) -> Result<InboundEventPage, Error> {
+        Ok(self.transaction()?.inbound_events(&list))
     }
 
-    async fn prune_arrivals(&self, before: Timestamp, limit: usize) -> Result<usize, Error> {
-        Ok(self.transaction()?.prune_arrivals(before, limit))
+    async fn prune_inbound_events(&self, before: Timestamp, limit: usize) -> Result<usize, Error> {
+        Ok(self.transaction()?.prune_inbound_events(before, limit))
     }
 
-    async fn claim(&self, want: Claim) -> Result<Option<Claimed>, Error> {
+    async fn claim(&self, want: ClaimRequest) -> Result<Option<Claimed>, Error> {
         Ok(self.transaction()?.claim(&want))
     }
 
-    async fn apply(&self, orders: Vec<Order>) -> Result<Vec<Result<Applied, Declined>>, Error> {
+    async fn apply(&self, orders: Vec<JobCommand>) -> Result<Vec<Result<Applied, Declined>>, Error> {
         let mut world = self.transaction()?;
         Ok(orders.iter().map(|order| world.apply(order)).collect())
     }
@@ -123,7 +123,7 @@ impl JobStore for ModelStore {
         Ok(self.transaction()?.due(limit))
     }
 
-    async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<Found>, Error> {
+    async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<FoundJob>, Error> {
         Ok(self.transaction()?.job(reach, id))
     }
 
@@ -143,12 +143,12 @@ impl JobStore for ModelStore {
         Ok(self.transaction()?.events(reach, id, after, limit))
     }
 
-    async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Inline>, Error> {
+    async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<InlineResult>, Error> {
         Ok(self.transaction()?.result(reach, id))
     }
 
-    async fn kept(&self, reach: &Reach, id: JobId) -> Result<Option<Kept>, Error> {
-        Ok(self.transaction()?.kept(reach, id))
+    async fn artifacts(&self, reach: &Reach, id: JobId) -> Result<Option<Artifacts>, Error> {
+        Ok(self.transaction()?.artifacts(reach, id))
     }
 
     async fn sections(
@@ -165,7 +165,7 @@ impl JobStore for ModelStore {
         Ok(self.transaction()?.section(reach, id, name))
     }
 
-    async fn objects(&self, reach: &Reach, id: JobId) -> Result<Option<Vec<Stored>>, Error> {
+    async fn objects(&self, reach: &Reach, id: JobId) -> Result<Option<Vec<StoredObject>>, Error> {
         Ok(self.transaction()?.objects(reach, id))
     }
 
@@ -174,17 +174,17 @@ impl JobStore for ModelStore {
         Ok(())
     }
 
-    async fn record_inspection(&self, key: &ObjectKey, found: Inspection) -> Result<(), Error> {
+    async fn record_inspection(&self, key: &ObjectKey, found: ObjectInspection) -> Result<(), Error> {
         self.transaction()?.record_inspection(key, found);
         Ok(())
     }
 
-    async fn doomed(&self, limit: usize) -> Result<Doomed, Error> {
-        Ok(self.transaction()?.doomed(limit))
+    async fn due_deletions(&self, limit: usize) -> Result<DueDeletions, Error> {
+        Ok(self.transaction()?.due_deletions(limit))
     }
 
-    async fn postpone_objects(&self, keys: &[ObjectKey], until: Timestamp) -> Result<(), Error> {
-        self.transaction()?.postpone_objects(keys, until);
+    async fn postpone_deletions(&self, keys: &[ObjectKey], until: Timestamp) -> Result<(), Error> {
+        self.transaction()?.postpone_deletions(keys, until);
         Ok(())
     }
 
@@ -198,8 +198,8 @@ impl JobStore for ModelStore {
         namespace: NamespaceId,
         name: &str,
         draft: QueueDraft,
-        expect: Expect,
-    ) -> Result<Result<Saved, SaveRefusal>, Error> {
+        expect: ExpectedVersion,
+    ) -> Result<Result<StoredQueue, SaveRefusal>, Error> {
         Ok(self.transaction()?.save_queue(namespace, name, &draft, expect))
     }
 
@@ -211,7 +211,7 @@ impl JobStore for ModelStore {
         Ok(self.transaction()?.delete_queue(namespace, name))
     }
 
-    async fn queue(&self, namespace: NamespaceId, name: &str) -> Result<Option<(Arc<Queue>, Counts)>, Error> {
+    async fn queue(&self, namespace: NamespaceId, name: &str) -> Result<Option<(Arc<Queue>, QueueCounts)>, Error> {
         Ok(self.transaction()?.queue(namespace, name))
     }
 
@@ -220,7 +220,7 @@ impl JobStore for ModelStore {
         namespace: NamespaceId,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
+    ) -> Result<Vec<(Arc<Queue>, QueueCounts)>, Error> {
         Ok(self.transaction()?.queues(namespace, after, limit))
     }
 
@@ -228,11 +228,11 @@ impl JobStore for ModelStore {
         Ok(self.transaction()?.oldest_waiting())
     }
 
-    async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
+    async fn census(&self) -> Result<Vec<(Arc<Queue>, QueueCounts)>, Error> {
         Ok(self.transaction()?.census())
     }
 
-    async fn attend(&self) -> Result<Option<Outage>, Error> {
+    async fn record_attendance(&self) -> Result<Option<Outage>, Error> {
         Ok(None)
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use outlast_core::{JobId, NamespaceId, Object, ObjectKey, Role, Timestamp};
 use outlast_store::blobs::location::Location;
-use outlast_store::blobs::{Blobs, Patience};
+use outlast_store::blobs::{BlobTimeouts, Blobs};
 
 /// The key of the object with this number.
 pub fn key(number: u64) -> ObjectKey {
@@ -31,5 +31,5 @@ pub fn result(number: u64, length: u64) -> Arc<Object> {
 /// Where nothing is ever put.
 pub fn no_blobs() -> Arc<Blobs> {
     let folder = std::env::temp_dir().join(format!("outlast-no-objects-{}", std::process::id()));
-    Arc::new(Blobs::new(Location::Folder(folder), Patience::default()).expect("a folder can be made"))
+    Arc::new(Blobs::new(Location::Folder(folder), BlobTimeouts::default()).expect("a folder can be made"))
 }

@@ -4,13 +4,14 @@ use crate::tree::{File, check, files};
 
 const PAGE: &str = "ARCHITECTURE.md";
 /// Directories whose modules the page lists.
-const LISTED: [&str; 17] = [
+const LISTED: [&str; 18] = [
     "crates/outlast-core/src",
     "crates/outlast-store/src",
     "crates/outlast-store/src/sqlite",
     "crates/outlast-store/src/postgres",
     "crates/outlast-store/src/blobs",
-    "crates/outlast-store/src/live",
+    "crates/outlast-store/src/codec",
+    "crates/outlast-store/src/peer_bus",
     "crates/outlast-engine/src",
     "crates/outlast-engine/src/jobs",
     "crates/outlast-engine/src/queues",

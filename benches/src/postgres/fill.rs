@@ -96,9 +96,9 @@ async fn copy_newest(session: &Session, count: u64, state: &str) -> Result<()> {
     }
     session
         .run(&format!(
-            "UPDATE tally
+            "UPDATE queue_count
              SET {state} = {state} + {count}
-             WHERE (queue, slot) = (SELECT queue, slot FROM tally ORDER BY queue, slot LIMIT 1)"
+             WHERE (queue, slot) = (SELECT queue, slot FROM queue_count ORDER BY queue, slot LIMIT 1)"
         ))
         .await
 }

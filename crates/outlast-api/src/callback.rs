@@ -4,7 +4,7 @@
 use outlast_core::state::{FailReason, ResultMeta};
 use outlast_core::system_queue::JOB_TAG;
 use outlast_core::{Job, Spec, State};
-use outlast_store::outbox::Ended;
+use outlast_store::outbox::EndedJob;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -30,7 +30,7 @@ struct Failure<'a> {
 }
 
 /// The spec of the job that brings the callback.
-pub fn compose(ended: &Ended<'_>) -> Spec {
+pub fn compose(ended: &EndedJob<'_>) -> Spec {
     let job = ended.job;
     let inline: Option<&RawValue> = ended.result.and_then(|text| serde_json::from_str(text).ok());
     let has_object = matches!(&job.state, State::Succeeded { result: Some(ResultMeta { inline: false, .. }), .. });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::response::Response;
 use http::StatusCode;
 use outlast_core::Timestamp;
-use outlast_core::checkpoint::{Checkpoint, Data, SECTIONS_MAX, Section, is_section_name};
+use outlast_core::checkpoint::{Checkpoint, CheckpointData, SECTIONS_MAX, Section, is_section_name};
 use outlast_engine::work::SectionRefusal;
 use outlast_store::page::PageSize;
 
@@ -37,7 +37,7 @@ pub(crate) fn inline(call: &Call, mut saved: Values<'_>) -> Result<Arc<Checkpoin
             format!("the data has {} bytes, the limit inline is {most}; PUT more to …/checkpoint/blob", data.len());
         return Err(Problem::new(Code::PayloadTooLarge, detail));
     }
-    let data = Data::Inline(data);
+    let data = CheckpointData::Inline(data);
     Ok(Arc::new(Checkpoint { schema_version, data, at: Timestamp::EPOCH, replays: 0, attempt: 0 }))
 }
 

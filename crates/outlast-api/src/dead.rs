@@ -4,7 +4,7 @@ use axum::response::Response;
 use http::StatusCode;
 use outlast_core::Timestamp;
 use outlast_store::dead_letters::{Failure, ListDeadLetters};
-use outlast_store::operations::{Filter, NewOperation, OperationKind};
+use outlast_store::operations::{NewOperation, OperationFilter, OperationKind};
 use serde_json::json;
 
 use crate::answers::Weight;
@@ -68,10 +68,10 @@ pub(crate) async fn discard(call: Call) -> Result<Response, Problem> {
     operations::start(&call, operation).await
 }
 
-fn filter(values: &mut Values<'_>) -> Filter {
+fn filter(values: &mut Values<'_>) -> OperationFilter {
     let ids = values.list("ids").map(texts);
     let mut given = values.object("filter").unwrap_or_default();
-    Filter {
+    OperationFilter {
         // The stored form of an id is lower case.
         ids: ids.map(|ids| ids.into_iter().map(|id| id.to_ascii_lowercase()).collect()),
         tags: given.map("tags").unwrap_or_default(),

@@ -6,10 +6,10 @@ use axum::response::Response;
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use outlast_core::NamespaceId;
-use outlast_core::arrival::Arrival;
+use outlast_core::inbound_event::InboundEvent;
 use outlast_engine::inbound::catalog::Source;
 use outlast_engine::inbound::ingest::IncomingEvent;
-use outlast_store::arrivals::ListArrivals;
+use outlast_store::inbound_events::ListInboundEvents;
 use outlast_store::jobs::{Published, Reach};
 use serde_json::{Map, Value, json};
 
@@ -70,19 +70,19 @@ pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
     };
     let (source, kind) = (call.query.text("source"), call.query.text("type"));
     let _turn = call.turn(Weight::Page).await?;
-    let page = call.rooms.inbound.list_events(ListArrivals { namespace, source, kind, before, limit }).await?;
-    let items = page.arrivals.into_iter().map(|arrival| Value::Object(summary(&arrival)).to_string());
+    let page = call.rooms.inbound.list_events(ListInboundEvents { namespace, source, kind, before, limit }).await?;
+    let items = page.inbound_events.into_iter().map(|inbound_event| Value::Object(summary(&inbound_event)).to_string());
     Ok(wire::ok(StatusCode::OK, wire::list_page(items, page.next.map(|position| format!("e{position}")))))
 }
 
 pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
     let _turn = call.turn(Weight::Single).await?;
-    let arrival = find(&call).await?;
-    let mut body = Value::Object(summary(&arrival)).to_string();
+    let inbound_event = find(&call).await?;
+    let mut body = Value::Object(summary(&inbound_event)).to_string();
     body.pop();
     // As it was sent, byte for byte.
     body.push_str(",\"payload\":");
-    body.push_str(&arrival.body);
+    body.push_str(&inbound_event.body);
     body.push('}');
     Ok(wire::ok(StatusCode::OK, body))
 }
@@ -90,8 +90,8 @@ pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
 /// New jobs of an event, in the queue that is named or in all that take it.
 pub(crate) async fn replay(call: Call) -> Result<Response, Problem> {
     let queue = call.read(&fields::REPLAY_EVENT)?.text("queue");
-    let arrival = find(&call).await?;
-    let published = call.rooms.inbound.replay_event(whole_namespace(&call)?, &arrival, queue.as_deref()).await?;
+    let inbound_event = find(&call).await?;
+    let published = call.rooms.inbound.replay_event(whole_namespace(&call)?, &inbound_event, queue.as_deref()).await?;
     let mut jobs = Vec::with_capacity(published.len());
     for (name, answer) in published {
         match answer {
@@ -108,10 +108,10 @@ pub(crate) async fn replay(call: Call) -> Result<Response, Problem> {
             }
         }
     }
-    Ok(wire::json_ok(StatusCode::ACCEPTED, &json!({"event_id": arrival.id.to_string(), "jobs": jobs})))
+    Ok(wire::json_ok(StatusCode::ACCEPTED, &json!({"event_id": inbound_event.id.to_string(), "jobs": jobs})))
 }
 
-async fn find(call: &Call) -> Result<Arrival, Problem> {
+async fn find(call: &Call) -> Result<InboundEvent, Problem> {
     let not_found = || Problem::new(Code::EventNotFound, "no event with this id; events are kept for 7 days");
     let id = call.parameter("id").parse().map_err(|_| not_found())?;
     call.rooms.inbound.event(whole_namespace(call)?, id).await?.ok_or_else(not_found)
@@ -132,16 +132,16 @@ fn source_not_found(name: &str) -> Problem {
     Problem::new(Code::SourceNotFound, format!("no source \"{name}\"; sources stand in the configuration file"))
 }
 
-fn summary(arrival: &Arrival) -> Map<String, Value> {
+fn summary(inbound_event: &InboundEvent) -> Map<String, Value> {
     let headers: Map<String, Value> =
-        arrival.headers.iter().map(|(name, value)| (name.to_string(), json!(**value))).collect();
+        inbound_event.headers.iter().map(|(name, value)| (name.to_string(), json!(**value))).collect();
     let mut map = Map::new();
-    map.insert("id".to_owned(), json!(arrival.id.to_string()));
-    map.insert("source".to_owned(), json!(*arrival.source));
-    map.insert("type".to_owned(), json!(*arrival.kind));
-    map.insert("providerEventId".to_owned(), json!(arrival.key));
-    map.insert("receivedAt".to_owned(), json!(arrival.at.to_string()));
-    map.insert("jobsCreated".to_owned(), json!(arrival.jobs));
+    map.insert("id".to_owned(), json!(inbound_event.id.to_string()));
+    map.insert("source".to_owned(), json!(*inbound_event.source));
+    map.insert("type".to_owned(), json!(*inbound_event.kind));
+    map.insert("providerEventId".to_owned(), json!(inbound_event.key));
+    map.insert("receivedAt".to_owned(), json!(inbound_event.at.to_string()));
+    map.insert("jobsCreated".to_owned(), json!(inbound_event.jobs));
     map.insert("headers".to_owned(), Value::Object(headers));
     map
 }

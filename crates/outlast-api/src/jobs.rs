@@ -8,7 +8,7 @@ use outlast_core::{Command, State, Status};
 use outlast_engine::Rooms;
 use outlast_engine::jobs::long_poll::Until;
 use outlast_store::job_detail::JobDetail;
-use outlast_store::jobs::{Found, ListJobs, Order};
+use outlast_store::jobs::{FoundJob, JobCommand, ListJobs};
 use serde_json::{Value, json};
 
 use crate::answers::Weight;
@@ -34,7 +34,7 @@ pub(crate) async fn show(mut call: Call) -> Result<Response, Problem> {
 }
 
 /// In how many seconds it is worth asking again: when the work will be done, if that can be said, and within a minute.
-pub(crate) fn retry_after(rooms: &Rooms, found: &Found) -> u64 {
+pub(crate) fn retry_after(rooms: &Rooms, found: &FoundJob) -> u64 {
     let State::Running(running) = &found.job.state else {
         return POLL_SECONDS;
     };
@@ -61,14 +61,14 @@ pub(crate) async fn shown(rooms: &Rooms, detail: &JobDetail) -> String {
     let beside = Beside {
         progress: rooms.work.progress(found).await,
         moved_at,
-        kept: detail.kept.clone(),
+        kept: detail.artifacts.clone(),
         result_meta: detail.result.as_ref().map(|result| results::meta(&found.job, result)),
     };
     wire::job(detail, callback(detail), &beside, rooms.clock.now())
 }
 
 /// The same for a list: only what is at hand.
-fn at_hand(rooms: &Rooms, found: &Found) -> Beside {
+fn at_hand(rooms: &Rooms, found: &FoundJob) -> Beside {
     let State::Running(running) = &found.job.state else {
         return Beside::default();
     };
@@ -116,7 +116,7 @@ async fn list_page(call: &Call, list: ListJobs) -> Result<Response, Problem> {
 }
 
 /// One job of a list.
-pub(crate) fn summary(call: &Call, found: &Found) -> String {
+pub(crate) fn summary(call: &Call, found: &FoundJob) -> String {
     let shown = wire::job_summary(&found.job, &found.queue, &at_hand(&call.rooms, found), call.rooms.clock.now());
     Value::Object(shown).to_string()
 }
@@ -151,7 +151,7 @@ pub(crate) async fn replay(call: Call) -> Result<Response, Problem> {
 /// Runs a command and shows the job as it is afterwards.
 async fn act(call: &Call, command: Command) -> Result<Response, Problem> {
     let id = call.job()?;
-    call.rooms.jobs.apply_one(Order { id, reach: call.reach.clone(), command }).await??;
+    call.rooms.jobs.apply_one(JobCommand { id, reach: call.reach.clone(), command }).await??;
     let view = view::look(call, id).await.map_err(Problem::after_commit)?;
     let mut response = view.whole(call);
     *response.status_mut() = StatusCode::OK;

@@ -10,15 +10,15 @@ use axum::body::Body;
 use axum::response::Response;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
-use outlast_core::gate::Cause;
+use outlast_core::gate::HoldCause;
 use outlast_core::{Queue, QueueId, Status, Timestamp};
 use outlast_engine::Rooms;
 use outlast_engine::queue_metrics::QueueFigures;
 use outlast_store::Error;
 use outlast_store::histogram::HistogramReading;
 use outlast_store::jobs::Reach;
-use outlast_store::live::Link;
-use outlast_store::queues::Counts;
+use outlast_store::peer_bus::PeerLink;
+use outlast_store::queues::QueueCounts;
 use tokio::time::timeout;
 
 use crate::error::Problem;
@@ -90,7 +90,7 @@ struct QueueRow {
     /// By name.
     namespace: String,
     queue: Arc<Queue>,
-    counts: Counts,
+    counts: QueueCounts,
 }
 
 impl QueueRow {
@@ -117,7 +117,7 @@ fn write_states(page: &mut Exposition, rows: &[QueueRow]) {
     }
     page.gauges("queue_held", "1 while a queue is on hold, by reason");
     for row in rows {
-        for cause in Cause::ALL {
+        for cause in HoldCause::ALL {
             let is_held = row.queue.hold.is_some_and(|hold| hold.cause == cause);
             page.value(&row.labels_and("reason", cause.as_str()), u64::from(is_held));
         }
@@ -207,7 +207,7 @@ fn write_process(page: &mut Exposition, rooms: &Rooms, of_process: &OfProcess<'_
 }
 
 /// Only where there is a link to have: a node without one is not shown as disconnected.
-fn write_link(page: &mut Exposition, link: Option<Link>) {
+fn write_link(page: &mut Exposition, link: Option<PeerLink>) {
     let Some(link) = link else { return };
     page.gauge("redis_connected", "1 while wake-ups between nodes go through Redis", u64::from(link.is_connected));
     page.counter("redis_messages_sent", "Messages to other nodes", link.sent);

@@ -12,11 +12,11 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use outlast_core::Object;
-use outlast_core::checkpoint::Data;
+use outlast_core::checkpoint::CheckpointData;
 use outlast_core::object::digest_text;
 use outlast_engine::keys::token::{Act, Link};
 use outlast_engine::objects::upload::{content_type_of, disposition_of};
-use outlast_store::kept::Stored;
+use outlast_store::artifacts::StoredObject;
 use serde_json::json;
 
 use crate::budget::Holder;
@@ -33,7 +33,7 @@ const REFERRER: HeaderName = HeaderName::from_static("referrer-policy");
 pub(crate) async fn get(call: Call) -> Result<Response, Problem> {
     let link = opened(&call, Act::Get).await?;
     let stored = call.rooms.objects.stored(&link.object).await?;
-    let stored = stored.filter(|stored| stored.kept && stored.doomed_at.is_none()).ok_or_else(gone)?;
+    let stored = stored.filter(|stored| stored.attached && stored.delete_after.is_none()).ok_or_else(gone)?;
     let holder = Holder::Token { namespace: link.object.namespace, key: link.key, job: link.object.job };
     let mut response = serve(&call, holder, &stored).await?;
     // A link is in the page's own hands, like a token.
@@ -60,7 +60,7 @@ pub(crate) async fn checkpoint(call: Call) -> Result<Response, Problem> {
     let id = call.job()?;
     let kept = call.rooms.work.saved(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
     match kept.checkpoint.map(|checkpoint| checkpoint.data) {
-        Some(Data::Object(object)) => {
+        Some(CheckpointData::Object(object)) => {
             let stored = call.rooms.objects.stored(&object.key).await?;
             serve(&call, call.holder(), &stored.ok_or_else(no_checkpoint)?).await
         }
@@ -93,7 +93,7 @@ fn gone() -> Problem {
     )
 }
 
-async fn serve(call: &Call, holder: Holder, stored: &Stored) -> Result<Response, Problem> {
+async fn serve(call: &Call, holder: Holder, stored: &StoredObject) -> Result<Response, Problem> {
     let object = &stored.object;
     // A part is good only beside the rest of the same bytes.
     let etag = format!("\"{}\"", digest_text(&object.sha256));

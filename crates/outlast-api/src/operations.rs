@@ -4,7 +4,7 @@ use axum::response::Response;
 use http::header::LOCATION;
 use http::{HeaderValue, StatusCode};
 use outlast_store::jobs::Reach;
-use outlast_store::operations::{Filter, NewOperation, Operation, OperationId, OperationKind};
+use outlast_store::operations::{NewOperation, Operation, OperationFilter, OperationId, OperationKind};
 
 use crate::answers::Weight;
 use crate::call::Call;
@@ -26,7 +26,7 @@ pub(crate) fn everything(call: &Call, kind: OperationKind) -> Result<NewOperatio
         namespace: namespace(call)?,
         queue,
         kind,
-        filter: Filter::default(),
+        filter: OperationFilter::default(),
         limit: None,
         rate_per_second: None,
     })

@@ -2,9 +2,9 @@
 
 use axum::response::Response;
 use http::StatusCode;
-use outlast_core::gate::Cause;
+use outlast_core::gate::HoldCause;
 use outlast_core::{Command, Evidence, JobId, Lease, Outcome};
-use outlast_store::jobs::{Applied, Order};
+use outlast_store::jobs::{Applied, JobCommand};
 
 use crate::call::Call;
 use crate::error::Problem;
@@ -38,7 +38,7 @@ async fn report(call: Call, object: &'static Object, kind: &str) -> Result<Respo
     let mut values = call.read(object)?;
     let lease = lease(&mut values, &call)?;
     let command = command(kind, lease, values, &call)?;
-    let order = Order { id, reach: call.reach.clone(), command };
+    let order = JobCommand { id, reach: call.reach.clone(), command };
     let applied = call.rooms.jobs.apply_one(order).await??;
     Ok(wire::ok(StatusCode::OK, accepted(&applied)))
 }
@@ -72,7 +72,7 @@ pub(crate) fn accepted(applied: &Applied) -> String {
     )
 }
 
-fn order(mut values: Values<'_>, path: &str, call: &Call) -> Result<Order, Problem> {
+fn order(mut values: Values<'_>, path: &str, call: &Call) -> Result<JobCommand, Problem> {
     let (id, lease) = who(&mut values)?;
     let kind = values.text("outcome").unwrap_or_default();
     let allowed = allowed(&kind);
@@ -84,7 +84,7 @@ fn order(mut values: Values<'_>, path: &str, call: &Call) -> Result<Order, Probl
             format!("has no meaning with outcome \"{kind}\""),
         ));
     }
-    Ok(Order { id, reach: call.reach.clone(), command: command(&kind, lease, values, call)? })
+    Ok(JobCommand { id, reach: call.reach.clone(), command: command(&kind, lease, values, call)? })
 }
 
 fn allowed(kind: &str) -> &'static [&'static str] {
@@ -116,7 +116,7 @@ fn command(kind: &str, lease: Option<Lease>, mut values: Values<'_>, call: &Call
         "defer" => Outcome::Defer {
             retry_after: values.duration("retryAfter"),
             scope: values.text("scope").map(|word| settings::scope(&word)),
-            cause: Cause::Deferred,
+            cause: HoldCause::Deferred,
         },
         "cancelled" => Outcome::Cancelled,
         _ => Outcome::Release,

@@ -10,7 +10,7 @@ use outlast_core::dedupe::KEY_BYTES_MAX;
 use outlast_core::{Job, NamespaceId, Overrides, Spec, Timestamp};
 use outlast_engine::jobs::long_poll::Until;
 use outlast_engine::keys::scope::Word;
-use outlast_store::jobs::{Found, NewJob, Published, Reach};
+use outlast_store::jobs::{FoundJob, NewJob, Published, Reach};
 use serde_json::{Value as Json, json};
 
 use crate::call::Call;
@@ -260,7 +260,7 @@ async fn finished(
     namespace: NamespaceId,
     job: &Job,
     wait: Duration,
-) -> Result<Option<Found>, Problem> {
+) -> Result<Option<FoundJob>, Problem> {
     let Ok(waiting) = call.begin_wait() else {
         return Ok(None);
     };
@@ -270,7 +270,7 @@ async fn finished(
     Ok(found.filter(|found| found.job.status().is_terminal()))
 }
 
-async fn whole(call: &Call, reach: &Reach, found: &Found) -> Result<Response, Problem> {
+async fn whole(call: &Call, reach: &Reach, found: &FoundJob) -> Result<Response, Problem> {
     let detail = call.rooms.jobs.detail(reach, found.job.id).await?.ok_or_else(Problem::job_not_found)?;
     let found = &detail.found;
     let mut body = jobs::shown(&call.rooms, &detail).await;

@@ -11,9 +11,9 @@ use outlast_engine::queues::header_values::masked;
 use outlast_engine::queues::secrets::OVERLAP_DEFAULT;
 use outlast_engine::queues::{QueueChange, SavedQueue, moves};
 use outlast_store::jobs::Reach;
-use outlast_store::operations::{Filter, NewOperation, OperationKind};
+use outlast_store::operations::{NewOperation, OperationFilter, OperationKind};
 use outlast_store::page::PageSize;
-use outlast_store::queues::{Counts, DeleteRefusal, Expect, SaveRefusal};
+use outlast_store::queues::{DeleteRefusal, ExpectedVersion, QueueCounts, SaveRefusal};
 use serde_json::{Value, json};
 
 use crate::answers::Weight;
@@ -39,7 +39,7 @@ pub(crate) async fn create(call: Call) -> Result<Response, Problem> {
         return Err(Problem::new(Code::Forbidden, "the key's scope is bound to other queues"));
     }
     let change = change(&call, None, values)?;
-    let saved = save(&call, &name, change, Expect::Absent).await?;
+    let saved = save(&call, &name, change, ExpectedVersion::Absent).await?;
     answer(&call, &saved).await
 }
 
@@ -65,10 +65,10 @@ pub(crate) async fn patch(call: Call) -> Result<Response, Problem> {
         let (queue, _) = find_to_change(&call, &name).await?;
         let values = body(&call, &fields::QUEUE_PATCH, &name)?;
         let change = kept_by_file(&call, &queue, values, |values| change(&call, Some(&queue), values))?;
-        let expect = if asked == Expect::Anything { Expect::Version(queue.version) } else { asked };
+        let expect = if asked == ExpectedVersion::Anything { ExpectedVersion::Version(queue.version) } else { asked };
         match call.rooms.queues.save(namespace(&call)?, &name, change, expect).await? {
             Ok(saved) => return answer(&call, &saved).await,
-            Err(SaveRefusal::VersionMismatch { .. }) if asked == Expect::Anything => {}
+            Err(SaveRefusal::VersionMismatch { .. }) if asked == ExpectedVersion::Anything => {}
             Err(refusal) => return Err(refused(refusal, &name)),
         }
     }
@@ -180,7 +180,7 @@ pub(crate) async fn delete(mut call: Call) -> Result<Response, Problem> {
                 namespace: namespace(&call)?,
                 queue: name,
                 kind: OperationKind::Delete,
-                filter: Filter::default(),
+                filter: OperationFilter::default(),
                 limit: None,
                 rate_per_second: None,
             };
@@ -197,12 +197,12 @@ pub(crate) fn namespace(call: &Call) -> Result<NamespaceId, Problem> {
     Ok(call.caller()?.namespace)
 }
 
-async fn find(call: &Call, name: &str) -> Result<(std::sync::Arc<Queue>, Counts), Problem> {
+async fn find(call: &Call, name: &str) -> Result<(std::sync::Arc<Queue>, QueueCounts), Problem> {
     call.rooms.queues.get(namespace(call)?, name).await?.ok_or_else(|| Problem::queue_not_found(name))
 }
 
 /// To be changed: a system queue may be set up before its first job makes it.
-async fn find_to_change(call: &Call, name: &str) -> Result<(std::sync::Arc<Queue>, Counts), Problem> {
+async fn find_to_change(call: &Call, name: &str) -> Result<(std::sync::Arc<Queue>, QueueCounts), Problem> {
     let found = call.rooms.queues.get(namespace(call)?, name).await?;
     match (found, system_queue(name)) {
         (None, Some(own)) => {
@@ -303,7 +303,7 @@ fn change(call: &Call, present: Option<&Queue>, mut values: Values<'_>) -> Resul
     Ok(QueueChange { settings, secret })
 }
 
-async fn save(call: &Call, name: &str, change: QueueChange, expect: Expect) -> Result<SavedQueue, Problem> {
+async fn save(call: &Call, name: &str, change: QueueChange, expect: ExpectedVersion) -> Result<SavedQueue, Problem> {
     call.rooms.queues.save(namespace(call)?, name, change, expect).await?.map_err(|refusal| refused(refusal, name))
 }
 
@@ -321,20 +321,20 @@ fn refused(refusal: SaveRefusal, name: &str) -> Problem {
 }
 
 /// `If-Match: "7"` and `If-None-Match: *`.
-fn expect(call: &Call) -> Result<Expect, Problem> {
+fn expect(call: &Call) -> Result<ExpectedVersion, Problem> {
     match call.header(IF_NONE_MATCH.as_str()).map(str::trim) {
         None => {}
-        Some("*") => return Ok(Expect::Absent),
+        Some("*") => return Ok(ExpectedVersion::Absent),
         Some(_) => {
             return Err(header_problem(&IF_NONE_MATCH, "must be *; to change what you have read, send If-Match"));
         }
     }
     match call.header(IF_MATCH.as_str()).map(str::trim) {
-        None | Some("*") => Ok(Expect::Anything),
+        None | Some("*") => Ok(ExpectedVersion::Anything),
         Some(text) => {
             let version = text.trim_start_matches("W/").trim_matches('"').parse();
             version
-                .map(Expect::Version)
+                .map(ExpectedVersion::Version)
                 .map_err(|_| header_problem(&IF_MATCH, "must be the ETag of the queue, like \"3\""))
         }
     }
@@ -359,16 +359,16 @@ async fn answer(call: &Call, done: &SavedQueue) -> Result<Response, Problem> {
     Ok(response)
 }
 
-fn shown(call: &Call, queue: &Queue, counts: &Counts) -> Response {
+fn shown(call: &Call, queue: &Queue, counts: &QueueCounts) -> Response {
     with_etag(wire::json_ok(StatusCode::OK, &view(call, queue, counts)), queue)
 }
 
-fn view(call: &Call, queue: &Queue, counts: &Counts) -> Value {
+fn view(call: &Call, queue: &Queue, counts: &QueueCounts) -> Value {
     view_for(&call.rooms.inbound, queue, counts)
 }
 
 /// The queue as it is shown.
-pub(crate) fn view_for(inbound: &Inbound, queue: &Queue, counts: &Counts) -> Value {
+pub(crate) fn view_for(inbound: &Inbound, queue: &Queue, counts: &QueueCounts) -> Value {
     let mut body = wire::queue(queue, counts);
     if let Value::Object(members) = &mut body {
         members.insert("declared".to_owned(), shown_declared(inbound, queue));

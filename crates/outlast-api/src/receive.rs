@@ -7,8 +7,8 @@ use http::StatusCode;
 use outlast_core::Job;
 use outlast_core::checkpoint::Checkpoint;
 use outlast_core::state::Phase;
-use outlast_store::jobs::{Claim, Claimed};
-use outlast_store::kept::Kept;
+use outlast_store::artifacts::Artifacts;
+use outlast_store::jobs::{ClaimRequest, Claimed};
 
 use crate::answers::HandedOut;
 use crate::call::Call;
@@ -20,7 +20,7 @@ use crate::{fields, wire};
 pub(crate) async fn receive(mut call: Call) -> Result<Response, Problem> {
     let mut values = call.read(&fields::RECEIVE)?;
     let wait = values.duration("wait").unwrap_or(Duration::ZERO);
-    let want = Claim {
+    let want = ClaimRequest {
         namespace: call.caller()?.namespace,
         queue: call.queue()?.into(),
         limit: values.usize("batch").unwrap_or(1),
@@ -64,7 +64,7 @@ fn schema_version(value: Value<'_>) -> Option<u32> {
 /// The saved work of earlier attempts. If it cannot be read, or the receiver disconnects, the jobs are released, so
 /// that no worker repeats saved work.
 async fn resumes(call: &Call, claimed: &Claimed, accepts: Option<&[u32]>) -> Result<Vec<Resume>, Problem> {
-    if !claimed.jobs.iter().any(|job| job.headway.has_checkpoint || job.headway.has_sections) {
+    if !claimed.jobs.iter().any(|job| job.work_summary.has_checkpoint || job.work_summary.has_sections) {
         return Ok(claimed.jobs.iter().map(|_| Resume::default()).collect());
     }
     let handover = call.rooms.jobs.handover(&claimed.jobs);
@@ -77,7 +77,7 @@ async fn resumes(call: &Call, claimed: &Claimed, accepts: Option<&[u32]>) -> Res
     Ok(resumes)
 }
 
-fn resume(job: &Job, kept: Kept, accepts: Option<&[u32]>) -> Resume {
+fn resume(job: &Job, kept: Artifacts, accepts: Option<&[u32]>) -> Resume {
     let is_taken = |checkpoint: &Checkpoint| checkpoint.is_taken_by(accepts);
     let is_incompatible = kept.checkpoint.as_ref().is_some_and(|checkpoint| !is_taken(checkpoint));
     let checkpoint = kept.checkpoint.filter(is_taken).map(|checkpoint| wire::checkpoint(job.id, &checkpoint));
@@ -85,7 +85,7 @@ fn resume(job: &Job, kept: Kept, accepts: Option<&[u32]>) -> Resume {
 }
 
 /// Shared with the simple form.
-pub(crate) async fn hand_out(call: &mut Call, want: Claim, wait: Duration) -> Result<Claimed, Problem> {
+pub(crate) async fn hand_out(call: &mut Call, want: ClaimRequest, wait: Duration) -> Result<Claimed, Problem> {
     let name = want.queue.clone();
     let mut claimed = call.rooms.jobs.claim_now(&want).await?;
     if claimed.as_ref().is_some_and(|claimed| claimed.jobs.is_empty() && !claimed.push_only) && !wait.is_zero() {

@@ -10,9 +10,9 @@ use outlast_core::object::digest_text;
 use outlast_core::{Job, Object, State, Status};
 use outlast_engine::keys::token::Act;
 use outlast_engine::objects::upload::{ExpectedDigest, Finalised, LINK_LIFE, Label, Refused};
-use outlast_store::blobs::Part;
+use outlast_store::artifacts::StoredObject;
+use outlast_store::blobs::UploadedPart;
 use outlast_store::job_detail::ResultDetail;
-use outlast_store::kept::Stored;
 use serde_json::{Value as Json, json};
 
 use crate::answers::Weight;
@@ -42,7 +42,7 @@ pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
 }
 
 /// To the object store itself where it can, else to us.
-async fn redirect(call: &Call, stored: &Stored) -> Result<Response, Problem> {
+async fn redirect(call: &Call, stored: &StoredObject) -> Result<Response, Problem> {
     let location = match call.rooms.objects.link(stored, call.life(LINK_LIFE)).await? {
         Some(url) => url,
         None => {
@@ -78,7 +78,7 @@ pub(crate) fn meta(job: &Job, result: &ResultDetail) -> Json {
             let mut meta = described(&stored.object);
             if let Json::Object(map) = &mut meta {
                 map.insert("downloadCount".to_owned(), json!(stored.downloads));
-                map.insert("partial".to_owned(), json!(job.headway.has_upload));
+                map.insert("partial".to_owned(), json!(job.work_summary.has_upload));
             }
             meta
         }
@@ -158,12 +158,12 @@ fn answer(finalised: &Finalised) -> Response {
     wire::json_ok(StatusCode::CREATED, &body)
 }
 
-fn part(value: Value<'_>) -> Option<Part> {
+fn part(value: Value<'_>) -> Option<UploadedPart> {
     let Value::Object(mut part) = value else {
         return None;
     };
     let number = part.int("number").and_then(|number| u16::try_from(number).ok())?;
-    Some(Part { number, etag: part.text("etag")? })
+    Some(UploadedPart { number, etag: part.text("etag")? })
 }
 
 fn digest(text: &str) -> Option<[u8; 32]> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use outlast_core::QueueSettings;
 use outlast_core::queue::{
-    AckTimeoutAction, Dedupe, DedupeBy, Fencing, FieldError, Mode, RateLimit, Scope, StallAction, Template,
+    AckTimeoutAction, Dedupe, DedupeBy, DeferScope, Fencing, FieldError, Mode, RateLimit, StallAction, Template,
 };
 use outlast_core::retry::{Backoff, Seconds};
 use outlast_engine::egress::headers::{check_amount, custom_header};
@@ -265,8 +265,8 @@ fn mode(word: &str) -> Mode {
     }
 }
 
-pub(crate) fn scope(word: &str) -> Scope {
-    if word == "job" { Scope::Job } else { Scope::Queue }
+pub(crate) fn scope(word: &str) -> DeferScope {
+    if word == "job" { DeferScope::Job } else { DeferScope::Queue }
 }
 
 /// The schema has checked the range.

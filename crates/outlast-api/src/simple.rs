@@ -7,8 +7,8 @@ use axum::response::Response;
 use http::StatusCode;
 use outlast_core::state::Phase;
 use outlast_core::{Command, Evidence, Job, JobId, Lease, Outcome, Queue, State, Status};
-use outlast_store::jobs::{Claim, Order, Reach};
-use outlast_store::step::PAYLOAD_KEY_MARK;
+use outlast_store::checked_decide::PAYLOAD_KEY_MARK;
+use outlast_store::jobs::{ClaimRequest, JobCommand, Reach};
 use serde_json::{Map, Value, json};
 
 use crate::call::Call;
@@ -50,7 +50,7 @@ fn visibility(queue: &Queue) -> String {
 
 pub(crate) async fn messages(mut call: Call) -> Result<Response, Problem> {
     let wait = call.query.duration("wait").unwrap_or(Duration::ZERO);
-    let want = Claim {
+    let want = ClaimRequest {
         namespace: namespace(&call)?,
         limit: call.query.usize("batch").unwrap_or(1),
         queue: call.queue()?.into(),
@@ -116,7 +116,7 @@ async fn report(call: &Call, outcome: &Outcome) -> Result<Vec<Status>, Problem> 
     let mut orders = Vec::with_capacity(ids.len());
     for (id, lease) in ids.iter().filter_map(|text| receipt(text)) {
         let command = Command::Report { lease, outcome: outcome.clone(), evidence: Evidence::default() };
-        orders.push(Order { id, reach: reach.clone(), command });
+        orders.push(JobCommand { id, reach: reach.clone(), command });
     }
     let answers = call.rooms.jobs.apply(orders).await?;
     Ok(answers.into_iter().flatten().filter(|applied| applied.changed).map(|applied| applied.status).collect())

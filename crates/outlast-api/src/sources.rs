@@ -47,7 +47,7 @@ pub(crate) async fn take(
     let request = Request { url: &url, headers: &parts.headers, body: &bytes, now: rooms.clock.now() };
     source.verifier.check(&request).map_err(|_| refuse(rooms))?;
     let scheme = source.verifier.scheme();
-    let event = provider::read(scheme, &parts.headers, &bytes, &source.glance).map_err(unreadable)?;
+    let event = provider::read(scheme, &parts.headers, &bytes, &source.projection).map_err(unreadable)?;
     if let Some(challenge) = provider::challenge(scheme, &event) {
         return Ok(plain_text(challenge));
     }

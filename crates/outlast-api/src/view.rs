@@ -11,7 +11,7 @@ use http::{HeaderValue, StatusCode};
 use outlast_core::{JobId, State, Status};
 use outlast_engine::Rooms;
 use outlast_engine::single_flight::SingleFlight;
-use outlast_store::jobs::{Found, Reach};
+use outlast_store::jobs::{FoundJob, Reach};
 
 use crate::answers::Weight;
 use crate::call::Call;
@@ -24,7 +24,7 @@ pub(crate) type Views = SingleFlight<JobId, Result<Option<View>, Problem>>;
 /// A job, written out.
 #[derive(Clone)]
 pub(crate) struct View {
-    found: Arc<Found>,
+    found: Arc<FoundJob>,
     body: Bytes,
     /// In seconds, without regard to load; `None` once it has ended.
     retry_after: Option<u64>,

@@ -14,7 +14,7 @@ use outlast_core::alarm::lease_deadline;
 use outlast_core::event::Attempt;
 use outlast_core::gate::Hold;
 use outlast_core::liveness::liveness;
-use outlast_core::progress::Report;
+use outlast_core::progress::ProgressReport;
 use outlast_core::state::{Phase, Running};
 use outlast_core::{Event, EventKind, Job, Progress, Queue, State, Status, Timestamp};
 use outlast_engine::feeds::queue_feed::JobSummary;
@@ -22,14 +22,14 @@ use outlast_engine::feeds::stream::JobEnd;
 use outlast_engine::inbound::ingest::IngestReceipt;
 use outlast_engine::queues::Rotated;
 use outlast_engine::queues::header_values::masked;
+use outlast_store::artifacts::Artifacts;
+use outlast_store::checked_decide::PAYLOAD_KEY_MARK;
 use outlast_store::job_detail::JobDetail;
-use outlast_store::jobs::Found;
-use outlast_store::kept::Kept;
+use outlast_store::jobs::FoundJob;
 use outlast_store::keys::KeyRecord;
 use outlast_store::operations::Operation;
 use outlast_store::page::PageSize;
-use outlast_store::queues::Counts;
-use outlast_store::step::PAYLOAD_KEY_MARK;
+use outlast_store::queues::QueueCounts;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -88,7 +88,7 @@ pub(crate) struct Resume {
 pub(crate) struct Beside {
     pub(crate) progress: Option<Arc<Progress>>,
     pub(crate) moved_at: Option<Timestamp>,
-    pub(crate) kept: Option<Kept>,
+    pub(crate) kept: Option<Artifacts>,
     pub(crate) result_meta: Option<Value>,
 }
 
@@ -183,7 +183,7 @@ fn add_running(map: &mut Map<String, Value>, running: &Running, deadline: Timest
 
 /// The whole job: summary, payload, the last events, and its moves and attempts.
 pub(crate) fn job(detail: &JobDetail, callback: Option<Value>, beside: &Beside, now: Timestamp) -> String {
-    let Found { job, queue } = &detail.found;
+    let FoundJob { job, queue } = &detail.found;
     let mut map = job_summary(job, queue, beside, now);
     if let Some(callback) = callback {
         map.insert("callback".to_owned(), callback);
@@ -225,13 +225,13 @@ fn progress_json(said: &Progress) -> Value {
 /// Work that has succeeded is done, whatever was reported of it.
 fn whole_progress(job: &Job) -> Option<Value> {
     let finished_at = job.finished_at().filter(|_| matches!(job.status(), Status::Succeeded | Status::Expired))?;
-    let report = Report { pct: Some(100.0), ..Report::default() };
+    let report = ProgressReport { pct: Some(100.0), ..ProgressReport::default() };
     Some(progress_json(&Progress::restored(report, job.started_at.unwrap_or(finished_at), finished_at, None)))
 }
 
 /// The result, or what a job that was cancelled or has failed had uploaded of it.
 fn has_result(job: &Job) -> bool {
-    result_length(&job.state).is_some() || (job.headway.has_upload && job.status().is_terminal())
+    result_length(&job.state).is_some() || (job.work_summary.has_upload && job.status().is_terminal())
 }
 
 fn result_length(state: &State) -> Option<u64> {
@@ -315,7 +315,7 @@ fn amount_json(amount: f64) -> Value {
     text.parse::<u64>().map_or_else(|_| json!(amount), |whole| json!(whole))
 }
 
-pub(crate) fn queue(queue: &Queue, counts: &Counts) -> Value {
+pub(crate) fn queue(queue: &Queue, counts: &QueueCounts) -> Value {
     let mut value = serde_json::to_value(masked(&queue.settings)).unwrap_or_default();
     if let Value::Object(map) = &mut value {
         map.insert("name".to_owned(), json!(queue.name));
@@ -330,7 +330,7 @@ pub(crate) fn queue(queue: &Queue, counts: &Counts) -> Value {
 }
 
 /// Jobs by status.
-pub(crate) fn counts(counts: &Counts) -> Value {
+pub(crate) fn counts(counts: &QueueCounts) -> Value {
     Status::ALL.iter().map(|status| (status.as_str().to_owned(), json!(counts.get(*status)))).collect()
 }
 
@@ -356,7 +356,7 @@ pub(crate) fn rotated(rotated: &Rotated) -> Value {
 }
 
 /// The status of a job's callback.
-pub(crate) fn callback(url: &str, told: Option<&Found>) -> Value {
+pub(crate) fn callback(url: &str, told: Option<&FoundJob>) -> Value {
     let Some(found) = told else {
         return json!({"url": url, "status": "waiting"});
     };

@@ -6,9 +6,9 @@ use http::StatusCode;
 use outlast_core::alarm::{lease_deadline, work_deadline};
 use outlast_core::directive::{Directive, directives};
 use outlast_core::liveness::soft_limit_reached;
-use outlast_core::{Command, Directives, JobId, Report, State, Timestamp};
+use outlast_core::{Command, Directives, JobId, ProgressReport, State, Timestamp};
 use outlast_engine::work::{Beat, Worker};
-use outlast_store::jobs::{Applied, Order};
+use outlast_store::jobs::{Applied, JobCommand};
 use serde_json::{Value as Json, json};
 
 use crate::call::Call;
@@ -90,7 +90,7 @@ pub(crate) async fn direct(call: Call) -> Result<Response, Problem> {
     let has = |wanted: &str| asked.iter().any(|word| matches!(word, Value::Text(word) if word == wanted));
     let directives =
         Directives { checkpoint_now: has("checkpoint_now"), hand_over: has("hand_over"), slow_down: has("slow_down") };
-    let order = Order { id, reach: call.reach.clone(), command: Command::Direct { directives } };
+    let order = JobCommand { id, reach: call.reach.clone(), command: Command::Direct { directives } };
     let applied = call.rooms.jobs.apply_one(order).await??;
     Ok(wire::ok(StatusCode::OK, outcome::accepted(&applied)))
 }
@@ -106,11 +106,11 @@ fn one_of(call: &Call, values: &mut Values<'_>) -> Result<Worker, Problem> {
     Ok(Worker { reach: call.reach.clone(), id, lease })
 }
 
-pub(crate) fn report(mut values: Values<'_>) -> Report {
+pub(crate) fn report(mut values: Values<'_>) -> ProgressReport {
     let mut count = |name: &str| values.int(name).and_then(|number| u64::try_from(number).ok());
     let (stages_done, stages_total) = (count("stagesDone"), count("stagesTotal"));
     let (items_done, items_total) = (count("itemsDone"), count("itemsTotal"));
-    Report {
+    ProgressReport {
         pct: values.number("pct"),
         stage: values.text("stage").map(Into::into),
         stage_pct: values.number("stagePct"),

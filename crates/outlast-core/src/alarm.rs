@@ -1,5 +1,5 @@
-//! The one alarm of a job: the next moment at which something must happen to it by itself. Stores keep it as `wake_at`;
-//! when it rings, `decide` gets `Command::Wake` and asks again here what is due.
+//! The one alarm of a job: the next time at which the server must act on it. Stores keep it as `wake_at`; when it is
+//! due, `decide` gets `Command::Wake` and asks here again what has to happen.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub(crate) fn waiting_deadline(job: &Job, queue: &Queue) -> Option<Timestamp> {
     }
 }
 
-/// When the holder must have been heard again, or be done: the lease, and the limits of the work where they are nearer.
+/// By when the holder must report again or be done: the lease, and the limits of the work where they are nearer.
 pub fn lease_deadline(job: &Job, queue: &Queue, running: &Running) -> Timestamp {
     let holding = holding_deadline(job, queue, running);
     [hard_deadline(job, queue, running), job.job_deadline(queue)].into_iter().flatten().fold(holding, Timestamp::min)
@@ -78,10 +78,10 @@ pub fn move_lag(job: &Job, queue: &Queue) -> Duration {
 /// Deadlines that count from the last move are later by this share, rather than early by what is not written down.
 pub(crate) const LAG_SHARE: u32 = 8;
 
-/// When work counts as stalled: it moved in this attempt and has not since. Without any report nobody knows. Rather late
-/// by what moves may be behind than early.
+/// When work counts as stalled: it moved in this attempt and has not since. A job that never reports progress never
+/// stalls. Reports may be stored late, so this is rather too late than too early.
 pub(crate) fn stall_deadline(job: &Job, queue: &Queue, running: &Running) -> Option<Timestamp> {
-    let moved_at = job.headway.moved_at.filter(|at| *at >= running.began_at && !running.work.is_stalled)?;
+    let moved_at = job.work_summary.moved_at.filter(|at| *at >= running.began_at && !running.work.is_stalled)?;
     let timeout = queue.settings.stall_timeout;
     Some(moved_at.plus(timeout + timeout / LAG_SHARE))
 }

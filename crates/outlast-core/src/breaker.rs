@@ -1,5 +1,5 @@
-//! The circuit breaker of an endpoint: after failures in a row nothing is sent there for a while, then one probe; each
-//! probe in vain doubles the while. Pure; who keeps one per host is the dispatcher.
+//! The circuit breaker of an endpoint: after enough failures in a row nothing is sent there for a cool-down, then one
+//! probe. Every failed probe doubles the cool-down. Pure; the dispatcher holds one per host.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// May something be sent? While the circuit is open, no, and it says until when; when its time is over, one probe.
+    /// May something be sent? While the circuit is open, no, with the time until then; after the cool-down, one probe.
     pub fn admits(&mut self, now: Timestamp) -> Result<(), Timestamp> {
         match self.open_until {
             None => Ok(()),
@@ -52,7 +52,8 @@ impl Breaker {
     /// The endpoint did not answer, or was broken itself.
     pub fn failed(&mut self, now: Timestamp) {
         self.failures = self.failures.saturating_add(1);
-        // What was under way when it opened says nothing new: a hundred of them are not a hundred probes.
+        // Requests that were under way when the circuit opened do not count: a hundred of them are not a hundred
+        // probes.
         let is_late = self.is_open(now) && !self.is_probing;
         if self.failures >= FAILURES_MAX && !is_late {
             self.open_until = Some(now.plus(cool_down(self.rounds)));

@@ -1,4 +1,4 @@
-//! What a decision is: the job as it shall be, its new events, and what else the same transaction must write.
+//! The result of a decision: the changed job, its new events, and the effects that the same transaction must write.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use crate::checkpoint::{Checkpoint, Section};
 use crate::command::OutcomeKind;
 use crate::event::Event;
 use crate::gate::Hold;
+use crate::gcra::Gcra;
 use crate::ids::JobId;
 use crate::job::{Job, Spec};
 use crate::object::{Object, Role};
-use crate::pace::Pace;
 use crate::state::Status;
 use crate::time::Timestamp;
 
@@ -18,7 +18,7 @@ pub enum Change {
     /// The command has no effect here, and that is fine (a repeated report, an alarm that is not due).
     None,
     Update(Box<Update>),
-    /// Retention is over: the job and all that belongs to it goes.
+    /// Retention has ended: the job and all its data are deleted.
     Delete,
 }
 
@@ -39,10 +39,10 @@ pub enum Effect {
     /// Set or lift the queue's hold.
     SetHold(Option<Hold>),
     /// The queue's rate limit was used.
-    SetPace(Pace),
+    SetGcra(Gcra),
     /// Create a job in a queue of the same namespace. A system queue is made when it is missing; an idempotency key in the
     /// spec has the job made once only.
-    Publish { queue: Arc<str>, content: Content },
+    Publish { queue: Arc<str>, content: OutboxContent },
     /// In the place of any earlier one.
     KeepCheckpoint(Arc<Checkpoint>),
     /// In the place of an earlier one of that name.
@@ -53,8 +53,8 @@ pub enum Effect {
     Expect(Arc<Object>),
     /// An expected object is complete and belongs to the job.
     Keep(Arc<Object>),
-    /// Objects of the job that nobody wants: they are deleted at that time.
-    Doom(Doom),
+    /// Objects of the job that are no longer needed: they are deleted at that time.
+    ScheduleDelete(ScheduledDelete),
 }
 
 impl Effect {
@@ -65,7 +65,7 @@ impl Effect {
 
 /// The spec of a job that an effect creates.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Content {
+pub enum OutboxContent {
     Spec(Arc<Spec>),
     /// A notice of how the changed job ended. The layer that owns our URLs composes it, from the job as it is after the
     /// change.
@@ -74,11 +74,11 @@ pub enum Content {
 
 /// Which objects of a job are to go.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Doom {
+pub struct ScheduledDelete {
     /// Of this role; of any, if none is named.
     pub role: Option<Role>,
     /// Those that were expected, or those that were kept.
-    pub kept: bool,
+    pub attached: bool,
     pub at: Timestamp,
 }
 

@@ -1,4 +1,5 @@
-//! What an attempt saves for the next one: one checkpoint, replaced as a whole, and named sections, each finished once.
+//! Data that an attempt saves for the next one: one checkpoint, replaced as a whole, and named sections, each finished
+//! once.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ pub const SECTION_NAME_MAX: usize = 128;
 pub struct Checkpoint {
     /// The worker's own number for the form of what is saved.
     pub schema_version: u32,
-    pub data: Data,
+    pub data: CheckpointData,
     /// When, after how many replays and in which attempt it was saved.
     pub at: Timestamp,
     pub replays: u32,
@@ -23,7 +24,7 @@ pub struct Checkpoint {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Data {
+pub enum CheckpointData {
     /// JSON text, kept byte for byte.
     Inline(Arc<str>),
     Object(Arc<Object>),
@@ -37,8 +38,8 @@ impl Checkpoint {
 
     pub fn length(&self) -> u64 {
         match &self.data {
-            Data::Inline(text) => u64::try_from(text.len()).unwrap_or(u64::MAX),
-            Data::Object(object) => object.length,
+            CheckpointData::Inline(text) => u64::try_from(text.len()).unwrap_or(u64::MAX),
+            CheckpointData::Object(object) => object.length,
         }
     }
 }

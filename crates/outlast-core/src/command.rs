@@ -7,12 +7,12 @@ use std::time::Duration;
 use crate::checkpoint::{Checkpoint, Section};
 use crate::digest;
 use crate::event::Usage;
-use crate::gate::Cause;
+use crate::gate::HoldCause;
 use crate::ids::Lease;
 use crate::object::Object;
 use crate::outage::Outage;
 use crate::progress::Progress;
-use crate::queue::Scope;
+use crate::queue::DeferScope;
 use crate::state::{CancelReason, Directives, Ending, Phase};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -27,7 +27,7 @@ pub enum Command {
     Receipt {
         lease: Lease,
     },
-    /// The end of a hand-out, as told by its holder. Without a lease it means the present one.
+    /// The end of a hand-out, as its holder reports it. Without a lease it means the current one.
     Report {
         lease: Option<Lease>,
         outcome: Outcome,
@@ -71,7 +71,7 @@ pub enum Command {
         lease: Option<Lease>,
         object: Arc<Object>,
     },
-    /// The worker is to be told something at its next heartbeat.
+    /// Leaves directives for the worker's next heartbeat.
     Direct {
         directives: Directives,
     },
@@ -83,7 +83,8 @@ pub enum Command {
         fresh: bool,
         payload: Option<Arc<str>>,
     },
-    /// Its alarm rang, or someone thinks so: do whatever is due. Workers could not be heard during an outage.
+    /// The job's alarm is due, or a caller assumes so: do everything that is due. With an outage, leases are extended
+    /// by it.
     Wake {
         outage: Option<Outage>,
     },
@@ -128,7 +129,7 @@ pub enum Outcome {
     Nack { retryable: bool, delay: Option<Duration> },
     /// Not now: comes back later, free of charge. Without a time, after the queue's `backpressureDelay`, or when the
     /// circuit may be tried again.
-    Defer { retry_after: Option<Duration>, scope: Option<Scope>, cause: Cause },
+    Defer { retry_after: Option<Duration>, scope: Option<DeferScope>, cause: HoldCause },
     /// Handed back at once, free of charge.
     Release,
     /// A requested cancel was carried out.
@@ -192,11 +193,11 @@ impl Outcome {
             Outcome::Ack { result } => result.as_deref().map(digest::json),
             Outcome::Nack { retryable, delay } => Some(digest::numbers(&[u64::from(*retryable), millis(*delay)])),
             Outcome::Defer { retry_after, scope, cause } => {
-                let scope = scope.map_or(0, |scope| if scope == Scope::Job { 1 } else { 2 });
+                let scope = scope.map_or(0, |scope| if scope == DeferScope::Job { 1 } else { 2 });
                 let cause = match cause {
-                    Cause::Backpressure => 0,
-                    Cause::Deferred => 1,
-                    Cause::Circuit => 2,
+                    HoldCause::Backpressure => 0,
+                    HoldCause::Deferred => 1,
+                    HoldCause::Circuit => 2,
                 };
                 Some(digest::numbers(&[millis(*retry_after), scope, cause]))
             }
@@ -205,7 +206,7 @@ impl Outcome {
     }
 }
 
-/// What the attempt log keeps about an ending.
+/// The facts about an ending that the attempt log keeps.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Evidence {
     pub status_code: Option<u16>,

@@ -1,8 +1,8 @@
 //! The state machine: the only place where a job's state changes. Stores call it inside a transaction, with the job and
 //! queue as loaded under a lock, and write what it returns. It reads neither clock nor randomness. Each command has a file of its
-//! name; `draft` and `ending` are what they share.
+//! name; `builder` and `ending` are what they share.
 
-mod draft;
+mod builder;
 mod ending;
 
 mod abandon;
@@ -34,13 +34,13 @@ use crate::queue::{Fencing, Queue};
 use crate::state::{Ending, Running, State};
 use crate::time::Timestamp;
 
-use draft::Draft;
+use builder::TransitionBuilder;
 
 /// A delivery's lease outlives the webhook's own deadline by this much, so that a slow commit of the answer is not taken
 /// for a lost server.
 pub const DELIVERY_GRACE: Duration = Duration::from_secs(5);
 
-/// What `command` does to `job` at `now`. `Ok(Change::None)` means "nothing to do, and that is fine".
+/// The effect of `command` on `job` at `now`. `Ok(Change::None)` means "nothing to do, and that is fine".
 pub fn decide(
     job: &Job,
     queue: &Queue,
@@ -48,38 +48,38 @@ pub fn decide(
     now: Timestamp,
     entropy: &mut dyn Entropy,
 ) -> Result<Change, Refusal> {
-    let draft = Draft::new(job, queue, now);
+    let builder = TransitionBuilder::new(job, queue, now);
     match command {
-        Command::Claim { phase, visibility, worker } => claim::claim(draft, phase, visibility, worker, entropy),
-        Command::Receipt { lease } => receipt::receipt(draft, lease),
-        Command::Report { lease, outcome, evidence } => report::report(draft, lease, outcome, evidence, entropy),
+        Command::Claim { phase, visibility, worker } => claim::claim(builder, phase, visibility, worker, entropy),
+        Command::Receipt { lease } => receipt::receipt(builder, lease),
+        Command::Report { lease, outcome, evidence } => report::report(builder, lease, outcome, evidence, entropy),
         Command::Heartbeat { lease, extend, progress, checkpoint } => {
-            heartbeat::heartbeat(draft, lease, extend, (progress, checkpoint))
+            heartbeat::heartbeat(builder, lease, extend, (progress, checkpoint))
         }
-        Command::Progress { lease, progress } => progress::progress(draft, lease, &progress),
+        Command::Progress { lease, progress } => progress::progress(builder, lease, &progress),
         Command::Checkpoint { lease, checkpoint, progress } => {
-            checkpoint::checkpoint(draft, lease, checkpoint, progress)
+            checkpoint::checkpoint(builder, lease, checkpoint, progress)
         }
-        Command::Section { lease, section } => section::section(draft, lease, section),
-        Command::Output { lease, text } => output::output(draft, lease, text),
-        Command::Upload { lease, object } => upload::upload(draft, lease, object),
-        Command::Finalize { lease, object } => finalize::finalize(draft, lease, object),
-        Command::Direct { directives } => direct::direct(draft, directives),
-        Command::Cancel { reason } => Ok(cancel::cancel(draft, reason)),
-        Command::Replay { fresh, payload } => replay::replay(draft, fresh, payload),
-        Command::Wake { outage } => Ok(wake::wake(draft, outage, entropy)),
-        Command::Abandon => Ok(abandon::abandon(draft, entropy)),
+        Command::Section { lease, section } => section::section(builder, lease, section),
+        Command::Output { lease, text } => output::output(builder, lease, text),
+        Command::Upload { lease, object } => upload::upload(builder, lease, object),
+        Command::Finalize { lease, object } => finalize::finalize(builder, lease, object),
+        Command::Direct { directives } => direct::direct(builder, directives),
+        Command::Cancel { reason } => Ok(cancel::cancel(builder, reason)),
+        Command::Replay { fresh, payload } => replay::replay(builder, fresh, payload),
+        Command::Wake { outage } => Ok(wake::wake(builder, outage, entropy)),
+        Command::Abandon => Ok(abandon::abandon(builder, entropy)),
     }
 }
 
 /// The holder of the lease goes on; nothing moves the job.
-fn go_on(mut draft: Draft<'_>, running: Running) -> Change {
-    draft.job.state = State::Running(running);
-    draft.change()
+fn go_on(mut builder: TransitionBuilder<'_>, running: Running) -> Change {
+    builder.job.state = State::Running(running);
+    builder.change()
 }
 
-fn holder(draft: &Draft<'_>, lease: Option<Lease>) -> Result<Running, Refusal> {
-    held(&draft.job, draft.queue, lease).cloned()
+fn holder(builder: &TransitionBuilder<'_>, lease: Option<Lease>) -> Result<Running, Refusal> {
+    held(&builder.job, builder.queue, lease).cloned()
 }
 
 /// The hand-out that `lease` speaks for; without a lease, the present one where the queue allows that.
@@ -98,7 +98,7 @@ pub fn held<'a>(job: &'a Job, queue: &Queue, lease: Option<Lease>) -> Result<&'a
 }
 
 impl Ending {
-    /// Was it told by the holder, rather than taken away?
+    /// Did the holder report it? Otherwise the lease was taken away.
     pub fn is_report(self) -> bool {
         matches!(self, Ending::Acked | Ending::Nacked | Ending::Deferred | Ending::Released | Ending::CancelConfirmed)
     }

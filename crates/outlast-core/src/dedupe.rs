@@ -8,8 +8,8 @@ use crate::time::Timestamp;
 /// Longest idempotency key, in bytes.
 pub const KEY_BYTES_MAX: usize = 255;
 
-/// Does `job` still hold its key? A job that is not finished always does; a finished one until its window is over, or,
-/// with `unless_failed`, until it failed, was cancelled or expired.
+/// Does `job` still hold its key? An unfinished job always does; a finished one until its window ends, or, with
+/// `unless_failed`, until it failed, was cancelled or expired.
 pub fn holds_key(job: &Job, queue: &Queue, now: Timestamp) -> bool {
     let status = job.status();
     if !status.is_terminal() {

@@ -1,6 +1,7 @@
-//! What a worker is told with its heartbeat: what was asked of it, and what follows from how the job and its queue stand.
+//! Directives in the response to a heartbeat: the ones an operator asked for, and the ones that follow from the state
+//! of the job and its queue.
 
-use crate::gate::Cause;
+use crate::gate::HoldCause;
 use crate::job::Job;
 use crate::liveness::soft_limit_reached;
 use crate::queue::Queue;
@@ -28,12 +29,12 @@ impl Directive {
     }
 }
 
-/// What the holder of this hand-out is told at `now`.
+/// The directives for the holder of this hand-out at `now`.
 pub fn directives(job: &Job, queue: &Queue, running: &Running, now: Timestamp) -> Vec<Directive> {
     let is_cancelled = running.revoke_at.is_some();
     let asked = running.work.directives;
     // Somebody further on asked for it, be it through an answer or through a worker; an endpoint that is away did not.
-    let is_held = queue.hold.is_some_and(|hold| hold.cause != Cause::Circuit && hold.until > now);
+    let is_held = queue.hold.is_some_and(|hold| hold.cause != HoldCause::Circuit && hold.until > now);
     let saves = is_cancelled || asked.checkpoint_now || soft_limit_reached(job, queue, running, now);
     let all = [
         (Directive::Cancel, is_cancelled),

@@ -75,7 +75,7 @@ pub struct Attempt {
     pub usage: Usage,
 }
 
-/// What an attempt has used of what is limited, by unit: tokens, cost or whatever the worker counts. At most
+/// The limited resources that an attempt used, by unit: tokens, cost or any unit the worker counts. At most
 /// [`USAGE_UNITS_MAX`] units, in the order they were reported; empty where nothing was.
 pub type Usage = Vec<(Box<str>, f64)>;
 

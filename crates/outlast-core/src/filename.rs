@@ -1,9 +1,9 @@
-//! Names of files as others give them: kept to be shown and to be suggested to whoever downloads, never to open or to store
-//! anything by. A name is made harmless once, when it comes in, for every system that it may be saved on.
+//! File names that clients send: shown, and suggested for downloads, but never used to open or store anything. A name
+//! is sanitised once, when it is received, for every system on which it may be saved.
 
 use std::fmt::Write;
 
-/// What common file systems take.
+/// The longest name that common file systems accept.
 const BYTES_MAX: usize = 255;
 /// A longer ending is no ending that has to survive shortening.
 const ENDING_BYTES_MAX: usize = 32;
@@ -16,7 +16,7 @@ const DEVICES: [&str; 7] = ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$", "CL
 pub struct Filename(Box<str>);
 
 impl Filename {
-    /// What is left of a name when everything that may do harm is gone. `None`: nothing is.
+    /// The name without everything harmful. `None` if nothing is left.
     pub fn clean(text: &str) -> Option<Filename> {
         let last = text.rsplit(['/', '\\']).next().unwrap_or_default();
         let mut name = String::new();
@@ -82,7 +82,7 @@ fn is_invisible(letter: char) -> bool {
         || u32::from(letter) & 0xfffe == 0xfffe
 }
 
-/// What some system does not take in a name, and what looks like a slash or a dot or becomes one when it is normalised.
+/// Characters that some system refuses in a name, and those that look like a slash or a dot or normalise to one.
 fn is_special(letter: char) -> bool {
     matches!(letter, '<' | '>' | ':' | '"' | '|' | '?' | '*')
         || matches!(letter, '\u{2044}' | '\u{2215}' | '\u{2216}' | '\u{29f5}' | '\u{29f8}' | '\u{29f9}')

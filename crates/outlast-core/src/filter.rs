@@ -1,12 +1,12 @@
-//! The filter language of subscriptions: which events of a source a queue wants, as in `$.data.object.amount_due >= 1000`.
-//! A filter is parsed once, with errors that name the column, and judged on every event, within a budget of steps.
-//! Whoever writes filters and whoever sends events may both be hostile; neither gets more than the budget.
+//! The filter language of subscriptions: which events of a source a queue wants, as in `$.data.object.amount_due >=
+//! 1000`. A filter is parsed once, with errors that name the column, and evaluated on every event, within a budget of
+//! steps. Authors of filters and senders of events may both be hostile; neither gets more than the budget.
 
 mod budget;
 mod condition;
 mod error;
 mod expression;
-mod glance;
+mod projection;
 mod lexer;
 mod number;
 mod parser;
@@ -18,13 +18,13 @@ use std::fmt;
 
 use serde_json::Value;
 
-use budget::Budget;
+use budget::StepBudget;
 use expression::{Expression, Term};
 
 pub use budget::Exhausted;
 pub use error::FilterError;
-pub use glance::Glance;
 pub use path::Path;
+pub use projection::Projection;
 
 /// Longest filter, in bytes.
 pub const TEXT_BYTES_MAX: usize = 4096;
@@ -48,19 +48,19 @@ impl Filter {
 
     /// Does this event pass? Costs at most the budget, whatever filter and event are.
     pub fn matches(&self, event: &Value) -> Result<bool, Exhausted> {
-        self.root.holds(event, &mut Budget::full())
+        self.root.holds(event, &mut StepBudget::full())
     }
 
     /// Whatever it asks about is kept.
-    pub fn looked_at(&self, glance: &mut Glance) {
+    pub fn add_to_projection(&self, projection: &mut Projection) {
         for term in self.root.terms() {
-            glance.add(&term.path);
+            projection.add(&term.path);
         }
     }
 
     /// Why an event passes or does not: every term is judged, also those that can no longer change the answer.
     pub fn explain<'a>(&'a self, event: &'a Value) -> Result<Explanation<'a>, Exhausted> {
-        let mut budget = Budget::full();
+        let mut budget = StepBudget::full();
         let mut findings = Vec::new();
         for term in self.root.terms() {
             findings.push(term.explain(event, &mut budget)?);
@@ -100,11 +100,11 @@ pub struct Explanation<'a> {
     pub findings: Vec<Finding<'a>>,
 }
 
-/// What one term, as in `$.type == "invoice.paid"`, found in an event.
+/// The finding of one term, such as `$.type == "invoice.paid"`, in an event.
 #[derive(Debug)]
 pub struct Finding<'a> {
     term: &'a Term,
-    /// What the path leads to; none when there is no such place in the event.
+    /// The value at the path; none when the event has no such place.
     pub nodes: Vec<&'a Value>,
     /// Does the term hold, taken alone? A `not` before it is not counted in.
     pub holds: bool,

@@ -1,7 +1,7 @@
 //! Whether a queue hands out jobs right now, and how many: pause, hold with probe, concurrency, rate.
 
+use crate::gcra::Permit;
 use crate::ids::JobId;
-use crate::pace::Pass;
 use crate::queue::Queue;
 use crate::state::Phase;
 use crate::time::Timestamp;
@@ -12,14 +12,14 @@ use crate::time::Timestamp;
 pub struct Hold {
     pub until: Timestamp,
     pub probe: Option<JobId>,
-    pub cause: Cause,
+    pub cause: HoldCause,
     /// How many probes in a row have found the same cause again.
     pub round: u32,
 }
 
-/// What put a queue on hold.
+/// The reason for a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cause {
+pub enum HoldCause {
     /// The endpoint asked for it: 429, 503, 529.
     Backpressure,
     /// The endpoint does not answer: its circuit is open.
@@ -28,27 +28,27 @@ pub enum Cause {
     Deferred,
 }
 
-impl Cause {
+impl HoldCause {
     /// The order is the stored form: append only.
-    pub const ALL: [Cause; 3] = [Cause::Backpressure, Cause::Circuit, Cause::Deferred];
+    pub const ALL: [HoldCause; 3] = [HoldCause::Backpressure, HoldCause::Circuit, HoldCause::Deferred];
 
     pub fn as_str(self) -> &'static str {
         match self {
-            Cause::Backpressure => "backpressure",
-            Cause::Circuit => "circuit",
-            Cause::Deferred => "deferred",
+            HoldCause::Backpressure => "backpressure",
+            HoldCause::Circuit => "circuit",
+            HoldCause::Deferred => "deferred",
         }
     }
 }
 
 impl Hold {
     /// A first hold for this cause, not probed yet.
-    pub fn new(until: Timestamp, cause: Cause) -> Hold {
+    pub fn new(until: Timestamp, cause: HoldCause) -> Hold {
         Hold { until, probe: None, cause, round: 0 }
     }
 }
 
-/// What the gate lets through.
+/// The gate's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
     /// Up to so many. If that is fewer than wanted because of the rate, more at this time.
@@ -79,24 +79,24 @@ pub fn gate(queue: &Queue, phase: Phase, running: u64, now: Timestamp) -> Gate {
         Some(Hold { probe: Some(_), .. }) => Gate::Shut,
         Some(hold) if hold.until > now => Gate::HeldUntil(hold.until),
         _ if free == 0 => Gate::Shut,
-        hold => match paced(queue, now) {
-            Pass::At(at) => Gate::HeldUntil(at),
-            Pass::Now(_) if hold.is_some() => Gate::Probe,
-            Pass::Now(room) => Gate::Open { limit: free.min(room), more_at: more_at(queue, room, now) },
+        hold => match rate_permit(queue, now) {
+            Permit::At(at) => Gate::HeldUntil(at),
+            Permit::Now(_) if hold.is_some() => Gate::Probe,
+            Permit::Now(room) => Gate::Open { limit: free.min(room), more_at: more_at(queue, room, now) },
         },
     }
 }
 
-fn paced(queue: &Queue, now: Timestamp) -> Pass {
-    queue.settings.rate_limit.map_or(Pass::Now(u32::MAX), |limit| queue.pace.pass(limit, now))
+fn rate_permit(queue: &Queue, now: Timestamp) -> Permit {
+    queue.settings.rate_limit.map_or(Permit::Now(u32::MAX), |limit| queue.gcra.permit(limit, now))
 }
 
 /// When the rate lets the next one through after `room` have gone out.
 fn more_at(queue: &Queue, room: u32, now: Timestamp) -> Option<Timestamp> {
     let limit = queue.settings.rate_limit?;
-    match queue.pace.after(room, limit, now).pass(limit, now) {
-        Pass::At(at) => Some(at),
-        Pass::Now(_) => None,
+    match queue.gcra.after(room, limit, now).permit(limit, now) {
+        Permit::At(at) => Some(at),
+        Permit::Now(_) => None,
     }
 }
 
@@ -118,8 +118,8 @@ pub fn hold_without(queue: &Queue, job: JobId) -> Option<Hold> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gcra::Gcra;
     use crate::ids::{NamespaceId, QueueId};
-    use crate::pace::Pace;
     use crate::queue::{QueueSettings, RateLimit};
 
     fn queue() -> Queue {
@@ -130,7 +130,7 @@ mod tests {
             settings: QueueSettings::default(),
             paused: false,
             hold: None,
-            pace: Pace::default(),
+            gcra: Gcra::default(),
             secrets: None,
             version: 1,
             created_at: Timestamp::EPOCH,
@@ -143,17 +143,17 @@ mod tests {
         let at = |millis| Timestamp::from_millis(millis);
         let mut queue = queue();
 
-        queue.hold = Some(Hold::new(at(50), Cause::Backpressure));
+        queue.hold = Some(Hold::new(at(50), HoldCause::Backpressure));
         assert_eq!(gate(&queue, Phase::Leased, 0, at(49)), Gate::HeldUntil(at(50)));
         assert_eq!(gate(&queue, Phase::Leased, 0, at(50)), Gate::Probe);
 
-        queue.hold = Some(Hold { probe: Some(JobId::new(at(1), 7)), ..Hold::new(at(50), Cause::Backpressure) });
+        queue.hold = Some(Hold { probe: Some(JobId::new(at(1), 7)), ..Hold::new(at(50), HoldCause::Backpressure) });
         assert_eq!(gate(&queue, Phase::Leased, 1, at(60)), Gate::Shut);
     }
 
     #[test]
     fn a_hold_is_loosened_by_its_end_a_returned_probe_or_an_earlier_time() {
-        let until = |millis| Hold::new(Timestamp::from_millis(millis), Cause::Backpressure);
+        let until = |millis| Hold::new(Timestamp::from_millis(millis), HoldCause::Backpressure);
         let probing = |millis| Hold { probe: Some(JobId::new(Timestamp::EPOCH, 7)), ..until(millis) };
 
         assert!(loosens(Some(until(50)), None));
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(gate(&queue, Phase::Leased, 1, Timestamp::EPOCH), Gate::Open { limit: 2, more_at: None });
         assert_eq!(gate(&queue, Phase::Leased, 5, Timestamp::EPOCH), Gate::Shut);
 
-        queue.hold = Some(Hold::new(Timestamp::EPOCH, Cause::Backpressure));
+        queue.hold = Some(Hold::new(Timestamp::EPOCH, HoldCause::Backpressure));
         assert_eq!(gate(&queue, Phase::Leased, 2, Timestamp::EPOCH), Gate::Probe);
         assert_eq!(gate(&queue, Phase::Leased, 3, Timestamp::EPOCH), Gate::Shut, "a probe counts, too");
 
@@ -195,12 +195,12 @@ mod tests {
         let Gate::Open { limit, more_at: Some(more_at) } = gate(&queue, Phase::Leased, 0, at(1000)) else {
             panic!("the rate is not used yet");
         };
-        queue.pace = queue.pace.after(limit, queue.settings.rate_limit.unwrap(), at(1000));
+        queue.gcra = queue.gcra.after(limit, queue.settings.rate_limit.unwrap(), at(1000));
         assert!((1..=3).contains(&limit) && more_at > at(1000));
         assert_eq!(gate(&queue, Phase::Leased, 0, at(1000)), Gate::HeldUntil(more_at));
         assert!(matches!(gate(&queue, Phase::Leased, 0, more_at), Gate::Open { .. }));
 
-        queue.hold = Some(Hold::new(at(1000), Cause::Backpressure));
+        queue.hold = Some(Hold::new(at(1000), HoldCause::Backpressure));
         assert_eq!(gate(&queue, Phase::Leased, 0, at(1000)), Gate::HeldUntil(more_at), "a probe keeps to the rate");
     }
 }

@@ -1,5 +1,5 @@
-//! What must hold for every job at every moment, and across every step. The property tests, the simulator and the stores
-//! before they write all ask here; nothing else states these rules.
+//! Conditions that hold for every job at every moment, and across every change. The property tests, the simulator and
+//! the stores before they write all check them here; no other code states these rules.
 
 use crate::change::Update;
 use crate::ids::JobId;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::alarm::LAG_SHARE;
-use crate::arrival::Origin;
 use crate::ids::{JobId, Lease, QueueId};
+use crate::inbound_event::EventOrigin;
 use crate::queue::Queue;
 use crate::state::{Ending, PendingReason, Running, State, Status};
 use crate::time::Timestamp;
 
-/// What the publisher asked for. Only a replay may change it, by a new payload.
+/// The publisher's request. Only a replay may change it, by a new payload.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Spec {
     /// JSON text, kept byte for byte.
@@ -28,7 +28,7 @@ pub struct Spec {
     pub traceparent: Option<Box<str>>,
     pub overrides: Overrides,
     /// The event it was made of.
-    pub origin: Option<Box<Origin>>,
+    pub origin: Option<Box<EventOrigin>>,
 }
 
 /// Queue settings a single job may set for itself.
@@ -48,7 +48,7 @@ pub struct Overrides {
 
 /// How the last lease since the last replay ended, kept so that a repeated report gets the same answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ended {
+pub struct EndedLease {
     pub lease: Lease,
     pub how: Ending,
     /// Distinguishes outcomes of one kind, see `Outcome::digest`.
@@ -79,16 +79,16 @@ pub struct Job {
     pub queued_at: Option<Timestamp>,
     /// First hand-out since the last replay.
     pub started_at: Option<Timestamp>,
-    pub last: Option<Ended>,
+    pub last: Option<EndedLease>,
     pub last_error: Option<Box<str>>,
     /// How many events the log holds; the next event has this number plus one.
     pub events: u64,
-    pub headway: Headway,
+    pub work_summary: WorkSummary,
 }
 
-/// What the attempts so far have left behind.
+/// What the attempts so far have left behind: summary flags, so that a store reads artifacts only where there are any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Headway {
+pub struct WorkSummary {
     /// When work last moved since the last replay.
     pub moved_at: Option<Timestamp>,
     /// There is a checkpoint to go on from.
@@ -126,7 +126,7 @@ impl Job {
             last: None,
             last_error: None,
             events: 0,
-            headway: Headway::default(),
+            work_summary: WorkSummary::default(),
         }
     }
 
@@ -185,7 +185,7 @@ impl Job {
     /// When the job is out of time over all its attempts, once it has started. It may be allowed to go on as long as work moves.
     pub fn job_deadline(&self, queue: &Queue) -> Option<Timestamp> {
         let timeout = self.job_timeout(queue)?;
-        let moved_at = self.headway.moved_at.filter(|_| queue.settings.extend_while_progressing);
+        let moved_at = self.work_summary.moved_at.filter(|_| queue.settings.extend_while_progressing);
         let extended = moved_at.map(|at| at.plus(timeout + timeout / LAG_SHARE));
         self.started_at.map(|started_at| started_at.plus(timeout)).max(extended.filter(|_| self.started_at.is_some()))
     }
@@ -194,7 +194,7 @@ impl Job {
     pub fn has_uploaded_result(&self) -> bool {
         match &self.state {
             State::Succeeded { result, .. } => result.as_ref().is_some_and(|result| !result.inline),
-            state => self.headway.has_upload && state.status().is_terminal(),
+            state => self.work_summary.has_upload && state.status().is_terminal(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What is true: the types, the state machine and the arithmetic of Outlast.
+//! The rules of Outlast: its types, its state machine and its arithmetic.
 //!
 //! No async, no IO, no clock, no randomness: time and entropy are arguments. Every state change in the product is
 //! computed by [`decide`]; stores only load what it reads and write what it returns.
@@ -24,12 +24,12 @@ pub mod alarm;
 pub mod liveness;
 pub mod directive;
 pub mod gate;
-pub mod pace;
+pub mod gcra;
 pub mod breaker;
-pub mod answer;
+pub mod webhook_answer;
 pub mod dedupe;
 pub mod digest;
-pub mod arrival;
+pub mod inbound_event;
 pub mod filter;
 pub mod subscription;
 pub mod invariants;
@@ -42,10 +42,10 @@ pub use event::{Event, EventKind};
 pub use filename::Filename;
 pub use filter::{Filter, FilterError};
 pub use ids::{JobId, Lease, NamespaceId, QueueId};
-pub use job::{Headway, Job, Overrides, Spec};
+pub use job::{Job, Overrides, Spec, WorkSummary};
 pub use object::{Object, ObjectKey, Role};
 pub use outage::Outage;
-pub use progress::{Progress, Report};
+pub use progress::{Progress, ProgressReport};
 pub use queue::{Queue, QueueSettings};
 pub use state::{Directives, Running, State, Status, Work};
 pub use subscription::Subscription;

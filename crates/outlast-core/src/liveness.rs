@@ -11,11 +11,11 @@ use crate::time::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
     Working,
-    /// Heard of late, or over its soft limit, or without progress for half of what is allowed.
+    /// The last report is old, or the soft limit has passed, or there was no progress for half of the allowed time.
     Slow,
     /// Heartbeats come, but work does not move.
     Stuck,
-    /// Its lease is over; it is taken away any moment.
+    /// The lease has ended; the sweep will take it away at any moment.
     Dead,
 }
 
@@ -35,7 +35,7 @@ pub fn liveness(job: &Job, queue: &Queue, running: &Running, moved_at: Option<Ti
     if lease_deadline(job, queue, running) <= now {
         return Liveness::Dead;
     }
-    let moved_at = moved_at.max(job.headway.moved_at.filter(|at| *at >= running.began_at));
+    let moved_at = moved_at.max(job.work_summary.moved_at.filter(|at| *at >= running.began_at));
     let silent = |limit: Duration| moved_at.is_some_and(|at| at.plus(limit) <= now);
     let stall = queue.settings.stall_timeout;
     if silent(stall) {

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crate::ids::{JobId, NamespaceId, NotAnId};
 
-/// How long bytes that nobody wants any more stay: longer than a link to write them is good for, so that what arrives
-/// late is deleted as well.
-pub const DOOMED_FOR: Duration = Duration::from_secs(3600);
+/// How long the bytes of an object that is no longer needed stay: longer than an upload link is valid, so that late
+/// uploads are deleted as well.
+pub const DELETE_DELAY: Duration = Duration::from_secs(3600);
 
 /// `namespace/job/epoch/random`. Made of numbers; no text of a user ever gets into a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -46,7 +46,7 @@ impl FromStr for ObjectKey {
     }
 }
 
-/// What an object is for.
+/// The purpose of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     Result,

@@ -1,5 +1,5 @@
-//! A time in which nobody could be heard: the server was paused, stopped or without its database. Who held a lease then
-//! could not keep it, so its deadline moves.
+//! A time in which no node could serve: the server was paused, stopped or without its database. The holder of a lease
+//! could not extend it then, so its deadline moves.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// Until when a lease lasts whose deadline has passed: as much longer as the outage was, and never more than one
-    /// `extension` beyond its end, by which a living holder has been heard. `None` when it has nothing to do with it, or
-    /// has had its grace.
+    /// The new end of a lease whose deadline has passed: later by the length of the outage, and never more than one
+    /// `extension` after its end, by which time a living holder has reported. `None` when the outage does not concern
+    /// the lease, or when it was extended already.
     pub(crate) fn grace(&self, running: &Running, deadline: Timestamp, extension: Duration) -> Option<Timestamp> {
         let heard_at = running.heartbeat_at.unwrap_or(running.began_at);
         let had_grace = running.work.grace_until.is_some_and(|until| until >= self.to);

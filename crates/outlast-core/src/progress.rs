@@ -11,12 +11,12 @@ const WINDOW: Duration = Duration::from_secs(30);
 const SPACING: Duration = Duration::from_secs(1);
 /// Below this much done there is no estimate: it would be a guess.
 const ESTIMATE_FROM_PCT: f64 = 10.0;
-/// Who reported and then fell silent for this long is not believed any more.
+/// Progress is shown for this long after the last report.
 pub const SHOWN_FOR: Duration = Duration::from_secs(300);
 
-/// What a worker said, all of it optional.
+/// A worker's progress report, all of it optional.
 #[derive(Clone, Debug, PartialEq, Default)]
-pub struct Report {
+pub struct ProgressReport {
     /// 0 to 100.
     pub pct: Option<f64>,
     pub stage: Option<Box<str>>,
@@ -31,7 +31,7 @@ pub struct Report {
 /// Everything said within an attempt, put together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
-    pub report: Report,
+    pub report: ProgressReport,
     /// The first report of the attempt.
     pub started_at: Timestamp,
     /// The last one.
@@ -43,10 +43,10 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// What is known after a report, given what was known before it in the same attempt.
-    pub fn after(before: Option<&Progress>, report: Report, now: Timestamp) -> Progress {
+    /// The progress after a report, given the progress before it in the same attempt.
+    pub fn after(before: Option<&Progress>, report: ProgressReport, now: Timestamp) -> Progress {
         let said = match before {
-            None => Report { pct: report.pct.or_else(|| derived_pct(&report)), ..report },
+            None => ProgressReport { pct: report.pct.or_else(|| derived_pct(&report)), ..report },
             Some(before) => merge(&before.report, report),
         };
         let started_at = before.map_or(now, |before| before.started_at);
@@ -59,7 +59,7 @@ impl Progress {
     }
 
     /// As it was written down; the trail is rebuilt by what comes.
-    pub fn restored(report: Report, started_at: Timestamp, at: Timestamp, eta: Option<Timestamp>) -> Progress {
+    pub fn restored(report: ProgressReport, started_at: Timestamp, at: Timestamp, eta: Option<Timestamp>) -> Progress {
         let trail = report.pct.map(|pct| (at, pct)).into_iter().collect();
         Progress { report, started_at, at, eta, trail }
     }
@@ -93,13 +93,13 @@ impl Progress {
 }
 
 /// Numbers only grow; words are the latest. A new stage begins at its own beginning.
-fn merge(old: &Report, new: Report) -> Report {
+fn merge(old: &ProgressReport, new: ProgressReport) -> ProgressReport {
     let is_new_stage = (new.stage.is_some() && new.stage != old.stage) || new.stages_done > old.stages_done;
     let stage_pct = match is_new_stage {
         true => new.stage_pct,
         false => furthest(old.stage_pct, new.stage_pct),
     };
-    let mut said = Report {
+    let mut said = ProgressReport {
         pct: furthest(old.pct, new.pct),
         stage: new.stage.or_else(|| old.stage.clone()),
         stage_pct,
@@ -124,7 +124,7 @@ fn furthest(one: Option<f64>, other: Option<f64>) -> Option<f64> {
 
 /// From the items, else from the stages.
 #[allow(clippy::cast_precision_loss, reason = "a share, shown with a few digits")]
-fn derived_pct(report: &Report) -> Option<f64> {
+fn derived_pct(report: &ProgressReport) -> Option<f64> {
     let share = |done: f64, total: u64| (total > 0).then(|| (100.0 * done / total as f64).clamp(0.0, 100.0));
     if let (Some(done), Some(total)) = (report.items_done, report.items_total) {
         return share(done as f64, total);
@@ -161,11 +161,11 @@ mod tests {
         Timestamp::from_millis(1_000_000).plus(Duration::from_secs(seconds))
     }
 
-    fn pct(pct: f64) -> Report {
-        Report { pct: Some(pct), ..Report::default() }
+    fn pct(pct: f64) -> ProgressReport {
+        ProgressReport { pct: Some(pct), ..ProgressReport::default() }
     }
 
-    fn run(reports: impl IntoIterator<Item = (u64, Report)>) -> Progress {
+    fn run(reports: impl IntoIterator<Item = (u64, ProgressReport)>) -> Progress {
         let mut progress = None;
         for (seconds, report) in reports {
             progress = Some(Progress::after(progress.as_ref(), report, at(seconds)));
@@ -175,8 +175,13 @@ mod tests {
 
     #[test]
     fn numbers_never_go_back_and_words_are_the_latest() {
-        let items = Report { items_done: Some(5), items_total: Some(10), stage: Some("a".into()), ..Report::default() };
-        let fewer = Report { items_done: Some(3), stage: Some("b".into()), ..Report::default() };
+        let items = ProgressReport {
+            items_done: Some(5),
+            items_total: Some(10),
+            stage: Some("a".into()),
+            ..ProgressReport::default()
+        };
+        let fewer = ProgressReport { items_done: Some(3), stage: Some("b".into()), ..ProgressReport::default() };
 
         let progress = run([(0, items), (1, fewer), (2, pct(20.0))]);
 
@@ -188,18 +193,26 @@ mod tests {
 
     #[test]
     fn a_share_is_worked_out_from_items_or_stages() {
-        let stages = Report { stages_done: Some(1), stages_total: Some(4), stage_pct: Some(50.0), ..Report::default() };
+        let stages = ProgressReport {
+            stages_done: Some(1),
+            stages_total: Some(4),
+            stage_pct: Some(50.0),
+            ..ProgressReport::default()
+        };
 
         assert_eq!(run([(0, stages)]).report.pct, Some(37.5));
-        assert_eq!(run([(0, Report { items_done: Some(1), ..Report::default() })]).report.pct, None);
-        let none = Report { items_done: Some(1), items_total: Some(0), ..Report::default() };
+        assert_eq!(run([(0, ProgressReport { items_done: Some(1), ..ProgressReport::default() })]).report.pct, None);
+        let none = ProgressReport { items_done: Some(1), items_total: Some(0), ..ProgressReport::default() };
         assert_eq!(run([(0, none)]).report.pct, None);
     }
 
     #[test]
     fn a_new_stage_begins_at_its_own_beginning() {
-        let stage =
-            |name: &str, share: f64| Report { stage: Some(name.into()), stage_pct: Some(share), ..Report::default() };
+        let stage = |name: &str, share: f64| ProgressReport {
+            stage: Some(name.into()),
+            stage_pct: Some(share),
+            ..ProgressReport::default()
+        };
 
         assert_eq!(run([(0, stage("a", 90.0)), (1, stage("a", 10.0))]).report.stage_pct, Some(90.0));
         assert_eq!(run([(0, stage("a", 90.0)), (1, stage("b", 10.0))]).report.stage_pct, Some(10.0));
@@ -236,7 +249,11 @@ mod tests {
 
     #[test]
     fn another_message_is_no_work() {
-        let said = |message: &str| Report { pct: Some(5.0), message: Some(message.into()), ..Report::default() };
+        let said = |message: &str| ProgressReport {
+            pct: Some(5.0),
+            message: Some(message.into()),
+            ..ProgressReport::default()
+        };
         let first = run([(0, said("a"))]);
         let second = Progress::after(Some(&first), said("b"), at(1));
         let third = Progress::after(Some(&second), pct(5.1), at(2));
@@ -257,7 +274,8 @@ mod tests {
     #[test]
     fn what_two_nodes_know_is_joined_at_the_furthest() {
         let one = run([(0, pct(40.0))]);
-        let other = run([(5, Report { items_done: Some(3), message: Some("x".into()), ..Report::default() })]);
+        let other =
+            run([(5, ProgressReport { items_done: Some(3), message: Some("x".into()), ..ProgressReport::default() })]);
 
         for joined in [one.joined(&other), other.joined(&one)] {
             assert_eq!(joined.report.pct, Some(40.0));

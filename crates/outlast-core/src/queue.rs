@@ -1,5 +1,5 @@
 //! A queue and its settings: every field a user can set, its default, its range, and the rules between fields.
-//! What a setting does is in `decide`, `alarm` and `gate`; here it is only described.
+//! `decide`, `alarm` and `gate` implement the settings; this file only describes them.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::gate::Hold;
+use crate::gcra::Gcra;
 use crate::ids::{NamespaceId, QueueId};
-use crate::pace::Pace;
 use crate::retry::{Backoff, Seconds};
 use crate::time::{DURATION_MAX, Timestamp, optional_seconds, seconds};
 
@@ -27,8 +27,8 @@ pub struct Queue {
     /// Backpressure in force, if any.
     pub hold: Option<Hold>,
     /// How far the rate limit is used.
-    pub pace: Pace,
-    /// Signing secrets, sealed by the engine; nobody below it can read them.
+    pub gcra: Gcra,
+    /// Signing secrets, sealed by the engine; the store cannot read them.
     pub secrets: Option<Arc<[u8]>>,
     /// +1 on each change of settings or pause; the `ETag` of the queue.
     pub version: u64,
@@ -82,10 +82,10 @@ pub enum StallAction {
     Retry,
 }
 
-/// What backpressure holds.
+/// The scope of a hold by backpressure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Scope {
+pub enum DeferScope {
     Queue,
     Job,
 }
@@ -162,7 +162,7 @@ pub struct QueueSettings {
     pub max_deferrals: u32,
     #[serde(with = "seconds")]
     pub max_age: Duration,
-    pub backpressure_scope: Scope,
+    pub backpressure_scope: DeferScope,
     #[serde(with = "seconds")]
     pub backpressure_delay: Duration,
     pub rate_limit: Option<RateLimit>,
@@ -234,7 +234,7 @@ impl Default for QueueSettings {
             drain_timeout: Duration::from_secs(30),
             max_deferrals: 1000,
             max_age: DAY,
-            backpressure_scope: Scope::Queue,
+            backpressure_scope: DeferScope::Queue,
             backpressure_delay: Duration::from_secs(60),
             rate_limit: None,
             concurrency: None,

@@ -1,5 +1,5 @@
-//! The states of a job. What belongs to a state lives inside it: a lease cannot exist outside `Running`, a result not
-//! outside `Succeeded`.
+//! The states of a job. The data of a state is inside it: a lease cannot exist outside `Running`, a result not outside
+//! `Succeeded`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub struct Running {
     pub began_at: Timestamp,
     /// When the lease (or the wait for the ack) runs out.
     pub expires_at: Timestamp,
-    /// What one heartbeat extends the lease by, unless it asks for something else.
+    /// The extension by one heartbeat, unless it asks for another.
     pub extension: Duration,
     pub heartbeat_at: Option<Timestamp>,
     /// A cancel was asked for; the lease is revoked at this time.
@@ -61,7 +61,7 @@ pub struct Running {
     pub work: Work,
 }
 
-/// What is known about the work while it goes on.
+/// The known progress and directives of a running attempt.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Work {
     /// As of the last report that was written down; a fresher one may be known elsewhere.
@@ -69,13 +69,13 @@ pub struct Work {
     /// Heartbeats came, but work did not move for too long.
     pub is_stalled: bool,
     pub directives: Directives,
-    /// The lease lasts at least until then, since its holder could not be heard for a while.
+    /// The lease lasts at least until then, since its holder could not report during an outage.
     pub grace_until: Option<Timestamp>,
     /// Objects were announced in this hand-out.
     pub has_uploads: bool,
 }
 
-/// What an operator asks of the worker.
+/// Requests of an operator to the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Directives {
     /// Save now, whenever the next checkpoint would be due.
@@ -85,7 +85,7 @@ pub struct Directives {
     pub slow_down: bool,
 }
 
-/// What is known of a result; the bytes are kept beside the job.
+/// Metadata of a result; the bytes are stored beside the job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResultMeta {
     pub length: u64,
@@ -263,7 +263,7 @@ pub enum Ending {
     JobTimeout,
     /// A cancel was not confirmed in time.
     Revoked,
-    /// The server died while delivering; nobody knows how it went.
+    /// The server died while delivering, so the outcome is unknown.
     Unknown,
     /// Heartbeats came, but work did not move.
     Stalled,

@@ -1,9 +1,9 @@
-//! What a queue takes of a source: which events, and which of them count as the same.
+//! A queue's subscription to a source: which events it takes, and which of them count as duplicates.
 
 use serde_json::Value;
 
-use crate::arrival::names;
-use crate::filter::{Exhausted, Filter, Glance, Path};
+use crate::filter::{Exhausted, Filter, Path, Projection};
+use crate::inbound_event::pattern_matches;
 
 #[derive(Clone, Default)]
 pub struct Subscription {
@@ -16,24 +16,23 @@ pub struct Subscription {
 impl Subscription {
     /// Judged by its kind first: a filter is not asked about events that are none of its business.
     pub fn takes(&self, kind: &str, event: &Value) -> Result<bool, Exhausted> {
-        if !self.events.iter().any(|pattern| names(pattern, kind)) {
+        if !self.events.iter().any(|pattern| pattern_matches(pattern, kind)) {
             return Ok(false);
         }
         self.filter.as_ref().map_or(Ok(true), |filter| filter.matches(event))
     }
 
-    /// What it asks events about is kept.
-    pub fn looked_at(&self, glance: &mut Glance) {
+    /// Adds the paths that it reads.
+    pub fn add_to_projection(&self, projection: &mut Projection) {
         if let Some(filter) = &self.filter {
-            filter.looked_at(glance);
+            filter.add_to_projection(projection);
         }
         if let Some(key) = &self.key {
-            glance.add(key);
+            projection.add(key);
         }
     }
 
-    /// What makes a job of this event the same as another one: a text or a number that the path finds first. An event without
-    /// one is like no other.
+    /// The dedupe key of an event: the first text or number at the path. An event without one has no duplicates.
     pub fn key_of(&self, event: &Value) -> Option<String> {
         let found = self.key.as_ref()?.nodes(event).ok()?;
         let text = match found.first()? {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::queue::{Mode, QueueSettings, Scope};
+use crate::queue::{DeferScope, Mode, QueueSettings};
 use crate::retry::{Backoff, Seconds};
 
 /// Completion callbacks: each job tells one callback URL how another job ended.
@@ -16,7 +16,7 @@ pub const JOB_TAG: &str = "job";
 #[derive(Debug)]
 pub struct SystemQueue {
     pub name: &'static str,
-    /// What it starts with: mode and limits.
+    /// Its initial settings: mode and limits.
     pub settings: fn() -> QueueSettings,
     /// Otherwise only effects of state changes create jobs in it.
     pub users_may_publish: bool,
@@ -38,7 +38,7 @@ fn callback_settings() -> QueueSettings {
         max_attempts: 4,
         backoff: Backoff::Schedule { delays: CALLBACK_DELAYS.map(Seconds).to_vec(), jitter: 0.2 },
         // One endpoint that asks for a pause says nothing about the others.
-        backpressure_scope: Scope::Job,
+        backpressure_scope: DeferScope::Job,
         ..QueueSettings::default()
     }
 }

@@ -69,7 +69,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Writes a number so that its last digit stands before `end`; the zeros in front are there already.
+/// Writes a number so that its last digit is before `end`; the zeros in front are there already.
 fn put_digits(text: &mut [u8], end: usize, mut number: i64) {
     for slot in text.iter_mut().take(end).rev() {
         if number == 0 {

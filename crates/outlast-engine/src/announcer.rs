@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use outlast_core::system_queue::SYSTEM_QUEUES;
 use outlast_core::{Clock, JobId, NamespaceId, Status};
-use outlast_store::jobs::{Applied, Claim, Claimed, Published};
+use outlast_store::jobs::{Applied, ClaimRequest, Claimed, Published};
 use outlast_store::operations::{Operation, OperationKind};
 
 use crate::alarms::Alarms;
@@ -67,7 +67,7 @@ impl Announcer {
         }
     }
 
-    pub(crate) fn claimed(&self, want: &Claim, claimed: &Claimed) {
+    pub(crate) fn claimed(&self, want: &ClaimRequest, claimed: &Claimed) {
         self.counters.handed_out.add(claimed.jobs.len());
         for job in &claimed.jobs {
             let figures = self.counters.queues.of(want.namespace, job.queue);
@@ -88,7 +88,7 @@ impl Announcer {
             return;
         }
         self.alarms.set(applied.wake_at);
-        if applied.running.as_ref().is_some_and(|job| job.headway.has_checkpoint || job.headway.has_upload) {
+        if applied.running.as_ref().is_some_and(|job| job.work_summary.has_checkpoint || job.work_summary.has_upload) {
             self.objects_expected();
         }
         if applied.status != Status::Running {

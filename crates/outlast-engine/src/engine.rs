@@ -6,7 +6,7 @@ use std::sync::{Arc, RwLock};
 use outlast_core::{Clock, Entropy};
 use outlast_store::JobStore;
 use outlast_store::blobs::Blobs;
-use outlast_store::live::Live;
+use outlast_store::peer_bus::PeerBus;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -58,7 +58,7 @@ pub struct Rooms {
 /// Everything outside of itself that the engine uses.
 pub struct Ports {
     pub store: Arc<dyn JobStore>,
-    pub live: Arc<dyn Live>,
+    pub peer_bus: Arc<dyn PeerBus>,
     pub clock: Arc<dyn Clock>,
     pub entropy: Box<dyn Entropy + Send>,
     pub egress: Arc<dyn Egress>,
@@ -71,7 +71,7 @@ pub struct Ports {
 #[derive(Clone)]
 pub(crate) struct Parts {
     pub(crate) store: Arc<dyn JobStore>,
-    pub(crate) live: Arc<dyn Live>,
+    pub(crate) peer_bus: Arc<dyn PeerBus>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<Random>,
     pub(crate) seal: Arc<Seal>,
@@ -114,13 +114,13 @@ impl Loops {
 
 impl Parts {
     fn new(ports: Ports) -> Parts {
-        let Ports { store, live, clock, entropy, seal, .. } = ports;
-        let (counters, is_shared) = (Arc::new(Counters::default()), live.floor().is_some());
-        let notifier = Notifier::new(Arc::clone(&live));
+        let Ports { store, peer_bus, clock, entropy, seal, .. } = ports;
+        let (counters, is_shared) = (Arc::new(Counters::default()), peer_bus.poll_interval().is_some());
+        let notifier = Notifier::new(Arc::clone(&peer_bus));
         Parts {
             announcer: Arc::new(Announcer::new(notifier, Arc::clone(&counters), Arc::clone(&clock))),
             store,
-            live,
+            peer_bus,
             clock,
             random: Arc::new(Random::new(entropy)),
             seal: Arc::new(seal),
@@ -139,9 +139,10 @@ impl Engine {
         let parts = Parts::new(ports);
         let supervisor = Arc::new(Supervisor::new(Arc::clone(&parts.counters), Arc::clone(&parts.lifecycle)));
         let rooms = Rooms::new(&parts, egress, blobs, push, Arc::clone(&supervisor));
-        let Parts { store, live, clock, random, announcer, lifecycle, detached, pause_detector, is_shared, .. } = parts;
+        let Parts { store, peer_bus, clock, random, announcer, lifecycle, detached, pause_detector, is_shared, .. } =
+            parts;
         let peers = Arc::new(Peers {
-            live,
+            peer_bus,
             clock: Arc::clone(&clock),
             random: Arc::clone(&random),
             announcer: Arc::clone(&announcer),
@@ -220,14 +221,14 @@ impl Rooms {
         let queues = Arc::new(Queues::new(parts));
         let work = Arc::new(Work::new(parts, &jobs));
         let catalog = watch::Sender::new(Arc::new(Catalog::nothing()));
-        let Parts { store, live, clock, random, lifecycle, counters, .. } = parts.clone();
+        let Parts { store, peer_bus, clock, random, lifecycle, counters, .. } = parts.clone();
         Rooms {
             objects: Arc::new(Objects::new(parts, blobs, &jobs, &work)),
             feeds: Arc::new(Feeds::new(parts, &jobs, &work)),
             push: Arc::new(Push::new(parts, egress, &jobs, &queues, push)),
             keys: Arc::new(Keys::new(parts, catalog.subscribe())),
             inbound: Arc::new(Inbound::new(parts, &jobs, catalog)),
-            status: Status { store, live, lifecycle, supervisor, counters, namespace_names: RwLock::default() },
+            status: Status { store, peer_bus, lifecycle, supervisor, counters, namespace_names: RwLock::default() },
             jobs,
             queues,
             work,

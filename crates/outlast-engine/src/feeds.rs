@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use outlast_core::Clock;
 use outlast_store::JobStore;
-use outlast_store::live::Live;
+use outlast_store::peer_bus::PeerBus;
 
 use crate::announcer::Announcer;
 use crate::engine::Parts;
@@ -20,7 +20,7 @@ use crate::work::Work;
 
 pub struct Feeds {
     pub(crate) store: Arc<dyn JobStore>,
-    pub(crate) live: Arc<dyn Live>,
+    pub(crate) peer_bus: Arc<dyn PeerBus>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<Random>,
     pub(crate) announcer: Arc<Announcer>,
@@ -31,8 +31,8 @@ pub struct Feeds {
 
 impl Feeds {
     pub(crate) fn new(parts: &Parts, jobs: &Arc<Jobs>, work: &Arc<Work>) -> Feeds {
-        let Parts { store, live, clock, random, announcer, lifecycle, .. } = parts.clone();
+        let Parts { store, peer_bus, clock, random, announcer, lifecycle, .. } = parts.clone();
         let (jobs, work) = (Arc::clone(jobs), Arc::clone(work));
-        Feeds { store, live, clock, random, announcer, lifecycle, jobs, work }
+        Feeds { store, peer_bus, clock, random, announcer, lifecycle, jobs, work }
     }
 }

@@ -11,10 +11,10 @@ pub mod operations;
 use std::sync::Arc;
 
 use outlast_core::{Clock, Event, Job, JobId};
+use outlast_store::artifacts::Artifacts;
 use outlast_store::dead_letters::{DeadLetterPage, ListDeadLetters};
 use outlast_store::job_detail::JobDetail;
-use outlast_store::jobs::{Found, JobPage, ListJobs, Reach};
-use outlast_store::kept::Kept;
+use outlast_store::jobs::{FoundJob, JobPage, ListJobs, Reach};
 use outlast_store::{Error, JobStore};
 
 use crate::announcer::Announcer;
@@ -35,7 +35,7 @@ pub struct Jobs {
     /// Calls whose caller has disconnected.
     pub(crate) detached: Arc<DetachedCalls>,
     /// Single jobs that are being read.
-    pub(crate) reads: SingleFlight<JobId, Result<Option<Found>, Error>>,
+    pub(crate) reads: SingleFlight<JobId, Result<Option<FoundJob>, Error>>,
 }
 
 impl Jobs {
@@ -46,7 +46,7 @@ impl Jobs {
     }
 
     /// The job as it is. `None` when there is no such job within reach. Concurrent callers share a read. Cancel-safe.
-    pub async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<Found>, Error> {
+    pub async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<FoundJob>, Error> {
         // Read for all callers, whatever their reach; which of them may see the job is decided afterwards.
         let read = || {
             self.announcer.counters.job_reads.add(1);
@@ -83,10 +83,10 @@ impl Jobs {
 
     /// The checkpoint and the names of the sections that earlier attempts have saved for this one. Reads nothing where the job
     /// says that there are none.
-    pub async fn saved_work(&self, job: &Job) -> Result<Option<Kept>, Error> {
-        if !job.headway.has_checkpoint && !job.headway.has_sections {
+    pub async fn saved_work(&self, job: &Job) -> Result<Option<Artifacts>, Error> {
+        if !job.work_summary.has_checkpoint && !job.work_summary.has_sections {
             return Ok(None);
         }
-        self.store.kept(&Reach::Everything, job.id).await
+        self.store.artifacts(&Reach::Everything, job.id).await
     }
 }

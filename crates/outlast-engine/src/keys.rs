@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use outlast_core::{Clock, Entropy, NamespaceId, Timestamp};
 use outlast_store::keys::{KeyId, KeyRecord, NewKey, Revocation, is_last_admin};
-use outlast_store::live::{Live, Signal};
+use outlast_store::peer_bus::{PeerBus, Signal};
 use outlast_store::{Error, JobStore};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -51,7 +51,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 pub struct Keys {
     store: Arc<dyn JobStore>,
-    live: Arc<dyn Live>,
+    peer_bus: Arc<dyn PeerBus>,
     clock: Arc<dyn Clock>,
     random: Arc<Random>,
     lifecycle: Arc<Lifecycle>,
@@ -137,10 +137,10 @@ pub enum AdminKeyError {
 
 impl Keys {
     pub(crate) fn new(parts: &Parts, catalog: watch::Receiver<Arc<Catalog>>) -> Keys {
-        let Parts { store, live, clock, random, lifecycle, counters, seal, .. } = parts.clone();
+        let Parts { store, peer_bus, clock, random, lifecycle, counters, seal, .. } = parts.clone();
         Keys {
             store,
-            live,
+            peer_bus,
             clock,
             random,
             lifecycle,
@@ -324,7 +324,7 @@ impl Keys {
     }
 
     fn is_shared(&self) -> bool {
-        self.live.floor().is_some()
+        self.peer_bus.poll_interval().is_some()
     }
 
     /// Makes a key; the text is returned this once.
@@ -348,7 +348,7 @@ impl Keys {
             // Another admin key was revoked in between. This one works again once all keys have been read.
             *self.loading.lock().await = None;
         }
-        self.live.tell(Signal::KeysChanged);
+        self.peer_bus.publish(Signal::KeysChanged);
         // It is revoked, whatever the reading says: memory has forgotten it already.
         let _ = self.load().await;
         Ok(revoked)
@@ -404,7 +404,7 @@ impl Keys {
         }
         let namespace = self.store.namespace(DEFAULT_NAMESPACE).await?;
         let added = self.store.add_first_key(new_key(text, namespace, admin_request())).await?;
-        self.live.tell(Signal::KeysChanged);
+        self.peer_bus.publish(Signal::KeysChanged);
         self.load().await?;
         // Nodes of one directory have the same key in their file.
         Ok(added.is_some() || self.has_admin_key(text).await?)
@@ -422,7 +422,7 @@ impl Keys {
 
     async fn store_key(&self, text: &str, namespace: NamespaceId, request: KeyRequest) -> Result<KeyRecord, Error> {
         let record = self.store.add_key(new_key(text, namespace, request)).await?;
-        self.live.tell(Signal::KeysChanged);
+        self.peer_bus.publish(Signal::KeysChanged);
         // The key is stored: a failure to read it back must not be told as "not stored".
         self.load().await.map_err(|_| Error::Indeterminate)?;
         Ok(record)

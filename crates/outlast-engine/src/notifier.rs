@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outlast_core::{JobId, NamespaceId, Progress};
-use outlast_store::live::{HandOut, Live, News, Signal};
+use outlast_store::peer_bus::{LeaseDigest, PeerBus, Signal, SignalSet};
 use tokio::sync::Notify;
 
 use crate::feeds::log_tail::SharedTail;
@@ -21,15 +21,15 @@ use crate::feeds::queue_feed::QueueFeeds;
 pub(crate) const SLICES: usize = 10;
 
 pub(crate) struct Notifier {
-    live: Arc<dyn Live>,
+    peer_bus: Arc<dyn PeerBus>,
     queues: Arc<Topics<(NamespaceId, Arc<str>)>>,
     jobs: Arc<Topics<JobId>>,
     feeds: QueueFeeds,
 }
 
 impl Notifier {
-    pub(crate) fn new(live: Arc<dyn Live>) -> Notifier {
-        Notifier { live, queues: Arc::default(), jobs: Arc::default(), feeds: QueueFeeds::default() }
+    pub(crate) fn new(peer_bus: Arc<dyn PeerBus>) -> Notifier {
+        Notifier { peer_bus, queues: Arc::default(), jobs: Arc::default(), feeds: QueueFeeds::default() }
     }
 
     /// For consumers that wait for jobs of this queue.
@@ -49,13 +49,13 @@ impl Notifier {
 
     /// `count` jobs have become eligible: wakes as many consumers.
     pub(crate) fn jobs_ready(&self, namespace: NamespaceId, queue: &str, count: u32) {
-        self.live.tell(Signal::QueueHas { namespace, queue, count });
+        self.peer_bus.publish(Signal::QueueHas { namespace, queue, count });
         self.wake_queue(namespace, queue, count);
     }
 
     /// Something about the queue changed: wakes all its consumers.
     pub(crate) fn queue_changed(&self, namespace: NamespaceId, queue: &str) {
-        self.live.tell(Signal::QueueChanged { namespace, queue });
+        self.peer_bus.publish(Signal::QueueChanged { namespace, queue });
         self.feeds.queue_changed(namespace, queue);
         if let Some(topic) = self.queues.get(&(namespace, queue.into())) {
             topic.notify.notify_waiters();
@@ -64,7 +64,7 @@ impl Notifier {
 
     /// The same for all queues of this namespace; `None` stands for all there are.
     pub(crate) fn namespace_changed(&self, changed: Option<NamespaceId>) {
-        self.live.tell(changed.map_or(Signal::Everything, Signal::NamespaceChanged));
+        self.peer_bus.publish(changed.map_or(Signal::Everything, Signal::NamespaceChanged));
         let concerned = |namespace: NamespaceId| changed.is_none_or(|changed| changed == namespace);
         self.queues.each(|(namespace, _), topic| {
             if concerned(*namespace) {
@@ -76,24 +76,24 @@ impl Notifier {
 
     /// Wakes the sweeps of other nodes.
     pub(crate) fn operation_started(&self) {
-        self.live.tell(Signal::OperationStarted);
+        self.peer_bus.publish(Signal::OperationStarted);
     }
 
     pub(crate) fn job_changed(&self, namespace: NamespaceId, queue: &str, id: JobId) {
-        self.live.tell(Signal::JobChanged(id));
+        self.peer_bus.publish(Signal::JobChanged(id));
         self.feeds.job_changed(namespace, queue, id);
         self.wake_job(id);
     }
 
     /// The same for a job whose queue is unknown here.
     pub(crate) fn job_changed_somewhere(&self, id: JobId) {
-        self.live.tell(Signal::JobChanged(id));
+        self.peer_bus.publish(Signal::JobChanged(id));
         self.feeds.unplaced_changed(id);
         self.wake_job(id);
     }
 
     /// A worker has reported progress: passes it on to the readers that watch the job here.
-    pub(crate) fn publish_progress(&self, id: JobId, hand_out: HandOut, progress: &Arc<Progress>) {
+    pub(crate) fn publish_progress(&self, id: JobId, hand_out: LeaseDigest, progress: &Arc<Progress>) {
         if self.jobs.has_no_listeners() {
             return;
         }
@@ -122,7 +122,7 @@ impl Notifier {
     }
 
     /// Wakes the listeners that signals of other nodes concern. Changes of queues wake blind: the number of jobs is unknown.
-    pub(crate) fn wake_for_peers(&self, news: &News) {
+    pub(crate) fn wake_for_peers(&self, news: &SignalSet) {
         self.feeds.hear(news);
         if news.everything || !news.namespaces.is_empty() {
             self.queues.each(|(namespace, _), topic| {

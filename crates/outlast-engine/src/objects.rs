@@ -8,9 +8,9 @@ mod gc;
 use std::sync::Arc;
 
 use outlast_core::{Clock, JobId, ObjectKey};
+use outlast_store::artifacts::{InlineResult, StoredObject};
 use outlast_store::blobs::Blobs;
-use outlast_store::jobs::{Found, Reach};
-use outlast_store::kept::{Inline, Stored};
+use outlast_store::jobs::{FoundJob, Reach};
 use outlast_store::{Error, JobStore};
 
 use crate::announcer::Announcer;
@@ -41,23 +41,23 @@ impl Objects {
     }
 
     /// The object of a key, as the database knows it.
-    pub async fn stored(&self, key: &ObjectKey) -> Result<Option<Stored>, Error> {
+    pub async fn stored(&self, key: &ObjectKey) -> Result<Option<StoredObject>, Error> {
         let reach = Reach::Namespace(key.namespace);
         let objects = self.store.objects(&reach, key.job).await?;
         Ok(objects.unwrap_or_default().into_iter().find(|stored| stored.object.key == *key))
     }
 
-    pub async fn inline_result(&self, reach: &Reach, id: JobId) -> Result<Option<Inline>, Error> {
+    pub async fn inline_result(&self, reach: &Reach, id: JobId) -> Result<Option<InlineResult>, Error> {
         self.store.result(reach, id).await
     }
 
     /// The uploaded result: of a job that succeeded, or as far as a cancelled or failed one had come.
-    pub async fn uploaded_result(&self, found: &Found) -> Result<Option<Stored>, Error> {
+    pub async fn uploaded_result(&self, found: &FoundJob) -> Result<Option<StoredObject>, Error> {
         if !found.job.has_uploaded_result() {
             return Ok(None);
         }
         let objects = self.store.objects(&Reach::Everything, found.job.id).await?.unwrap_or_default();
-        Ok(objects.into_iter().find(Stored::is_result))
+        Ok(objects.into_iter().find(StoredObject::is_result))
     }
 
     /// The result is being downloaded once more. The download does not wait for this write.

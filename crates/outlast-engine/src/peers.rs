@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use outlast_core::progress::SHOWN_FOR;
 use outlast_core::{Clock, system_queue};
-use outlast_store::live::{Live, News};
+use outlast_store::peer_bus::{PeerBus, SignalSet};
 use tokio::time::sleep;
 
 use crate::announcer::Announcer;
@@ -20,7 +20,7 @@ use crate::work::is_credible;
 const BROAD_PAUSE: Duration = Duration::from_millis(20);
 
 pub(crate) struct Peers {
-    pub(crate) live: Arc<dyn Live>,
+    pub(crate) peer_bus: Arc<dyn PeerBus>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<Random>,
     pub(crate) announcer: Arc<Announcer>,
@@ -36,7 +36,7 @@ impl Peers {
             let news = tokio::select! {
                 biased;
                 _ = stopping.changed() => continue,
-                news = self.live.heard() => news,
+                news = self.peer_bus.recv() => news,
             };
             self.pass_on(&news);
             if news.everything || news.all_jobs || !news.namespaces.is_empty() {
@@ -46,7 +46,7 @@ impl Peers {
         tracing::debug!("the loop over peer signals has ended");
     }
 
-    fn pass_on(&self, news: &News) {
+    fn pass_on(&self, news: &SignalSet) {
         let (announcer, now) = (&self.announcer, self.clock.now());
         // Progress first, then the end of a job: a reader that the end wakes shows both.
         for (id, told) in news.progress.iter().filter(|(_, told)| is_credible(&told.progress, now)) {
@@ -75,7 +75,7 @@ impl Peers {
     pub(crate) async fn run_polling(self: Arc<Self>) {
         let mut stopping = self.lifecycle.stopping();
         let mut slice = 0;
-        while let Some(floor) = self.live.floor()
+        while let Some(floor) = self.peer_bus.poll_interval()
             && !*stopping.borrow()
         {
             let pause = floor / u32::try_from(SLICES).unwrap_or(1);

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use outlast_core::{JobId, Lease, NamespaceId, Progress, Queue, Timestamp};
-use outlast_store::live::HandOut;
-use outlast_store::live::news::Told;
+use outlast_store::peer_bus::LeaseDigest;
+use outlast_store::peer_bus::signals::ReportedProgress;
 
 /// Jobs in the cache; beyond it every report is checked against the store and persisted.
 const JOBS_MAX: usize = 200_000;
@@ -89,9 +89,9 @@ impl ProgressCache {
     }
 
     /// Another node received a report of a job whose worker reports to this node as well.
-    pub(crate) fn merge_peer(&self, id: JobId, told: &Told) {
+    pub(crate) fn merge_peer(&self, id: JobId, told: &ReportedProgress) {
         if let Some(entry) = self.shard(id).get_mut(&id)
-            && told.hand_out == HandOut::of(entry.lease)
+            && told.hand_out == LeaseDigest::of(entry.lease)
         {
             let joined = entry.progress.joined(&told.progress);
             if joined.has_moved_since(&entry.progress) {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_core::{Clock, Command, NamespaceId};
-use outlast_store::jobs::{Order, Reach};
+use outlast_store::jobs::{JobCommand, Reach};
 use outlast_store::{Error, JobStore};
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -178,8 +178,8 @@ impl Push {
             Ok(jobs) => jobs,
             Err(error) => return tracing::warn!(%error, "{UNKNOWN}"),
         };
-        let order = |id| Order { id, reach: Reach::Everything, command: Command::Abandon };
-        let orders: Vec<Order> = jobs.into_iter().map(order).collect();
+        let order = |id| JobCommand { id, reach: Reach::Everything, command: Command::Abandon };
+        let orders: Vec<JobCommand> = jobs.into_iter().map(order).collect();
         if orders.is_empty() {
             return;
         }

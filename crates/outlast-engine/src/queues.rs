@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_core::{Clock, NamespaceId, Queue, QueueId, QueueSettings, SystemQueue, Timestamp};
-use outlast_store::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
+use outlast_store::queues::{DeleteRefusal, ExpectedVersion, QueueCounts, QueueDraft, SaveRefusal, StoredQueue};
 use outlast_store::{Error, JobStore};
 use url::Url;
 
@@ -34,7 +34,7 @@ pub struct QueueChange {
 /// A saved queue.
 #[derive(Debug)]
 pub struct SavedQueue {
-    pub saved: Saved,
+    pub saved: StoredQueue,
     /// To be shown this once.
     pub new_secret: Option<Secret>,
 }
@@ -64,7 +64,7 @@ impl Queues {
         Queues { store, clock, random, announcer, detached, seal }
     }
 
-    pub async fn get(&self, namespace: NamespaceId, name: &str) -> Result<Option<(Arc<Queue>, Counts)>, Error> {
+    pub async fn get(&self, namespace: NamespaceId, name: &str) -> Result<Option<(Arc<Queue>, QueueCounts)>, Error> {
         self.store.queue(namespace, name).await
     }
 
@@ -73,7 +73,7 @@ impl Queues {
         namespace: NamespaceId,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
+    ) -> Result<Vec<(Arc<Queue>, QueueCounts)>, Error> {
         self.store.queues(namespace, after, limit).await
     }
 
@@ -83,7 +83,7 @@ impl Queues {
     }
 
     /// All queues of all namespaces, for the metrics.
-    pub async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
+    pub async fn census(&self) -> Result<Vec<(Arc<Queue>, QueueCounts)>, Error> {
         self.store.census().await
     }
 
@@ -92,7 +92,7 @@ impl Queues {
         namespace: NamespaceId,
         name: &str,
         change: QueueChange,
-        expect: Expect,
+        expect: ExpectedVersion,
     ) -> Result<Result<SavedQueue, SaveRefusal>, SecretError> {
         let mut refused = SaveRefusal::NotFound;
         for _ in 0..TRIES {
@@ -103,13 +103,14 @@ impl Queues {
                 None => None,
             };
             // The decision above holds only for this version of the queue.
-            let seen = present.as_ref().map_or(Expect::Absent, |queue| Expect::Version(queue.version));
-            let condition = if expect == Expect::Anything { seen } else { expect };
+            let seen =
+                present.as_ref().map_or(ExpectedVersion::Absent, |queue| ExpectedVersion::Version(queue.version));
+            let condition = if expect == ExpectedVersion::Anything { seen } else { expect };
             let settings = self.seal_headers(namespace, name, present.as_deref(), change.settings.clone()).await?;
             let draft = QueueDraft { settings, secrets };
             match self.store_queue(namespace, name, draft, condition).await? {
                 Ok(saved) => return Ok(Ok(SavedQueue { saved, new_secret })),
-                Err(refusal) if expect != Expect::Anything => return Ok(Err(refusal)),
+                Err(refusal) if expect != ExpectedVersion::Anything => return Ok(Err(refusal)),
                 Err(refusal) => refused = refusal,
             }
         }
@@ -136,8 +137,8 @@ impl Queues {
         namespace: NamespaceId,
         name: &str,
         draft: QueueDraft,
-        expect: Expect,
-    ) -> Result<Result<Saved, SaveRefusal>, Error> {
+        expect: ExpectedVersion,
+    ) -> Result<Result<StoredQueue, SaveRefusal>, Error> {
         let (store, announcer, name) = (Arc::clone(&self.store), Arc::clone(&self.announcer), Arc::<str>::from(name));
         let call = async move {
             let saved = store.save_queue(namespace, &name, draft, expect).await;
@@ -153,7 +154,7 @@ impl Queues {
     pub async fn make_system_queue(&self, namespace: NamespaceId, queue: &SystemQueue) -> Result<(), SecretError> {
         let change = QueueChange { settings: (queue.settings)(), secret: None };
         // Refused means that it is there.
-        self.save(namespace, queue.name, change, Expect::Absent).await.map(|_| ())
+        self.save(namespace, queue.name, change, ExpectedVersion::Absent).await.map(|_| ())
     }
 
     /// Puts a new secret in front; the one before it signs for `overlap` more. `None` when there is no such push queue.
@@ -178,7 +179,8 @@ impl Queues {
             // Sealed anew where an older key has sealed it: after this the queue needs that key no more.
             let settings = self.seal_headers(namespace, name, Some(&queue), queue.settings.clone()).await?;
             let draft = QueueDraft { settings, secrets: Some(sealed) };
-            if let Ok(saved) = self.store_queue(namespace, name, draft, Expect::Version(queue.version)).await? {
+            if let Ok(saved) = self.store_queue(namespace, name, draft, ExpectedVersion::Version(queue.version)).await?
+            {
                 return Ok(Some(Rotated { queue: saved.queue, secret, previous_until }));
             }
         }
@@ -189,7 +191,7 @@ impl Queues {
     pub(crate) async fn replace_settings(&self, queue: &Queue) -> Result<(), SecretError> {
         let draft = QueueDraft { settings: queue.settings.clone(), secrets: None };
         // Refused means that another call has just changed it.
-        self.store_queue(queue.namespace, &queue.name, draft, Expect::Version(queue.version)).await?.ok();
+        self.store_queue(queue.namespace, &queue.name, draft, ExpectedVersion::Version(queue.version)).await?.ok();
         Ok(())
     }
 
@@ -198,7 +200,7 @@ impl Queues {
         let secrets = self.seal_secrets(queue.namespace, &queue.name, &Secrets::one(self.new_secret())).await?;
         let draft = QueueDraft { settings: queue.settings.clone(), secrets: Some(secrets) };
         // Refused means that another call has just changed it, and so has made one.
-        self.store_queue(queue.namespace, &queue.name, draft, Expect::Version(queue.version)).await?.ok();
+        self.store_queue(queue.namespace, &queue.name, draft, ExpectedVersion::Version(queue.version)).await?.ok();
         Ok(())
     }
 
@@ -212,7 +214,7 @@ impl Queues {
             };
             if newest.secrets.is_none() {
                 let draft = QueueDraft { settings: newest.settings.clone(), secrets: Some(sealed) };
-                let expect = Expect::Version(newest.version);
+                let expect = ExpectedVersion::Version(newest.version);
                 // Refused means that another call has just made some.
                 let _ = self.store_queue(queue.namespace, &queue.name, draft, expect).await?;
             }

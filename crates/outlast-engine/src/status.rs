@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use outlast_core::NamespaceId;
 use outlast_store::damage::Damage;
 use outlast_store::histogram::Histogram;
-use outlast_store::live::{Link, Live};
+use outlast_store::peer_bus::{PeerBus, PeerLink};
 use outlast_store::{Error, JobStore};
 
 use crate::counters::Counters;
@@ -16,7 +16,7 @@ use crate::supervisor::Supervisor;
 
 pub struct Status {
     pub(crate) store: Arc<dyn JobStore>,
-    pub(crate) live: Arc<dyn Live>,
+    pub(crate) peer_bus: Arc<dyn PeerBus>,
     pub(crate) lifecycle: Arc<Lifecycle>,
     pub(crate) supervisor: Arc<Supervisor>,
     pub counters: Arc<Counters>,
@@ -35,8 +35,8 @@ impl Status {
     }
 
     /// How the link to other nodes does; `None` where there is none.
-    pub fn link(&self) -> Option<Link> {
-        self.live.link()
+    pub fn link(&self) -> Option<PeerLink> {
+        self.peer_bus.link()
     }
 
     /// Damage that this process has found.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use outlast_core::{Clock, Command, Outage, Timestamp};
 use outlast_store::alarms::AlarmKind;
-use outlast_store::jobs::{Order, Reach};
+use outlast_store::jobs::{JobCommand, Reach};
 use outlast_store::{Error, JobStore};
 use tokio::time::{Instant, sleep};
 
@@ -116,7 +116,7 @@ impl Sweep {
                 return Ok(next.unwrap_or_else(|| self.clock.now().plus(SLEEP_MAX)));
             }
             let count = due.jobs.len();
-            let order = |id| Order { id, reach: Reach::Everything, command: Command::Wake { outage } };
+            let order = |id| JobCommand { id, reach: Reach::Everything, command: Command::Wake { outage } };
             let answers = self.jobs.apply(due.jobs.into_iter().map(order).collect()).await?;
             let counters = &self.announcer.counters;
             counters.woken.add(count);
@@ -132,7 +132,7 @@ impl Sweep {
     /// The last downtime. Must be asked after the due alarms were read: it then includes a pause between the two, and an alarm
     /// that was due before a pause has had its time.
     async fn outage(&self) -> Result<Option<Outage>, Error> {
-        if let Some(outage) = self.store.attend().await? {
+        if let Some(outage) = self.store.record_attendance().await? {
             self.pause_detector.learn(outage);
         }
         self.pause_detector.tick(&*self.clock);

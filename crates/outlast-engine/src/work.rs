@@ -8,10 +8,12 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use outlast_core::alarm::move_lag;
 use outlast_core::checkpoint::{Checkpoint, SECTIONS_MAX, Section};
-use outlast_core::{Clock, Command, Job, JobId, Lease, Progress, Queue, Report, Running, State, Timestamp, held};
-use outlast_store::jobs::{Applied, Declined, Found, Order, Reach};
-use outlast_store::kept::Kept;
-use outlast_store::live::{HandOut, Live};
+use outlast_core::{
+    Clock, Command, Job, JobId, Lease, Progress, ProgressReport, Queue, Running, State, Timestamp, held,
+};
+use outlast_store::artifacts::Artifacts;
+use outlast_store::jobs::{Applied, Declined, FoundJob, JobCommand, Reach};
+use outlast_store::peer_bus::{LeaseDigest, PeerBus};
 use outlast_store::{Error, JobStore};
 
 use crate::announcer::Announcer;
@@ -30,7 +32,7 @@ const CHECKS_MAX: usize = 16;
 #[derive(Clone, Debug, Default)]
 pub struct Beat {
     pub extend: Option<Duration>,
-    pub progress: Option<Report>,
+    pub progress: Option<ProgressReport>,
     pub checkpoint: Option<Arc<Checkpoint>>,
 }
 
@@ -51,14 +53,14 @@ pub struct Worker {
 }
 
 impl Worker {
-    fn order(&self, command: Command) -> Order {
-        Order { id: self.id, reach: self.reach.clone(), command }
+    fn order(&self, command: Command) -> JobCommand {
+        JobCommand { id: self.id, reach: self.reach.clone(), command }
     }
 }
 
 /// A command that persists progress.
 struct Keep {
-    order: Order,
+    order: JobCommand,
     progress: Option<Arc<Progress>>,
 }
 
@@ -71,7 +73,7 @@ enum Heard {
 
 pub struct Work {
     pub(crate) store: Arc<dyn JobStore>,
-    pub(crate) live: Arc<dyn Live>,
+    pub(crate) peer_bus: Arc<dyn PeerBus>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) announcer: Arc<Announcer>,
     pub(crate) jobs: Arc<Jobs>,
@@ -81,8 +83,8 @@ pub struct Work {
 
 impl Work {
     pub(crate) fn new(parts: &Parts, jobs: &Arc<Jobs>) -> Work {
-        let Parts { store, live, clock, announcer, is_shared, .. } = parts.clone();
-        Work { store, live, clock, announcer, jobs: Arc::clone(jobs), is_shared }
+        let Parts { store, peer_bus, clock, announcer, is_shared, .. } = parts.clone();
+        Work { store, peer_bus, clock, announcer, jobs: Arc::clone(jobs), is_shared }
     }
 
     /// Extends the lease durably and stores what came with it; the answer has the job as it is then.
@@ -111,7 +113,7 @@ impl Work {
         &self,
         worker: &Worker,
         checkpoint: Arc<Checkpoint>,
-        report: Option<Report>,
+        report: Option<ProgressReport>,
     ) -> Result<Result<Applied, Declined>, Error> {
         let known = self.announcer.progress.get(worker.id).filter(|entry| self.is_of(entry, worker));
         let progress = report.map(|report| self.next_progress(known.as_ref(), report));
@@ -125,7 +127,7 @@ impl Work {
     /// Keeps one finished section. The bound is looked at first and not in the transaction: one worker at a time speaks
     /// for a job, so it can be passed by those few that are under way.
     pub async fn section(&self, worker: &Worker, section: Section) -> Result<Result<Applied, SectionRefusal>, Error> {
-        let kept = self.store.kept(&worker.reach, worker.id).await?;
+        let kept = self.store.artifacts(&worker.reach, worker.id).await?;
         let Some(kept) = kept else {
             return Ok(Err(SectionRefusal::Declined(Declined::NotFound)));
         };
@@ -141,12 +143,19 @@ impl Work {
     }
 
     /// How far the work has come. Mostly in memory: see the head of this file.
-    pub async fn report(&self, worker: &Worker, report: Report) -> Result<Result<Arc<Progress>, Declined>, Error> {
+    pub async fn report(
+        &self,
+        worker: &Worker,
+        report: ProgressReport,
+    ) -> Result<Result<Arc<Progress>, Declined>, Error> {
         only(self.reports(vec![(worker.clone(), report)]).await?)
     }
 
     /// The same of many jobs; what must be written is one commit. Answers in order.
-    pub async fn reports(&self, said: Vec<(Worker, Report)>) -> Result<Vec<Result<Arc<Progress>, Declined>>, Error> {
+    pub async fn reports(
+        &self,
+        said: Vec<(Worker, ProgressReport)>,
+    ) -> Result<Vec<Result<Arc<Progress>, Declined>>, Error> {
         let heard: Vec<Heard> = stream::iter(said)
             .map(|(worker, report)| self.hear(worker, report))
             .buffered(CHECKS_MAX)
@@ -173,7 +182,7 @@ impl Work {
     }
 
     /// Takes one report into memory, or returns the command that must be written for it.
-    async fn hear(&self, worker: Worker, report: Report) -> Result<Heard, Error> {
+    async fn hear(&self, worker: Worker, report: ProgressReport) -> Result<Heard, Error> {
         let generation = self.announcer.progress.generation(worker.id);
         let known = self.announcer.progress.get(worker.id).filter(|entry| self.trusts(entry, &worker));
         let known = match known {
@@ -208,7 +217,7 @@ impl Work {
     }
 
     /// The latest progress of a running job; `None` once its worker has not reported for long.
-    pub async fn progress(&self, found: &Found) -> Option<Arc<Progress>> {
+    pub async fn progress(&self, found: &FoundJob) -> Option<Arc<Progress>> {
         let State::Running(running) = &found.job.state else {
             return None;
         };
@@ -224,8 +233,8 @@ impl Work {
 
     /// The progress that another node received in this hand-out, if it can be read.
     async fn peer_progress(&self, id: JobId, lease: Lease) -> Option<Progress> {
-        let (hand_out, told) = self.live.progress(id).await?;
-        (hand_out == HandOut::of(lease) && is_credible(&told, self.clock.now())).then_some(told)
+        let (hand_out, told) = self.peer_bus.progress(id).await?;
+        (hand_out == LeaseDigest::of(lease) && is_credible(&told, self.clock.now())).then_some(told)
     }
 
     /// The same as far as this node knows.
@@ -241,7 +250,7 @@ impl Work {
 
     /// Publishes the persisted progress to watchers here, where no link to other nodes would.
     pub(crate) async fn publish_written_progress(&self, id: JobId) {
-        let is_linked = self.live.link().is_some_and(|link| link.is_connected);
+        let is_linked = self.peer_bus.link().is_some_and(|link| link.is_connected);
         if !self.is_shared || is_linked {
             return;
         }
@@ -250,7 +259,7 @@ impl Work {
             && let State::Running(running) = &found.job.state
             && let Some(progress) = &running.work.progress
         {
-            self.announcer.notifier.publish_progress(id, HandOut::of(running.lease), progress);
+            self.announcer.notifier.publish_progress(id, LeaseDigest::of(running.lease), progress);
         }
     }
 
@@ -260,8 +269,8 @@ impl Work {
     }
 
     /// The checkpoint and the names of the sections. `None` when there is no such job.
-    pub async fn saved(&self, reach: &Reach, id: JobId) -> Result<Option<Kept>, Error> {
-        self.store.kept(reach, id).await
+    pub async fn saved(&self, reach: &Reach, id: JobId) -> Result<Option<Artifacts>, Error> {
+        self.store.artifacts(reach, id).await
     }
 
     pub async fn sections(
@@ -278,7 +287,7 @@ impl Work {
         self.store.section(reach, id, name).await
     }
 
-    fn next_progress(&self, known: Option<&Entry>, report: Report) -> Arc<Progress> {
+    fn next_progress(&self, known: Option<&Entry>, report: ProgressReport) -> Arc<Progress> {
         let before = known.map(|entry| &*entry.progress);
         Arc::new(Progress::after(before, report, self.clock.now()))
     }
@@ -288,7 +297,7 @@ impl Work {
         if keeps.is_empty() {
             return Ok(Vec::new());
         }
-        let (orders, said): (Vec<Order>, Vec<_>) = keeps
+        let (orders, said): (Vec<JobCommand>, Vec<_>) = keeps
             .into_iter()
             .map(|keep| {
                 let generation = self.announcer.progress.generation(keep.order.id);
@@ -315,7 +324,7 @@ impl Work {
             Some(written) => Arc::new(progress.joined(written)),
             None => progress,
         };
-        let noted_at = job.headway.moved_at.unwrap_or(now);
+        let noted_at = job.work_summary.moved_at.unwrap_or(now);
         let entry = Entry {
             lease: running.lease,
             queue: Arc::clone(queue),
@@ -355,7 +364,7 @@ impl Work {
             Ok(running) => running,
             Err(refusal) => return Ok(Err(Declined::Refused(refusal))),
         };
-        let Some(noted_at) = found.job.headway.moved_at.filter(|at| *at >= running.began_at) else {
+        let Some(noted_at) = found.job.work_summary.moved_at.filter(|at| *at >= running.began_at) else {
             return Ok(Ok(None));
         };
         let Some(progress) = self.progress(&found).await else {
@@ -376,8 +385,8 @@ impl Work {
 
     /// Publishes progress to watchers here and to the other nodes.
     fn publish_progress(&self, id: JobId, lease: Lease, progress: &Arc<Progress>) {
-        self.announcer.notifier.publish_progress(id, HandOut::of(lease), progress);
-        self.live.report(id, lease, progress);
+        self.announcer.notifier.publish_progress(id, LeaseDigest::of(lease), progress);
+        self.peer_bus.report(id, lease, progress);
     }
 }
 

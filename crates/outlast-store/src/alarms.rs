@@ -1,5 +1,5 @@
-//! What rings by itself at a set time. Jobs are named one by one; of every other kind of thing the store tells when the first
-//! one is due, and the engine serves the kind.
+//! Alarms: things that are due at a set time. A store names due jobs one by one; of every other kind it returns when
+//! the first one is due, and the engine serves the kind.
 
 use outlast_core::{JobId, Timestamp};
 
@@ -8,7 +8,7 @@ use outlast_core::{JobId, Timestamp};
 pub enum AlarmKind {
     /// An object that no job needs any more is to be deleted.
     Object,
-    /// An event of a source is over its time.
+    /// The retention of an inbound event has ended.
     Event,
     /// An operation has work to do.
     Operation,

@@ -20,7 +20,7 @@ pub(crate) enum Table {
     Checkpoint,
     Section,
     Object,
-    Arrival,
+    InboundEvent,
     Body,
 }
 
@@ -42,8 +42,8 @@ impl Table {
             Table::Checkpoint => "checkpoint",
             Table::Section => "section",
             Table::Object => "object",
-            Table::Arrival => "arrival",
-            Table::Body => "arrival (body)",
+            Table::InboundEvent => "inbound_event",
+            Table::Body => "inbound_event (body)",
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What is known to be damaged since the start: rows that failed their check, and stretches of a table that cannot be read.
-//! Shared by the writer, the readers, `/metrics` and the log, which names each row once.
+//! Damage found since the start: rows that failed their check, and ranges of a table that cannot be read. Shared by the
+//! writer, the readers, `/metrics` and the log, which names each row once.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -11,10 +11,10 @@ use outlast_core::invariants::Violation;
 const FINDINGS_MAX: usize = 10_000;
 
 #[derive(Clone, Debug, Default)]
-pub struct Damage(Arc<Mutex<Findings>>);
+pub struct Damage(Arc<Mutex<DamageList>>);
 
 #[derive(Debug, Default)]
-struct Findings {
+struct DamageList {
     listed: BTreeSet<String>,
     beyond: u64,
     /// Numbers of jobs whose rows cannot be reached.

@@ -2,7 +2,7 @@
 
 use outlast_core::{Job, State, Timestamp};
 
-use crate::jobs::{Found, Reach};
+use crate::jobs::{FoundJob, Reach};
 
 /// Which dead letters to list, the latest failure first.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub struct Failure {
 /// without their payloads.
 #[derive(Clone, Debug)]
 pub struct DeadLetterPage {
-    pub jobs: Vec<Found>,
+    pub jobs: Vec<FoundJob>,
     pub next: Option<Failure>,
 }
 

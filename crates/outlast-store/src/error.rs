@@ -30,7 +30,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What is damaged, without the word for it.
+    /// The damaged thing, without the word for it.
     pub(crate) fn what(&self) -> String {
         match self {
             Error::Corrupt(what) => what.clone(),

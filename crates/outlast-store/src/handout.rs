@@ -7,23 +7,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outlast_core::NamespaceId;
 
-/// What hand-outs hold in all.
+/// Limit for all hand-outs together.
 const HANDOUT_BYTES_MAX: usize = 32 << 20;
 /// While a namespace holds less than this, it may claim as long as the whole is not full. Small, so that a dozen greedy
 /// namespaces do not use up the whole by what each of them is granted.
 const NAMESPACE_LEAST: usize = 64 << 10;
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct HandoutPool(Arc<Mutex<Held>>);
+pub(crate) struct HandoutPool(Arc<Mutex<HandoutUsage>>);
 
 #[derive(Debug, Default)]
-struct Held {
+struct HandoutUsage {
     all: usize,
     by_namespace: HashMap<NamespaceId, usize>,
 }
 
 impl HandoutPool {
-    /// What a claim of this namespace may still take. Nothing: it must wait until something of it is sent.
+    /// Bytes that a claim of this namespace may still take. At 0 it must wait until a response is sent.
     pub(crate) fn free(&self, namespace: NamespaceId) -> usize {
         let held = lock(&self.0);
         let free = HANDOUT_BYTES_MAX.saturating_sub(held.all);
@@ -43,11 +43,11 @@ impl HandoutPool {
     }
 }
 
-fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
+fn lock(held: &Mutex<HandoutUsage>) -> MutexGuard<'_, HandoutUsage> {
     held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What one claim holds of the pool; given back when dropped.
+/// One claim's share of the pool; returned when dropped.
 #[derive(Debug)]
 pub struct HandoutShare {
     pool: HandoutPool,

@@ -7,9 +7,9 @@ use outlast_core::queue::Mode;
 use outlast_core::system_queue::{CALLBACKS, JOB_TAG};
 use outlast_core::{Event, EventKind, Job, Role, State};
 
-use crate::jobs::{Found, ListJobs, Reach};
-use crate::kept::{Kept, Stored};
-use crate::page::Written;
+use crate::artifacts::{Artifacts, StoredObject};
+use crate::jobs::{FoundJob, ListJobs, Reach};
+use crate::page::EncodedSize;
 
 /// Events shown with a job.
 const EVENTS_MAX: u64 = 50;
@@ -25,29 +25,29 @@ const LOOKED_AT_BYTES_MAX: usize = 2 << 20;
 
 #[derive(Clone, Debug)]
 pub struct JobDetail {
-    pub found: Found,
+    pub found: FoundJob,
     /// The newest ones, oldest first.
     pub events: Vec<Event>,
     /// The newest moves and attempts, oldest first; also those that are older than `events`.
     pub moves: Vec<Event>,
     /// `None` where no attempt has saved anything.
-    pub kept: Option<Kept>,
+    pub artifacts: Option<Artifacts>,
     pub result: Option<ResultDetail>,
     /// The job in the queue of callbacks that tells of this one's end.
-    pub callback: Option<Found>,
+    pub callback: Option<FoundJob>,
 }
 
-/// What is known of a result without its bytes.
+/// Facts about a result without its bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ResultDetail {
     Inline { downloads: u64 },
-    Object(Box<Stored>),
+    Object(Box<StoredObject>),
 }
 
-impl Stored {
+impl StoredObject {
     /// Is it the uploaded result of its job?
     pub fn is_result(&self) -> bool {
-        self.kept && self.doomed_at.is_none() && self.object.role == Role::Result
+        self.attached && self.delete_after.is_none() && self.object.role == Role::Result
     }
 }
 
@@ -56,12 +56,12 @@ pub fn has_inline_result(job: &Job) -> bool {
 }
 
 /// Has an attempt saved anything?
-pub fn has_kept(job: &Job) -> bool {
-    job.headway.has_checkpoint || job.headway.has_sections
+pub fn has_artifacts(job: &Job) -> bool {
+    job.work_summary.has_checkpoint || job.work_summary.has_sections
 }
 
 /// Finds the job that calls the callback URL of this one, if it has ended and has such a URL.
-pub fn callback_of(found: &Found) -> Option<ListJobs> {
+pub fn callback_of(found: &FoundJob) -> Option<ListJobs> {
     let is_told = found.job.spec.callback_url.is_some() && found.queue.settings.mode != Mode::Callback;
     (is_told && found.job.status().is_terminal()).then(|| ListJobs {
         reach: Reach::Namespace(found.queue.namespace),

@@ -6,26 +6,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outlast_core::arrival::{Arrival, ArrivalId};
 use outlast_core::checkpoint::Section;
+use outlast_core::inbound_event::{InboundEvent, InboundEventId};
 use outlast_core::state::{Ending, Phase};
 use outlast_core::{
     Command, Event, Job, JobId, NamespaceId, ObjectKey, Outage, Queue, QueueId, Refusal, Spec, Status, Timestamp,
 };
 
 use crate::alarms::Due;
-use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
+use crate::artifacts::{Artifacts, DueDeletions, InlineResult, ObjectInspection, StoredObject};
 use crate::damage::Damage;
 use crate::dead_letters::{DeadLetterPage, ListDeadLetters};
 use crate::error::Error;
 use crate::handout::{HandoutPool, HandoutShare};
 use crate::histogram::Histogram;
+use crate::inbound_events::{InboundEventPage, Ingested, ListInboundEvents, NewInboundEvent};
 use crate::job_detail::JobDetail;
-use crate::kept::{Doomed, Inline, Inspection, Kept, Stored};
 use crate::keys::{KeyId, KeyRecord, NewKey, Revocation};
 use crate::operations::{NewOperation, Operation, OperationId};
 use crate::page::{PAGE_BYTES_MAX, PageSize};
-use crate::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
+use crate::queues::{DeleteRefusal, ExpectedVersion, QueueCounts, QueueDraft, SaveRefusal, StoredQueue};
 
 /// Which jobs a caller may see. It is part of every verb that names a job, so that no query can forget it.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,7 +85,7 @@ pub enum Published {
 
 /// How many jobs to hand out, of which queue, to whom.
 #[derive(Clone, Debug)]
-pub struct Claim {
+pub struct ClaimRequest {
     pub namespace: NamespaceId,
     pub queue: Arc<str>,
     pub limit: usize,
@@ -97,7 +97,7 @@ pub struct Claim {
 /// The names and punctuation of a job that is handed out.
 const HANDED_OUT_FRAME: usize = 640;
 
-/// What was handed out. `jobs` may be fewer than asked for, and none.
+/// The claimed jobs. `jobs` may be fewer than asked for, and none.
 #[derive(Clone, Debug)]
 pub struct Claimed {
     pub queue: Arc<Queue>,
@@ -110,7 +110,7 @@ pub struct Claimed {
     pub push_only: bool,
     /// This look was not complete; one after this time will be.
     pub look_again: Option<Duration>,
-    /// Jobs whose time was over while they waited: ended, not handed out.
+    /// Jobs whose `startBy` passed while they waited: cancelled, not handed out.
     pub ended: Vec<JobId>,
     /// Queues of the namespace that got jobs by these ends.
     pub published: BTreeSet<Arc<str>>,
@@ -120,7 +120,7 @@ pub struct Claimed {
     pub bytes_max: usize,
     /// Hand-outs on their way hold too much memory: nothing was looked for, and asking again in a moment helps.
     pub is_crowded: bool,
-    /// What the jobs hold of the store's memory for hand-outs; to be dropped when they have been sent.
+    /// The share of the store's memory for hand-outs; drop it when the jobs have been sent.
     pub share: Option<Arc<HandoutShare>>,
 }
 
@@ -178,7 +178,7 @@ impl Claimed {
 
 /// One command for one job, by someone with this reach.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub struct JobCommand {
     pub id: JobId,
     pub reach: Reach,
     pub command: Command,
@@ -240,7 +240,7 @@ pub enum Declined {
 
 /// A job with what is needed to show it.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct FoundJob {
     pub job: Job,
     pub queue: Arc<Queue>,
 }
@@ -272,7 +272,7 @@ impl ListJobs {
 /// fill it ([`crate::page`]). The jobs are without their payloads.
 #[derive(Clone, Debug)]
 pub struct JobPage {
-    pub jobs: Vec<Found>,
+    pub jobs: Vec<FoundJob>,
     pub next: Option<u64>,
 }
 
@@ -281,25 +281,26 @@ pub trait JobStore: Send + Sync {
     /// Stores each job, or finds the one that has its key. Answers in order, after one sync.
     async fn publish(&self, jobs: Vec<NewJob>) -> Result<Vec<Published>, Error>;
 
-    /// Stores each arrival together with its jobs, or finds the one that came before. Answers in order, after one sync.
-    async fn ingest(&self, arrivals: Vec<NewArrival>) -> Result<Vec<Ingested>, Error>;
-    async fn arrival(&self, namespace: NamespaceId, id: ArrivalId) -> Result<Option<Arrival>, Error>;
-    async fn arrivals(&self, list: ListArrivals) -> Result<ArrivalPage, Error>;
-    /// Deletes up to `limit` arrivals that came before this time. How many they were.
-    async fn prune_arrivals(&self, before: Timestamp, limit: usize) -> Result<usize, Error>;
+    /// Stores each inbound event together with its jobs, or finds the one it duplicates. Answers in order, after one
+    /// sync.
+    async fn ingest(&self, inbound_events: Vec<NewInboundEvent>) -> Result<Vec<Ingested>, Error>;
+    async fn inbound_event(&self, namespace: NamespaceId, id: InboundEventId) -> Result<Option<InboundEvent>, Error>;
+    async fn inbound_events(&self, list: ListInboundEvents) -> Result<InboundEventPage, Error>;
+    /// Deletes up to `limit` inbound events that were received before this time. Returns how many.
+    async fn prune_inbound_events(&self, before: Timestamp, limit: usize) -> Result<usize, Error>;
 
     /// Hands out up to `limit` queued jobs in order of priority, then age, and no more than fill a page: the others stay
     /// queued. `None` when there is no such queue.
-    async fn claim(&self, want: Claim) -> Result<Option<Claimed>, Error>;
+    async fn claim(&self, want: ClaimRequest) -> Result<Option<Claimed>, Error>;
 
     /// Carries out each command on its own; one sync for all. Answers in order.
-    async fn apply(&self, orders: Vec<Order>) -> Result<Vec<Result<Applied, Declined>>, Error>;
+    async fn apply(&self, orders: Vec<JobCommand>) -> Result<Vec<Result<Applied, Declined>>, Error>;
 
     /// Up to `limit` jobs whose alarm has rung, and the first alarm of every other kind. Only names them: `apply` with
-    /// `Command::Wake`, `doomed`, `prune_arrivals` and `advance_operation` act.
+    /// `Command::Wake`, `due_deletions`, `prune_inbound_events` and `advance_operation` act.
     async fn due(&self, limit: usize) -> Result<Due, Error>;
 
-    async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<Found>, Error>;
+    async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<FoundJob>, Error>;
     /// A job with all that its page shows, as of one moment. Loads no result.
     async fn job_detail(&self, reach: &Reach, id: JobId) -> Result<Option<JobDetail>, Error>;
     async fn jobs(&self, list: ListJobs) -> Result<JobPage, Error>;
@@ -309,9 +310,9 @@ pub trait JobStore: Send + Sync {
     /// is no such job.
     async fn events(&self, reach: &Reach, id: JobId, after: u64, limit: usize) -> Result<Option<Vec<Event>>, Error>;
     /// The inline result of a succeeded job.
-    async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Inline>, Error>;
-    /// What attempts have saved. `None` when there is no such job.
-    async fn kept(&self, reach: &Reach, id: JobId) -> Result<Option<Kept>, Error>;
+    async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<InlineResult>, Error>;
+    /// The data that attempts have saved. `None` when there is no such job.
+    async fn artifacts(&self, reach: &Reach, id: JobId) -> Result<Option<Artifacts>, Error>;
     /// Up to `limit` sections in order of name, after `after`, and no more than fill a page. `None` when there is no such
     /// job.
     async fn sections(
@@ -323,16 +324,16 @@ pub trait JobStore: Send + Sync {
     ) -> Result<Option<Vec<Section>>, Error>;
     async fn section(&self, reach: &Reach, id: JobId, name: &str) -> Result<Option<Section>, Error>;
     /// The objects of a job, expected and kept. `None` when there is no such job.
-    async fn objects(&self, reach: &Reach, id: JobId) -> Result<Option<Vec<Stored>>, Error>;
+    async fn objects(&self, reach: &Reach, id: JobId) -> Result<Option<Vec<StoredObject>>, Error>;
     /// The job's result was asked for once more.
     async fn count_download(&self, id: JobId) -> Result<(), Error>;
     /// Records what an inspection of an object found. An object that is gone is fine.
-    async fn record_inspection(&self, key: &ObjectKey, found: Inspection) -> Result<(), Error>;
+    async fn record_inspection(&self, key: &ObjectKey, found: ObjectInspection) -> Result<(), Error>;
     /// Up to `limit` objects whose time has come, of all jobs.
-    async fn doomed(&self, limit: usize) -> Result<Doomed, Error>;
-    /// These doomed objects could not be deleted: their time comes again later.
-    async fn postpone_objects(&self, keys: &[ObjectKey], until: Timestamp) -> Result<(), Error>;
-    /// These doomed objects have been deleted.
+    async fn due_deletions(&self, limit: usize) -> Result<DueDeletions, Error>;
+    /// These objects could not be deleted: they are due again later.
+    async fn postpone_deletions(&self, keys: &[ObjectKey], until: Timestamp) -> Result<(), Error>;
+    /// These objects have been deleted.
     async fn forget_objects(&self, keys: &[ObjectKey]) -> Result<(), Error>;
 
     /// Creates or replaces a queue's settings, if `expect` holds.
@@ -341,27 +342,27 @@ pub trait JobStore: Send + Sync {
         namespace: NamespaceId,
         name: &str,
         draft: QueueDraft,
-        expect: Expect,
-    ) -> Result<Result<Saved, SaveRefusal>, Error>;
+        expect: ExpectedVersion,
+    ) -> Result<Result<StoredQueue, SaveRefusal>, Error>;
     async fn set_paused(&self, namespace: NamespaceId, name: &str, paused: bool) -> Result<Option<Arc<Queue>>, Error>;
     /// Deletes a queue that has no jobs.
     async fn delete_queue(&self, namespace: NamespaceId, name: &str) -> Result<Result<(), DeleteRefusal>, Error>;
-    async fn queue(&self, namespace: NamespaceId, name: &str) -> Result<Option<(Arc<Queue>, Counts)>, Error>;
+    async fn queue(&self, namespace: NamespaceId, name: &str) -> Result<Option<(Arc<Queue>, QueueCounts)>, Error>;
     /// Up to `limit` queues in order of name, after `after`.
     async fn queues(
         &self,
         namespace: NamespaceId,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Vec<(Arc<Queue>, Counts)>, Error>;
+    ) -> Result<Vec<(Arc<Queue>, QueueCounts)>, Error>;
     /// Since when the oldest queued job of each queue can be handed out; queues without one are left out. For the metrics.
     async fn oldest_waiting(&self) -> Result<Vec<(QueueId, Timestamp)>, Error>;
     /// All queues of all namespaces with their counts, for the metrics.
-    async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error>;
+    async fn census(&self) -> Result<Vec<(Arc<Queue>, QueueCounts)>, Error>;
 
-    /// Somebody looks after the alarms. Tells when nobody did for a while, the last time: then workers could not be heard
-    /// either. Cheap; to be called with every look at the alarms.
-    async fn attend(&self) -> Result<Option<Outage>, Error>;
+    /// Records that this node serves the alarms. Returns the last outage: a time in which no node did, so that workers
+    /// could not report either. Cheap; call it with every read of the alarms.
+    async fn record_attendance(&self) -> Result<Option<Outage>, Error>;
     /// Deliveries that were under way when this store's last process ended. None where other nodes may be making them.
     async fn interrupted(&self) -> Result<Vec<JobId>, Error>;
     /// The key that secrets are sealed with in this store, by its fingerprint; `key` from now on if there was none, or if
@@ -395,7 +396,7 @@ pub trait JobStore: Send + Sync {
     /// How many jobs an operation would touch, counting at most `limit`.
     async fn count_operation(&self, operation: &NewOperation, limit: usize) -> Result<u64, Error>;
 
-    /// What this process has found damaged in the store since it started.
+    /// Damage that this process has found in the store since it started.
     fn damage(&self) -> Damage {
         Damage::default()
     }

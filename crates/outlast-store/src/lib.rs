@@ -1,4 +1,4 @@
-//! What is remembered: the [`JobStore`] trait of batch verbs and the engines behind it.
+//! Storage: the [`JobStore`] trait of batch verbs and the engines behind it.
 //!
 //! The only crate that knows SQL. A store loads under a lock, asks core's `decide`, and writes what it computed; no
 //! policy lives here.
@@ -7,7 +7,7 @@ pub mod jobs;
 pub mod alarms;
 pub mod job_detail;
 pub mod dead_letters;
-pub mod arrivals;
+pub mod inbound_events;
 pub mod queues;
 pub mod keys;
 pub mod operations;
@@ -15,19 +15,16 @@ pub mod error;
 pub mod damage;
 pub mod histogram;
 mod checksum;
-pub mod step;
+pub mod checked_decide;
 mod transition;
 mod publish;
 pub mod outbox;
-pub mod history;
-pub mod kept;
+pub mod codec;
+pub mod artifacts;
 pub mod page;
 pub mod handout;
-mod progress;
-pub mod live;
+pub mod peer_bus;
 pub mod blobs;
-mod ids;
-mod rows;
 pub mod sqlite;
 pub mod postgres;
 

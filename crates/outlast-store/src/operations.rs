@@ -1,5 +1,5 @@
 //! Work on many jobs that outlives a call: bulk replay, purge, discard of dead letters, deletion of a queue. An operation
-//! walks the jobs in order of their position; each step commits the jobs' changes together with the new position, so that
+//! walks the jobs in order of their position; each next_step commits the jobs' changes together with the new position, so that
 //! a crash in the middle leaves neither doubles nor holes.
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use outlast_core::state::{CancelReason, FailReason, State};
 use outlast_core::{Command, Job, NamespaceId, Queue, QueueId, Refusal, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::queues::{Lock, QueueRows};
+use crate::queues::{QueueLock, QueueRows};
 use crate::transition::{Transaction, operate};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,7 +62,7 @@ impl OperationStatus {
 /// Which of the candidates to take. Empty takes all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Filter {
+pub struct OperationFilter {
     pub ids: Option<Vec<String>>,
     pub tags: Vec<(String, String)>,
     pub key: Option<String>,
@@ -76,7 +76,7 @@ pub struct NewOperation {
     pub namespace: NamespaceId,
     pub queue: String,
     pub kind: OperationKind,
-    pub filter: Filter,
+    pub filter: OperationFilter,
     pub limit: Option<u64>,
     pub rate_per_second: Option<u32>,
 }
@@ -111,7 +111,7 @@ pub struct Operation {
     pub queue: QueueId,
     pub queue_name: String,
     pub kind: OperationKind,
-    pub filter: Filter,
+    pub filter: OperationFilter,
     pub limit: Option<u64>,
     pub rate_per_second: Option<u32>,
     pub status: OperationStatus,
@@ -139,7 +139,7 @@ impl Operation {
     }
 }
 
-/// What an operation has done to a job.
+/// The effect of an operation on a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Processed {
     /// It does not match, or there was nothing to do.
@@ -158,9 +158,9 @@ impl Processed {
     }
 }
 
-/// What an operation does to a job it has found.
+/// The next step of an operation for a job it has found.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum OperationStep {
     Skip,
     Command(Command),
     Delete,
@@ -168,17 +168,17 @@ pub enum Step {
 
 /// The rule of all operations, the same for every engine. A replay takes only what had failed before it was asked for:
 /// a job that fails again behind its position is not replayed twice.
-pub fn step(operation: &Operation, job: &Job) -> Step {
+pub fn next_step(operation: &Operation, job: &Job) -> OperationStep {
     let waiting = matches!(job.state, State::Pending { .. } | State::Queued { .. });
     match operation.kind {
-        OperationKind::Delete => Step::Delete,
-        OperationKind::Purge if waiting => Step::Command(Command::Cancel { reason: CancelReason::User }),
-        OperationKind::Purge => Step::Skip,
+        OperationKind::Delete => OperationStep::Delete,
+        OperationKind::Purge if waiting => OperationStep::Command(Command::Cancel { reason: CancelReason::User }),
+        OperationKind::Purge => OperationStep::Skip,
         OperationKind::Replay if matches(operation, job) => {
-            Step::Command(Command::Replay { fresh: false, payload: None })
+            OperationStep::Command(Command::Replay { fresh: false, payload: None })
         }
-        OperationKind::Discard if matches(operation, job) => Step::Delete,
-        OperationKind::Replay | OperationKind::Discard => Step::Skip,
+        OperationKind::Discard if matches(operation, job) => OperationStep::Delete,
+        OperationKind::Replay | OperationKind::Discard => OperationStep::Skip,
     }
 }
 
@@ -200,31 +200,31 @@ fn matches(operation: &Operation, job: &Job) -> bool {
 
 /// The rows of operations and of their jobs in a transaction of an engine. One that never has to wait answers at once.
 pub(crate) trait OperationRows: Transaction + QueueRows<Fault = <Self as Transaction>::Fault> {
-    /// Jobs one step looks at, whether they match or not: what bounds its time and its locks.
+    /// Jobs one next_step looks at, whether they match or not: what bounds its time and its locks.
     const LOOK_MAX: usize;
 
-    async fn insert_operation(&mut self, draft: Operation) -> Done<Self, Operation>;
-    async fn save_operation(&mut self, operation: &Operation) -> Done<Self, ()>;
+    async fn insert_operation(&mut self, draft: Operation) -> RowResult<Self, Operation>;
+    async fn save_operation(&mut self, operation: &Operation) -> RowResult<Self, ()>;
     /// Locks it, and says whether that was possible: who does not wait may find another node at it.
-    async fn lock_operation(&mut self, id: OperationId, waits: bool) -> Done<Self, (Option<Operation>, bool)>;
-    async fn queue_of(&mut self, operation: &Operation) -> Done<Self, Option<Arc<Queue>>>;
+    async fn lock_operation(&mut self, id: OperationId, waits: bool) -> RowResult<Self, (Option<Operation>, bool)>;
+    async fn queue_of(&mut self, operation: &Operation) -> RowResult<Self, Option<Arc<Queue>>>;
     /// The next jobs to look at, up to [`OperationRows::LOOK_MAX`], ready to be taken.
-    async fn load_candidates(&mut self, operation: &Operation) -> Done<Self, Vec<i64>>;
+    async fn load_candidates(&mut self, operation: &Operation) -> RowResult<Self, Vec<i64>>;
     /// `None` for a job that is gone or cannot be read, which must not stop the rest.
-    fn take_row(&mut self, seq: i64) -> Done<Self, Option<Self::Held>>;
+    fn take_row(&mut self, seq: i64) -> RowResult<Self, Option<Self::Locked>>;
     /// A replay could not read what it needs, and has written nothing. `Ok` leaves the job as it is.
-    fn pass_over(&mut self, _seq: i64, fault: <Self as Transaction>::Fault) -> Done<Self, ()> {
+    fn pass_over(&mut self, _seq: i64, fault: <Self as Transaction>::Fault) -> RowResult<Self, ()> {
         Err(fault)
     }
     /// The first job that came into a queue behind the position of its deletion.
-    async fn first_readable(&mut self, queue: &Queue) -> Done<Self, Option<i64>>;
+    async fn first_readable(&mut self, queue: &Queue) -> RowResult<Self, Option<i64>>;
 }
 
-pub(crate) type Done<T, R> = Result<R, <T as Transaction>::Fault>;
+pub(crate) type RowResult<T, R> = Result<R, <T as Transaction>::Fault>;
 
 /// `None` when there is no such queue.
-pub(crate) async fn start<T: OperationRows>(tx: &mut T, new: &NewOperation) -> Done<T, Option<Operation>> {
-    match tx.lock_queue(new.namespace, &new.queue, Lock::Changes).await? {
+pub(crate) async fn start<T: OperationRows>(tx: &mut T, new: &NewOperation) -> RowResult<T, Option<Operation>> {
+    match tx.lock_queue(new.namespace, &new.queue, QueueLock::Changes).await? {
         Some(queue) => tx.insert_operation(new.draft(&queue, tx.now())).await.map(Some),
         None => Ok(None),
     }
@@ -234,7 +234,7 @@ pub(crate) async fn stop<T: OperationRows>(
     tx: &mut T,
     namespace: NamespaceId,
     id: OperationId,
-) -> Done<T, Option<Operation>> {
+) -> RowResult<T, Option<Operation>> {
     let (found, _) = tx.lock_operation(id, true).await?;
     let Some(mut operation) = found.filter(|operation| operation.namespace == namespace) else {
         return Ok(None);
@@ -248,7 +248,11 @@ pub(crate) async fn stop<T: OperationRows>(
 }
 
 /// Does up to `limit` jobs and remembers how far it came. `None` when there is no such operation.
-pub(crate) async fn advance<T: OperationRows>(tx: &mut T, id: OperationId, limit: usize) -> Done<T, Option<Operation>> {
+pub(crate) async fn advance<T: OperationRows>(
+    tx: &mut T,
+    id: OperationId,
+    limit: usize,
+) -> RowResult<T, Option<Operation>> {
     let (found, is_locked) = tx.lock_operation(id, false).await?;
     let Some(mut operation) = found else {
         return Ok(None);
@@ -273,7 +277,12 @@ pub(crate) async fn advance<T: OperationRows>(tx: &mut T, id: OperationId, limit
 }
 
 /// True when there is nothing left to look at.
-async fn walk<T: OperationRows>(tx: &mut T, operation: &mut Operation, queue: &Queue, limit: usize) -> Done<T, bool> {
+async fn walk<T: OperationRows>(
+    tx: &mut T,
+    operation: &mut Operation,
+    queue: &Queue,
+    limit: usize,
+) -> RowResult<T, bool> {
     let rows = tx.load_candidates(operation).await?;
     let mut done = 0;
     for seq in &rows {
@@ -303,8 +312,8 @@ async fn end_deletion<T: OperationRows>(
     tx: &mut T,
     operation: &mut Operation,
     queue: &Queue,
-) -> Done<T, OperationStatus> {
-    let locked = tx.lock_queue(queue.namespace, &queue.name, Lock::Publishers).await?;
+) -> RowResult<T, OperationStatus> {
+    let locked = tx.lock_queue(queue.namespace, &queue.name, QueueLock::Publishers).await?;
     if locked.is_none_or(|locked| locked.id != queue.id) {
         return Ok(OperationStatus::Done);
     }

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use outlast_core::change::Content;
+use outlast_core::change::OutboxContent;
 use outlast_core::{Effect, Job, Queue, Spec, Update};
 
 use crate::jobs::NewJob;
 
 /// Composes the notice of how a job ended. A store is opened with it, since a store knows neither our URLs nor our words.
-pub type Compose = fn(&Ended<'_>) -> Spec;
+pub type Compose = fn(&EndedJob<'_>) -> Spec;
 
 /// A job that has just ended.
 #[derive(Clone, Copy, Debug)]
-pub struct Ended<'a> {
+pub struct EndedJob<'a> {
     /// The queue that gets the notice.
     pub outbox: &'a str,
     pub job: &'a Job,
@@ -32,8 +32,8 @@ pub(crate) fn outgoing(update: &Update, queue: &Queue, compose: Compose) -> Vec<
             return None;
         };
         let spec = match content {
-            Content::Spec(spec) => Arc::clone(spec),
-            Content::Notice => Arc::new(compose(&Ended { outbox, job: &update.job, queue, result })),
+            OutboxContent::Spec(spec) => Arc::clone(spec),
+            OutboxContent::Notice => Arc::new(compose(&EndedJob { outbox, job: &update.job, queue, result })),
         };
         Some(NewJob { namespace: queue.namespace, queue: Arc::clone(outbox), spec })
     };

@@ -1,20 +1,20 @@
 //! The size of a page in bytes. A store ends a page when its entries, as the API writes them, fill [`PAGE_BYTES_MAX`], so
 //! that no request makes the server hold more than about that much, however many entries it asks for.
 
-use outlast_core::arrival::Arrival;
 use outlast_core::checkpoint::Section;
+use outlast_core::inbound_event::InboundEvent;
 use outlast_core::{Event, EventKind, Job, State};
 
 /// A page ends with the entry that reaches this size; it always has one entry.
 pub const PAGE_BYTES_MAX: usize = 1 << 20;
 
-/// What the entries of a page take so far.
+/// The size of a page's entries so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageSize(usize);
 
 impl PageSize {
-    pub fn of(entries: &[impl Written]) -> PageSize {
-        PageSize(entries.iter().map(Written::written).sum())
+    pub fn of(entries: &[impl EncodedSize]) -> PageSize {
+        PageSize(entries.iter().map(EncodedSize::written).sum())
     }
 
     pub fn add(&mut self, bytes: usize) {
@@ -32,24 +32,24 @@ impl PageSize {
 }
 
 /// An entry of a page.
-pub trait Written {
+pub trait EncodedSize {
     /// At least the bytes that it takes as JSON, escapes included.
     fn written(&self) -> usize;
 }
 
 /// The names and punctuation of an event, of a job in a list, of a running job (with its progress), of a section and of an
-/// arrival.
+/// inbound_event.
 const EVENT_FRAME: usize = 256;
 const JOB_FRAME: usize = 1200;
 const RUNNING_FRAME: usize = 2048;
 const SECTION_FRAME: usize = 96;
-const ARRIVAL_FRAME: usize = 256;
+const INBOUND_EVENT_FRAME: usize = 256;
 /// Quotes, colon and comma around a text.
 const TEXT_FRAME: usize = 6;
 /// Quotes, colon, comma and the number of a unit.
 const USAGE_FRAME: usize = 32;
 
-impl Written for Event {
+impl EncodedSize for Event {
     fn written(&self) -> usize {
         EVENT_FRAME
             + match &self.kind {
@@ -66,7 +66,7 @@ impl Written for Event {
 }
 
 /// Without its payload, as lists show it.
-impl Written for Job {
+impl EncodedSize for Job {
     fn written(&self) -> usize {
         let spec = &self.spec;
         let tags: usize = spec.tags.iter().map(|(name, value)| escaped(name) + escaped(value) + TEXT_FRAME).sum();
@@ -80,17 +80,17 @@ impl Written for Job {
     }
 }
 
-impl Written for Section {
+impl EncodedSize for Section {
     fn written(&self) -> usize {
         SECTION_FRAME + self.name.len() + self.body.len()
     }
 }
 
 /// Without its body, as lists show it.
-impl Written for Arrival {
+impl EncodedSize for InboundEvent {
     fn written(&self) -> usize {
         let headers: usize = self.headers.iter().map(|(name, value)| escaped(name) + escaped(value) + TEXT_FRAME).sum();
-        ARRIVAL_FRAME + escaped(&self.source) + escaped(&self.kind) + optional(self.key.as_deref()) + headers
+        INBOUND_EVENT_FRAME + escaped(&self.source) + escaped(&self.kind) + optional(self.key.as_deref()) + headers
     }
 }
 

@@ -7,13 +7,13 @@ use outlast_core::alarm::alarm;
 use outlast_core::dedupe::holds_key;
 use outlast_core::{Job, NamespaceId, Queue, Spec, Timestamp};
 
-use crate::history;
-use crate::ids::Ids;
+use crate::checked_decide::{creation_event, dedupe_key, same_json};
+use crate::codec::events;
+use crate::codec::job_id::JobIdCodec;
+use crate::codec::row::JobRecord;
 use crate::jobs::{NewJob, Published};
-use crate::rows::Record;
-use crate::step::{birth, dedupe_key, same_json};
 
-/// Who publishes a job.
+/// The origin of a publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Publisher {
     User,
@@ -36,7 +36,7 @@ pub(crate) trait Publishing {
     type Fault;
 
     fn now(&self) -> Timestamp;
-    fn ids(&self) -> Ids;
+    fn ids(&self) -> JobIdCodec;
     fn find_queue(&self, namespace: NamespaceId, name: &Arc<str>) -> Option<Arc<Queue>>;
     /// Of the jobs whose key has this hash, the newest one that `holds` it.
     fn find_by_key(&mut self, hash: i64, holds: impl Fn(&Job) -> bool) -> Result<Option<Job>, Self::Fault>;
@@ -44,7 +44,7 @@ pub(crate) trait Publishing {
     fn quota_reached(&mut self, namespace: NamespaceId) -> Option<u64>;
     /// The number of the job, if it becomes one.
     fn seq(&self) -> i64;
-    fn insert(&mut self, record: Record, queue: &Queue) -> Result<(), Self::Fault>;
+    fn insert(&mut self, record: JobRecord, queue: &Queue) -> Result<(), Self::Fault>;
 }
 
 pub(crate) fn publish<T: Publishing>(tx: &mut T, new: &NewJob, publisher: Publisher) -> Result<Published, T::Fault> {
@@ -78,10 +78,10 @@ pub(crate) fn publish<T: Publishing>(tx: &mut T, new: &NewJob, publisher: Publis
         _ => Arc::clone(&new.spec),
     };
     let mut job = Job::admit(ids.id(seq, now), queue.id, spec, now);
-    let event = birth(&mut job);
+    let event = creation_event(&mut job);
     let mut history = Vec::with_capacity(64);
-    history::append(&mut history, job.created_at, &event);
+    events::append(&mut history, job.created_at, &event);
     let wake_at = alarm(&job, &queue);
-    tx.insert(Record { seq, job: job.clone(), history, wake_at, key_hash, spec_digest: None }, &queue)?;
+    tx.insert(JobRecord { seq, job: job.clone(), history, wake_at, key_hash, spec_digest: None }, &queue)?;
     Ok(Published::Created { job, wake_at })
 }

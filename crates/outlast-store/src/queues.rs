@@ -1,4 +1,4 @@
-//! What stores say about queues, and how queues are changed on every engine.
+//! Types of the store port for queues, and the changes of queues, for both engines.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use outlast_core::{NamespaceId, Queue, QueueSettings, Timestamp};
 
 /// A condition on saving a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expect {
+pub enum ExpectedVersion {
     /// It must not exist yet.
     Absent,
     Anything,
@@ -15,13 +15,13 @@ pub enum Expect {
     Version(u64),
 }
 
-impl Expect {
+impl ExpectedVersion {
     /// Why saving is refused, given what is there.
     pub(crate) fn refusal(self, present: Option<&Queue>) -> Option<SaveRefusal> {
         match (self, present) {
-            (Expect::Absent, Some(_)) => Some(SaveRefusal::Exists),
-            (Expect::Version(_), None) => Some(SaveRefusal::NotFound),
-            (Expect::Version(wanted), Some(queue)) if queue.version != wanted => {
+            (ExpectedVersion::Absent, Some(_)) => Some(SaveRefusal::Exists),
+            (ExpectedVersion::Version(_), None) => Some(SaveRefusal::NotFound),
+            (ExpectedVersion::Version(wanted), Some(queue)) if queue.version != wanted => {
                 Some(SaveRefusal::VersionMismatch { present: queue.version })
             }
             _ => None,
@@ -56,7 +56,7 @@ impl QueueDraft {
         let (old, new) = (&queue.settings, &self.settings);
         Queue {
             secrets: self.secrets.clone().or_else(|| queue.secrets.clone()),
-            pace: if old.rate_limit == new.rate_limit { queue.pace } else { queue.pace.under(new.rate_limit, now) },
+            gcra: if old.rate_limit == new.rate_limit { queue.gcra } else { queue.gcra.under(new.rate_limit, now) },
             hold: queue.hold.filter(|_| old.webhook_url == new.webhook_url),
             settings: new.clone(),
             ..queue.clone()
@@ -65,7 +65,7 @@ impl QueueDraft {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Saved {
+pub struct StoredQueue {
     pub queue: Arc<Queue>,
     pub created: bool,
 }
@@ -83,9 +83,9 @@ pub enum DeleteRefusal {
     NotEmpty,
 }
 
-/// What a lock on a queue keeps away.
+/// The strength of a lock on a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lock {
+pub(crate) enum QueueLock {
     /// Other changes.
     Changes,
     /// Publishers, too: no job is half way into it.
@@ -102,7 +102,7 @@ pub(crate) trait QueueRows {
         &mut self,
         namespace: NamespaceId,
         name: &str,
-        lock: Lock,
+        lock: QueueLock,
     ) -> Result<Option<Arc<Queue>>, Self::Fault>;
     /// `None` when somebody else has made it in between.
     async fn insert_queue(
@@ -124,26 +124,26 @@ pub(crate) async fn save<T: QueueRows>(
     namespace: NamespaceId,
     name: &str,
     draft: &QueueDraft,
-    expect: Expect,
-) -> Result<Result<Saved, SaveRefusal>, T::Fault> {
+    expect: ExpectedVersion,
+) -> Result<Result<StoredQueue, SaveRefusal>, T::Fault> {
     loop {
-        let present = tx.lock_queue(namespace, name, Lock::Changes).await?;
+        let present = tx.lock_queue(namespace, name, QueueLock::Changes).await?;
         if let Some(refusal) = expect.refusal(present.as_deref()) {
             return Ok(Err(refusal));
         }
         let Some(queue) = present else {
             match tx.insert_queue(namespace, name, draft).await? {
-                Some(queue) => return Ok(Ok(Saved { queue, created: true })),
+                Some(queue) => return Ok(Ok(StoredQueue { queue, created: true })),
                 None => continue,
             }
         };
         if draft.is_present(&queue) {
-            return Ok(Ok(Saved { queue, created: false }));
+            return Ok(Ok(StoredQueue { queue, created: false }));
         }
         let changed = draft.applied_to(&queue, tx.now());
-        let is_gate_changed = changed.hold != queue.hold || changed.pace != queue.pace;
+        let is_gate_changed = changed.hold != queue.hold || changed.gcra != queue.gcra;
         let queue = tx.update_queue(changed, is_gate_changed).await?;
-        return Ok(Ok(Saved { queue, created: false }));
+        return Ok(Ok(StoredQueue { queue, created: false }));
     }
 }
 
@@ -153,7 +153,7 @@ pub(crate) async fn set_paused<T: QueueRows>(
     name: &str,
     paused: bool,
 ) -> Result<Option<Arc<Queue>>, T::Fault> {
-    match tx.lock_queue(namespace, name, Lock::Changes).await? {
+    match tx.lock_queue(namespace, name, QueueLock::Changes).await? {
         Some(queue) if queue.paused != paused => {
             tx.update_queue(Queue { paused, ..Queue::clone(&queue) }, false).await.map(Some)
         }
@@ -167,7 +167,7 @@ pub(crate) async fn delete<T: QueueRows>(
     namespace: NamespaceId,
     name: &str,
 ) -> Result<Result<(), DeleteRefusal>, T::Fault> {
-    let Some(queue) = tx.lock_queue(namespace, name, Lock::Publishers).await? else {
+    let Some(queue) = tx.lock_queue(namespace, name, QueueLock::Publishers).await? else {
         return Ok(Err(DeleteRefusal::NotFound));
     };
     if tx.has_jobs(&queue).await? {
@@ -178,9 +178,9 @@ pub(crate) async fn delete<T: QueueRows>(
 
 /// Jobs per status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts([u64; 7]);
+pub struct QueueCounts([u64; 7]);
 
-impl Counts {
+impl QueueCounts {
     pub fn get(&self, status: Status) -> u64 {
         self.0.get(slot(status)).copied().unwrap_or(0)
     }

@@ -1,59 +1,60 @@
-//! What happens around `decide`, once for all engines: a command changes a job with all that belongs to it, a claim hands
-//! jobs out, an alarm or a caller gets its answer. An engine only loads, locks and writes, through [`Transaction`].
+//! Running commands and claims around `decide`, once for all engines: a command changes a job with all its data, a
+//! claim hands jobs out, an alarm or a caller gets its answer. An engine only loads, locks and writes, through
+//! [`Transaction`].
 
 use std::sync::Arc;
 
 use outlast_core::gate::hold_without;
 use outlast_core::{Command, Effect, Job, JobId, Queue, QueueId, Refusal, Status, Timestamp, Update};
 
+use crate::checked_decide::CheckedChange;
+use crate::codec::events;
+use crate::codec::row::{IndexEntry, JobRecord};
 use crate::damage::Damage;
 use crate::error::Error;
-use crate::history;
-use crate::jobs::{Applied, Claim, Claimed, Declined, EndedHandout, NewJob, Order};
+use crate::jobs::{Applied, ClaimRequest, Claimed, Declined, EndedHandout, JobCommand, NewJob};
 use crate::operations::{self, Operation, Processed};
 use crate::outbox::queues_of;
-use crate::rows::{Place, Record};
-use crate::step::Step;
 
 /// A transaction of one engine. An engine may write at once, or gather what is written until the transaction ends.
 pub(crate) trait Transaction {
     type Fault: From<Error>;
     /// A job in the caller's hands, who puts it back or has it erased.
-    type Held: Held;
+    type Locked: LockedJob;
 
     /// By which it asks the rules.
     fn step_time(&self) -> Timestamp;
     /// Where broken rules are counted.
     fn damage(&self) -> &Damage;
     /// Asks the rules about a job, by the transaction's time and chance.
-    fn step(&mut self, job: &Job, queue: &Queue, command: Command) -> Result<Step, Refusal>;
+    fn decide_checked(&mut self, job: &Job, queue: &Queue, command: Command) -> Result<CheckedChange, Refusal>;
 
-    fn take_job(&mut self, id: JobId) -> Result<Option<Self::Held>, Self::Fault>;
-    fn put_back(&mut self, held: Self::Held);
+    fn take_job(&mut self, id: JobId) -> Result<Option<Self::Locked>, Self::Fault>;
+    fn put_back(&mut self, held: Self::Locked);
     /// A queue as this transaction has left it.
     fn queue(&self, id: QueueId) -> Option<Arc<Queue>>;
     /// The job that has the idempotency key of this one and keeps it from being replayed.
-    fn key_holder(&mut self, held: &Self::Held, queue: &Queue) -> Result<Option<JobId>, Self::Fault>;
-    /// What attempts have saved for the next one, in bytes of an answer.
-    fn saved_bytes(&mut self, record: &Record) -> Result<usize, Self::Fault>;
+    fn key_holder(&mut self, held: &Self::Locked, queue: &Queue) -> Result<Option<JobId>, Self::Fault>;
+    /// The size of the data that attempts have saved for the next one, in bytes of a response.
+    fn saved_bytes(&mut self, record: &JobRecord) -> Result<usize, Self::Fault>;
 
     /// The row of a job that has been changed.
-    fn write(&mut self, held: &mut Self::Held, rewrite: Rewrite<'_>) -> Result<(), Self::Fault>;
+    fn write(&mut self, held: &mut Self::Locked, rewrite: Rewrite<'_>) -> Result<(), Self::Fault>;
     /// Result, checkpoint, sections and objects: what is kept beside the row of a job.
     fn write_beside(&mut self, seq: i64, effect: Effect) -> Result<(), Self::Fault>;
-    /// Hold and pace of a queue.
+    /// Hold and rate limiter of a queue.
     fn write_gate(&mut self, queue: Queue) -> Result<(), Self::Fault>;
     /// A job that a state change creates.
     fn publish_outgoing(&mut self, job: NewJob) -> Result<(), Self::Fault>;
     /// The job goes, and all that belongs to it.
-    fn erase(&mut self, held: Self::Held, queue: &Queue) -> Result<(), Self::Fault>;
+    fn erase(&mut self, held: Self::Locked, queue: &Queue) -> Result<(), Self::Fault>;
 }
 
-/// What of a row is written.
+/// The parts of a row that are written.
 pub(crate) struct Rewrite<'q> {
     pub(crate) queue: &'q Queue,
     /// Where the job stood.
-    pub(crate) before: Place,
+    pub(crate) before: IndexEntry,
     /// Nothing but the alarm has changed.
     pub(crate) is_alarm_only: bool,
     pub(crate) has_new_payload: bool,
@@ -61,12 +62,12 @@ pub(crate) struct Rewrite<'q> {
     pub(crate) moved_events: Option<(i64, Vec<u8>)>,
 }
 
-pub(crate) trait Held {
-    fn record(&self) -> &Record;
-    fn record_mut(&mut self) -> &mut Record;
+pub(crate) trait LockedJob {
+    fn record(&self) -> &JobRecord;
+    fn record_mut(&mut self) -> &mut JobRecord;
 }
 
-/// What a command did to a job.
+/// The effect of a command on a job.
 #[derive(Debug)]
 pub(crate) enum Transition {
     Refused(Refusal),
@@ -78,12 +79,12 @@ pub(crate) enum Transition {
 /// Runs one command and writes what it changes. The job comes back as it is afterwards, unless it was deleted.
 pub(crate) fn transition<T: Transaction>(
     tx: &mut T,
-    mut held: T::Held,
+    mut held: T::Locked,
     queue: &Queue,
     command: Command,
-) -> Result<(Option<T::Held>, Transition), T::Fault> {
+) -> Result<(Option<T::Locked>, Transition), T::Fault> {
     let replays = command.is_replay();
-    let step = match tx.step(&held.record().job, queue, command) {
+    let step = match tx.decide_checked(&held.record().job, queue, command) {
         Ok(step) => step,
         Err(refusal) => return Ok((Some(held), Transition::Refused(refusal))),
     };
@@ -91,21 +92,21 @@ pub(crate) fn transition<T: Transaction>(
         return Ok((Some(held), Transition::Refused(Refusal::KeyTaken { holder })));
     }
     let done = match step {
-        Step::Nothing => Transition::Unchanged,
-        Step::Rearm { wake_at } => {
+        CheckedChange::Nothing => Transition::Unchanged,
+        CheckedChange::Rearm { wake_at } => {
             rearm(tx, &mut held, queue, wake_at)?;
             Transition::Unchanged
         }
-        Step::Silence(violation) => {
+        CheckedChange::Silence(violation) => {
             tx.damage().note_violation(&violation);
             rearm(tx, &mut held, queue, None)?;
             Transition::Refused(Refusal::SetAside)
         }
-        Step::Delete => {
+        CheckedChange::Delete => {
             delete(tx, held, queue)?;
             return Ok((None, Transition::Deleted));
         }
-        Step::Update { update, wake_at, frees, stalled, outbox, set_aside } => {
+        CheckedChange::Update { update, wake_at, frees, stalled, outbox, set_aside } => {
             set_aside.iter().for_each(|violation| tx.damage().note_violation(violation));
             write_update(tx, &mut held, queue, *update, wake_at)?;
             let published = queues_of(&outbox);
@@ -119,11 +120,11 @@ pub(crate) fn transition<T: Transaction>(
 /// Sets the alarm and nothing else.
 fn rearm<T: Transaction>(
     tx: &mut T,
-    held: &mut T::Held,
+    held: &mut T::Locked,
     queue: &Queue,
     wake_at: Option<Timestamp>,
 ) -> Result<(), T::Fault> {
-    let before = Place::of(held.record());
+    let before = IndexEntry::of(held.record());
     if before.wake_at == wake_at {
         return Ok(());
     }
@@ -133,21 +134,21 @@ fn rearm<T: Transaction>(
 
 fn write_update<T: Transaction>(
     tx: &mut T,
-    held: &mut T::Held,
+    held: &mut T::Locked,
     queue: &Queue,
     update: Update,
     wake_at: Option<Timestamp>,
 ) -> Result<(), T::Fault> {
     let record = held.record_mut();
-    let (seq, before) = (record.seq, Place::of(record));
-    let moved_events = history::extend(&mut record.history, record.job.events, record.job.created_at, &update.events)?;
+    let (seq, before) = (record.seq, IndexEntry::of(record));
+    let moved_events = events::extend(&mut record.history, record.job.events, record.job.created_at, &update.events)?;
     let has_new_payload = !Arc::ptr_eq(&record.job.spec, &update.job.spec);
     (record.job, record.wake_at) = (update.job, wake_at);
     tx.write(held, Rewrite { queue, before, is_alarm_only: false, has_new_payload, moved_events })?;
     for effect in update.effects {
         match effect {
             Effect::SetHold(hold) => change_gate(tx, queue.id, |queue| queue.hold = hold)?,
-            Effect::SetPace(pace) => change_gate(tx, queue.id, |queue| queue.pace = pace)?,
+            Effect::SetGcra(gcra) => change_gate(tx, queue.id, |queue| queue.gcra = gcra)?,
             // Composed from the whole step, see `transition`.
             Effect::Publish { .. } => {}
             beside => tx.write_beside(seq, beside)?,
@@ -166,7 +167,7 @@ fn change_gate<T: Transaction>(tx: &mut T, queue: QueueId, change: impl FnOnce(&
 }
 
 /// Removes a job and all that belongs to it. If it was the probe of a held queue, another one must try.
-pub(crate) fn delete<T: Transaction>(tx: &mut T, held: T::Held, queue: &Queue) -> Result<(), T::Fault> {
+pub(crate) fn delete<T: Transaction>(tx: &mut T, held: T::Locked, queue: &Queue) -> Result<(), T::Fault> {
     let id = held.record().job.id;
     tx.erase(held, queue)?;
     match tx.queue(queue.id).and_then(|queue| hold_without(&queue, id)) {
@@ -176,7 +177,7 @@ pub(crate) fn delete<T: Transaction>(tx: &mut T, held: T::Held, queue: &Queue) -
 }
 
 /// Carries out one command of a caller.
-pub(crate) fn apply<T: Transaction>(tx: &mut T, order: &Order) -> Result<Result<Applied, Declined>, T::Fault> {
+pub(crate) fn apply<T: Transaction>(tx: &mut T, order: &JobCommand) -> Result<Result<Applied, Declined>, T::Fault> {
     let Some(held) = tx.take_job(order.id)? else {
         return Ok(Err(Declined::NotFound));
     };
@@ -187,7 +188,7 @@ pub(crate) fn apply<T: Transaction>(tx: &mut T, order: &Order) -> Result<Result<
     let before = (held.record().job.status(), held.record().job.version);
     let began_at = held.record().job.running().map(|running| running.began_at);
     let (held, done) = transition(tx, held, &queue, order.command.clone())?;
-    let record = held.as_ref().map(Held::record);
+    let record = held.as_ref().map(LockedJob::record);
     let (status, version) = record.map_or(before, |record| (record.job.status(), record.job.version));
     let wake_at = record.and_then(|record| record.wake_at);
     let ended = record.and_then(|record| EndedHandout::between(began_at, &record.job, tx.step_time()));
@@ -219,11 +220,11 @@ pub(crate) fn apply<T: Transaction>(tx: &mut T, order: &Order) -> Result<Result<
     Ok(Ok(applied))
 }
 
-/// Hands out one job that stands first in line. One whose time was over while it waited is cancelled by this instead.
+/// Hands out the next ready job. A job whose `startBy` has passed is cancelled instead.
 pub(crate) fn hand_out<T: Transaction>(
     tx: &mut T,
-    held: T::Held,
-    want: &Claim,
+    held: T::Locked,
+    want: &ClaimRequest,
     claimed: &mut Claimed,
 ) -> Result<(), T::Fault> {
     let seq = held.record().seq;
@@ -255,20 +256,20 @@ pub(crate) fn hand_out<T: Transaction>(
 /// Does to one job what an operation is for.
 pub(crate) fn operate<T: Transaction>(
     tx: &mut T,
-    held: T::Held,
+    held: T::Locked,
     operation: &Operation,
     queue: &Queue,
 ) -> Result<Processed, T::Fault> {
-    let command = match operations::step(operation, &held.record().job) {
-        operations::Step::Skip => {
+    let command = match operations::next_step(operation, &held.record().job) {
+        operations::OperationStep::Skip => {
             tx.put_back(held);
             return Ok(Processed::Unmatched);
         }
-        operations::Step::Delete => {
+        operations::OperationStep::Delete => {
             delete(tx, held, queue)?;
             return Ok(Processed::Changed);
         }
-        operations::Step::Command(command) => command,
+        operations::OperationStep::Command(command) => command,
     };
     let (held, done) = transition(tx, held, queue, command)?;
     held.into_iter().for_each(|held| tx.put_back(held));

@@ -22,7 +22,7 @@ use outlast_engine::engine::Ports;
 use outlast_engine::keys::Keys;
 use outlast_engine::ports::SystemEntropy;
 use outlast_engine::push::PushSettings;
-use outlast_store::blobs::{Blobs, Patience};
+use outlast_store::blobs::{BlobTimeouts, Blobs};
 use tokio::net::{TcpListener, TcpSocket, lookup_host};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -48,7 +48,7 @@ pub(crate) enum Mode {
 fn open_blobs(config: &Config) -> anyhow::Result<Blobs> {
     let location = config.blobs();
     let shown = location.to_string();
-    Blobs::new(location, Patience::default())
+    Blobs::new(location, BlobTimeouts::default())
         .map_err(|error| anyhow::anyhow!("{}", error.with_causes()))
         .with_context(|| format!("cannot use {shown} for results and checkpoints"))
 }
@@ -68,7 +68,7 @@ pub(crate) async fn run(config: Config, mode: Mode, load: Load) -> anyhow::Resul
     let (seal, new_key) = sealing::keys(&config)?.split();
     let ports = Ports {
         store: Arc::clone(&backing.store),
-        live: Arc::clone(&backing.live),
+        peer_bus: Arc::clone(&backing.peer_bus),
         clock: Arc::clone(&backing.clock),
         entropy: Box::new(SystemEntropy::seed()?),
         egress,

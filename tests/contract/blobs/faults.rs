@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use outlast_store::blobs::location::Location;
-use outlast_store::blobs::{Blobs, Cause, Error, Patience};
+use outlast_store::blobs::{BlobTimeouts, Blobs, Error, ErrorSource};
 use outlast_tests::s3::{CREDENTIALS, Mood, S3};
 use outlast_tests::stopwatch::Stopwatch;
 
@@ -48,7 +48,7 @@ async fn a_long_refusal_is_reported_and_leaves_nothing() {
 async fn a_store_that_does_not_answer_is_waited_for_only_so_long() {
     let s3 = S3::start().await;
     let location = Location::parse(&s3.url(), CREDENTIALS.into_iter()).unwrap();
-    let patience = Patience { call: Duration::from_secs(1), ..Patience::default() };
+    let patience = BlobTimeouts { call: Duration::from_secs(1), ..BlobTimeouts::default() };
     let blobs = Blobs::new(location, patience).unwrap();
     s3.set(Mood::Slow(Duration::from_secs(600)));
     let started = Stopwatch::start();
@@ -64,7 +64,7 @@ async fn a_store_that_does_not_answer_is_waited_for_only_so_long() {
 async fn a_read_that_is_not_answered_fails_long_before_a_write_does() {
     let s3 = S3::start().await;
     let location = Location::parse(&s3.url(), CREDENTIALS.into_iter()).unwrap();
-    let patience = Patience { answer: Duration::from_secs(1), ..Patience::default() };
+    let patience = BlobTimeouts { answer: Duration::from_secs(1), ..BlobTimeouts::default() };
     let blobs = Blobs::new(location, patience).unwrap();
     blobs.write(&key(1), pieces(&body(100))).await.unwrap();
     s3.set(Mood::Slow(Duration::from_secs(600)));
@@ -95,7 +95,7 @@ async fn a_stream_that_breaks_leaves_neither_object_nor_parts() {
     let s3 = S3::start().await;
     let blobs = blobs(&s3.url());
     for length in [100, LARGE] {
-        let broken = pieces(&body(length)).chain(stream::iter([Err(Cause::from("cut"))]));
+        let broken = pieces(&body(length)).chain(stream::iter([Err(ErrorSource::from("cut"))]));
 
         let written = blobs.write(&key(1), broken).await;
 
@@ -126,7 +126,7 @@ async fn wrong_credentials_and_a_wrong_bucket_are_refused_without_showing_a_secr
     let s3 = S3::start().await;
     let wrong_secret = [("AWS_ACCESS_KEY_ID", CREDENTIALS[0].1), ("AWS_SECRET_ACCESS_KEY", "hunter2")];
     let location = Location::parse(&s3.url(), wrong_secret.into_iter()).unwrap();
-    let stranger = Blobs::new(location, Patience::default()).unwrap();
+    let stranger = Blobs::new(location, BlobTimeouts::default()).unwrap();
     let lost = blobs(&s3.url().replace("s3://results", "s3://elsewhere"));
 
     for refused in [stranger.probe(1).await, lost.probe(1).await] {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use outlast_store::blobs::{Error, Part, UploadSpec};
+use outlast_store::blobs::{Error, UploadSpec, UploadedPart};
 use outlast_tests::s3::S3;
 use url::Url;
 
@@ -50,7 +50,7 @@ async fn parts_over_links_become_one_object_in_their_order() {
         let piece = body.slice(at * 5 * MIB..body.len().min((at + 1) * 5 * MIB));
         let (is_stored, etag) = put(&direct.urls[at], piece).await;
         assert!(is_stored && !etag.is_empty());
-        parts.push(Part { number, etag });
+        parts.push(UploadedPart { number, etag });
     }
     assert!(matches!(blobs.head(&key(1)).await, Err(Error::Missing)), "parts alone are no object");
 
@@ -77,6 +77,6 @@ async fn an_upload_that_was_ended_is_no_object_and_leaves_no_parts() {
 
     assert_eq!((s3.loose_parts(), s3.objects().len()), (0, 0));
     assert!(!put(&direct.urls[1], body(10)).await.0, "no part comes after the end");
-    assert!(blobs.complete(&key(1), &id, vec![Part { number: 1, etag }]).await.is_err());
+    assert!(blobs.complete(&key(1), &id, vec![UploadedPart { number: 1, etag }]).await.is_err());
     assert!(matches!(blobs.head(&key(1)).await, Err(Error::Missing)));
 }

@@ -137,33 +137,33 @@ pub async fn a_store_whose_alarms_were_not_read_reports_an_outage(fixture: &mut 
     if !fixture.is_shared() {
         return;
     }
-    assert_eq!(fixture.store.attend().await.unwrap(), None);
+    assert_eq!(fixture.store.record_attendance().await.unwrap(), None);
     let from = fixture.now();
 
     fixture.pass(SECOND);
     fixture.reopen().await;
-    assert_eq!(fixture.store.attend().await.unwrap(), None, "somebody looked a moment ago");
+    assert_eq!(fixture.store.record_attendance().await.unwrap(), None, "somebody looked a moment ago");
     let last_look = fixture.now();
     assert!(last_look > from);
 
     fixture.pass(60 * SECOND);
     fixture.reopen().await;
     let outage = Some(Outage { from: last_look, to: fixture.now() });
-    assert_eq!(fixture.store.attend().await.unwrap(), outage);
+    assert_eq!(fixture.store.record_attendance().await.unwrap(), outage);
 
     fixture.pass(SECOND);
     fixture.reopen().await;
-    assert_eq!(fixture.store.attend().await.unwrap(), outage, "the last one is remembered for all");
+    assert_eq!(fixture.store.record_attendance().await.unwrap(), outage, "the last one is remembered for all");
 
     fixture.pass(3 * SECOND);
     fixture.reopen().await;
     let continued = Some(Outage { from: last_look, to: fixture.now() });
-    assert_eq!(fixture.store.attend().await.unwrap(), continued, "one that follows shortly is the same");
+    assert_eq!(fixture.store.record_attendance().await.unwrap(), continued, "one that follows shortly is the same");
 
     let quiet = async |fixture: &mut Fixture| {
         fixture.pass(SECOND);
         fixture.reopen().await;
-        fixture.store.attend().await.unwrap()
+        fixture.store.record_attendance().await.unwrap()
     };
     for _ in 0..15 {
         assert_eq!(quiet(fixture).await, continued);
@@ -172,5 +172,5 @@ pub async fn a_store_whose_alarms_were_not_read_reports_an_outage(fixture: &mut 
     fixture.pass(2 * SECOND);
     fixture.reopen().await;
     let short = Some(Outage { from: last_look, to: fixture.now() });
-    assert_eq!(fixture.store.attend().await.unwrap(), short, "a short one counts as well");
+    assert_eq!(fixture.store.record_attendance().await.unwrap(), short, "a short one counts as well");
 }

@@ -8,7 +8,7 @@ use outlast_core::state::{CancelReason, Phase};
 use outlast_core::system_queue::CALLBACKS;
 use outlast_core::system_queue::JOB_TAG;
 use outlast_core::{Command, EventKind, Job, JobId, NamespaceId, Outcome, Overrides, QueueSettings, Spec, Status};
-use outlast_store::jobs::{Applied, Claim, ListJobs, Order, Published, Reach};
+use outlast_store::jobs::{Applied, ClaimRequest, JobCommand, ListJobs, Published, Reach};
 use outlast_store::operations::OperationKind;
 use outlast_tests::objects;
 use serde_json::{Value, json};
@@ -199,8 +199,11 @@ pub async fn a_callback_itself_has_no_callback(fixture: &mut Fixture) {
     let (queue, _) = fixture.store.queue(fixture.ours, CALLBACKS).await.unwrap().expect("it was made");
     assert_eq!((queue.settings.mode, queue.settings.max_attempts), (Mode::Callback, 4));
 
-    let want = Claim { queue: CALLBACKS.into(), phase: Phase::Delivering, ..fixture.want(9) };
-    assert!(fixture.claim_with(Claim { phase: Phase::Leased, ..want.clone() }).await.push_only, "users cannot take it");
+    let want = ClaimRequest { queue: CALLBACKS.into(), phase: Phase::Delivering, ..fixture.want(9) };
+    assert!(
+        fixture.claim_with(ClaimRequest { phase: Phase::Leased, ..want.clone() }).await.push_only,
+        "users cannot take it"
+    );
     let claimed = fixture.claim_with(want).await.jobs;
     let outcomes = [ack(), Outcome::Nack { retryable: false, delay: None }];
     for (job, outcome) in claimed.iter().zip(outcomes) {
@@ -215,7 +218,7 @@ pub async fn a_callback_itself_has_no_callback(fixture: &mut Fixture) {
 }
 
 pub async fn callbacks_stay_in_the_namespace_of_their_job(fixture: &mut Fixture) {
-    let anything = outlast_store::queues::Expect::Anything;
+    let anything = outlast_store::queues::ExpectedVersion::Anything;
     fixture.store.save_queue(fixture.theirs, "mail", QueueSettings::default().into(), anything).await.unwrap().unwrap();
     let job = created(fixture.publish_to(fixture.theirs, "mail", asking()).await);
     let cancel = Command::Cancel { reason: CancelReason::User };
@@ -234,7 +237,7 @@ pub async fn racing_ends_all_have_callbacks_in_one_queue(fixture: &mut Fixture) 
     let claimed = fixture.claim(20).await;
     let mut racers = JoinSet::new();
     for job in &claimed {
-        let order = Order { id: job.id, reach: Reach::Everything, command: report(Some(lease(job)), ack()) };
+        let order = JobCommand { id: job.id, reach: Reach::Everything, command: report(Some(lease(job)), ack()) };
         let store = Arc::clone(&fixture.store);
         racers.spawn(async move { store.apply(vec![order]).await.unwrap().pop().unwrap().unwrap() });
     }
@@ -271,7 +274,7 @@ pub async fn a_notice_with_a_key_is_made_once(fixture: &mut Fixture) {
     let (first, second) = (fixture.running(told_as("c")).await, fixture.running(told_as("c")).await);
     let orders = [first, second].map(|job| {
         let command = report(Some(lease(&job)), ack());
-        Order { id: job.id, reach: Reach::Everything, command }
+        JobCommand { id: job.id, reach: Reach::Everything, command }
     });
     fixture.store.apply(orders.to_vec()).await.unwrap();
 

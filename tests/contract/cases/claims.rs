@@ -6,7 +6,7 @@ use std::time::Duration;
 use outlast_core::decide::DELIVERY_GRACE;
 use outlast_core::state::{CancelReason, Phase};
 use outlast_core::{Job, Outcome, Overrides, Running, Spec, State, Status, Timestamp};
-use outlast_store::jobs::Claim;
+use outlast_store::jobs::ClaimRequest;
 
 use crate::fixture::{Fixture, SECOND, ids, lease, nack, payload};
 
@@ -89,8 +89,9 @@ pub async fn the_lease_lasts_as_long_as_the_claim_or_the_job_or_the_queue_says(f
 
     let by_queue = fixture.claim_with(fixture.want(1)).await;
     let by_job = fixture.claim_with(fixture.want(1)).await;
-    let by_claim =
-        fixture.claim_with(Claim { visibility: Some(3 * SECOND), worker: Some("w".into()), ..fixture.want(1) }).await;
+    let by_claim = fixture
+        .claim_with(ClaimRequest { visibility: Some(3 * SECOND), worker: Some("w".into()), ..fixture.want(1) })
+        .await;
 
     for (claimed, seconds) in [(&by_queue, 30), (&by_job, 7), (&by_claim, 3)] {
         assert_eq!(expires_at(&claimed.jobs[0]), fixture.now().plus(seconds * SECOND));
@@ -104,7 +105,7 @@ pub async fn the_lease_lasts_as_long_as_the_claim_or_the_job_or_the_queue_says(f
 pub async fn a_delivery_is_leased_for_the_time_of_the_webhook(fixture: &mut Fixture) {
     fixture.publish(payload("1")).await;
 
-    let claimed = fixture.claim_with(Claim { phase: Phase::Delivering, ..fixture.want(1) }).await;
+    let claimed = fixture.claim_with(ClaimRequest { phase: Phase::Delivering, ..fixture.want(1) }).await;
 
     let timeout = fixture.queue().await.settings.webhook_timeout + DELIVERY_GRACE;
     assert_eq!(expires_at(&claimed.jobs[0]), fixture.now().plus(timeout));
@@ -122,8 +123,8 @@ pub async fn a_job_past_its_start_by_is_not_handed_out(fixture: &mut Fixture) {
 
 pub async fn a_claim_of_an_unknown_queue_is_refused(fixture: &mut Fixture) {
     fixture.publish(payload("1")).await;
-    let elsewhere = Claim { queue: "nowhere".into(), ..fixture.want(1) };
-    let abroad = Claim { namespace: fixture.theirs, ..fixture.want(1) };
+    let elsewhere = ClaimRequest { queue: "nowhere".into(), ..fixture.want(1) };
+    let abroad = ClaimRequest { namespace: fixture.theirs, ..fixture.want(1) };
 
     assert!(fixture.store.claim(elsewhere).await.unwrap().is_none());
     assert!(fixture.store.claim(abroad).await.unwrap().is_none());

@@ -7,7 +7,7 @@ use outlast_core::checkpoint::Section;
 use outlast_core::retry::Backoff;
 use outlast_core::{Command, EventKind, Outcome, QueueSettings, Spec, State, Timestamp};
 use outlast_store::job_detail::{JobDetail, ResultDetail};
-use outlast_store::jobs::{Order, Reach};
+use outlast_store::jobs::{JobCommand, Reach};
 
 use crate::fixture::{Fixture, lease, payload, report};
 
@@ -39,7 +39,7 @@ pub async fn the_page_of_a_job_has_all_its_parts(fixture: &mut Fixture) {
     assert_eq!(running.events.last().map(|event| event.seq), Some(running.found.job.events));
     let moves: Vec<u64> = running.moves.iter().map(|event| event.seq).collect();
     assert_eq!(moves, [1, 2], "moves are shown however much work has been saved since");
-    assert_eq!(running.kept.unwrap().sections, [Box::<str>::from("one")]);
+    assert_eq!(running.artifacts.unwrap().sections, [Box::<str>::from("one")]);
     assert!(running.result.is_none() && running.callback.is_none());
 
     fixture.report(&job, Outcome::Ack { result: Some("{\"a\":1}".into()) }).await.unwrap();
@@ -118,7 +118,7 @@ pub async fn the_page_of_a_job_is_of_one_moment(fixture: &mut Fixture) {
         let is_last = change + 1 == CHANGES;
         let outcome = if is_last { Outcome::Ack { result: Some("1".into()) } } else { Outcome::Release };
         let command = report(Some(lease(&running)), outcome);
-        let order = Order { id: running.id, reach: Reach::Everything, command };
+        let order = JobCommand { id: running.id, reach: Reach::Everything, command };
         fixture.store.apply(vec![order]).await.unwrap().pop().unwrap().unwrap();
     }
     is_over.store(true, Ordering::SeqCst);

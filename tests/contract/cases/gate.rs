@@ -1,18 +1,18 @@
 //! When a queue hands out nothing: pause, concurrency, hold and probe. Rates are in `rate.rs`.
 
 use outlast_core::breaker::cool_down;
-use outlast_core::gate::{Cause, Hold};
-use outlast_core::queue::{Mode, Scope};
+use outlast_core::gate::{Hold, HoldCause};
+use outlast_core::queue::{DeferScope, Mode};
 use outlast_core::state::Phase;
 use outlast_core::{Command, Outcome, QueueSettings, Status};
-use outlast_store::jobs::Claim;
+use outlast_store::jobs::ClaimRequest;
 use outlast_store::operations::OperationKind;
 
 use super::operations::{start, whole};
 use crate::fixture::{Fixture, QUEUE, SECOND, ack, lease, payload};
 
 fn defer(seconds: u32) -> Outcome {
-    Outcome::Defer { retry_after: Some(seconds * SECOND), scope: None, cause: Cause::Backpressure }
+    Outcome::Defer { retry_after: Some(seconds * SECOND), scope: None, cause: HoldCause::Backpressure }
 }
 
 /// Three jobs, one of them deferred for ten seconds: the queue is held, and all of it is due when the hold ends.
@@ -47,7 +47,7 @@ pub async fn a_push_queue_gives_pullers_nothing_unless_it_allows_them(fixture: &
 
     let pulled = fixture.claim_with(fixture.want(9)).await;
     assert!(pulled.push_only && pulled.jobs.is_empty());
-    let delivered = fixture.claim_with(Claim { phase: Phase::Delivering, ..fixture.want(1) }).await;
+    let delivered = fixture.claim_with(ClaimRequest { phase: Phase::Delivering, ..fixture.want(1) }).await;
     assert!(!delivered.push_only && delivered.jobs.len() == 1);
 
     fixture.save_queue(QueueSettings { allow_pull: true, ..push }).await;
@@ -74,14 +74,15 @@ pub async fn a_defer_by_a_worker_holds_its_job_and_no_other(fixture: &mut Fixtur
     let [first, second] = fixture.publish_many(3).await[..2] else { panic!("three were published") };
     let held = fixture.claim(1).await.pop().unwrap();
     assert_eq!(held.id, first);
-    let unsaid = Outcome::Defer { retry_after: Some(10 * SECOND), scope: None, cause: Cause::Deferred };
+    let unsaid = Outcome::Defer { retry_after: Some(10 * SECOND), scope: None, cause: HoldCause::Deferred };
     fixture.report(&held, unsaid).await.unwrap();
 
     let others = fixture.claim(9).await;
     assert_eq!(others.len(), 2);
     assert_eq!(others[0].id, second);
 
-    let whole = Outcome::Defer { retry_after: Some(10 * SECOND), scope: Some(Scope::Queue), cause: Cause::Deferred };
+    let whole =
+        Outcome::Defer { retry_after: Some(10 * SECOND), scope: Some(DeferScope::Queue), cause: HoldCause::Deferred };
     fixture.report(&others[0], whole).await.unwrap();
     fixture.publish(payload("1")).await;
     assert!(fixture.claim(9).await.is_empty());
@@ -102,12 +103,12 @@ pub async fn a_held_queue_sends_one_probe_when_the_hold_ends(fixture: &mut Fixtu
     assert_eq!(probe.len(), 1);
     assert_eq!(
         fixture.queue().await.hold,
-        Some(Hold { probe: Some(probe[0].id), ..Hold::new(until, Cause::Backpressure) })
+        Some(Hold { probe: Some(probe[0].id), ..Hold::new(until, HoldCause::Backpressure) })
     );
     fixture.reopen().await;
     assert_eq!(
         fixture.queue().await.hold,
-        Some(Hold { probe: Some(probe[0].id), ..Hold::new(until, Cause::Backpressure) })
+        Some(Hold { probe: Some(probe[0].id), ..Hold::new(until, HoldCause::Backpressure) })
     );
     assert!(fixture.claim(9).await.is_empty(), "the probe is not back");
 
@@ -122,7 +123,7 @@ pub async fn a_probe_that_is_deferred_holds_the_queue_again(fixture: &mut Fixtur
     let probe = fixture.claim(9).await.pop().unwrap();
     fixture.report(&probe, defer(5)).await.unwrap();
 
-    let hold = Hold { round: 1, ..Hold::new(fixture.now().plus(5 * SECOND), Cause::Backpressure) };
+    let hold = Hold { round: 1, ..Hold::new(fixture.now().plus(5 * SECOND), HoldCause::Backpressure) };
     assert_eq!(fixture.queue().await.hold, Some(hold));
     assert!(fixture.claim(9).await.is_empty());
 }
@@ -149,7 +150,7 @@ pub async fn a_probe_whose_lease_runs_out_is_not_waited_for(fixture: &mut Fixtur
 /// The cause and the round are kept with the hold, so that a restart does not make an endpoint look healthier than it
 /// is.
 pub async fn an_open_circuit_is_tried_again_after_ever_longer_waits(fixture: &mut Fixture) {
-    let opens = Outcome::Defer { retry_after: None, scope: Some(Scope::Queue), cause: Cause::Circuit };
+    let opens = Outcome::Defer { retry_after: None, scope: Some(DeferScope::Queue), cause: HoldCause::Circuit };
     fixture.publish_many(2).await;
     let first = fixture.claim(1).await.pop().unwrap();
     fixture.report(&first, opens.clone()).await.unwrap();
@@ -157,7 +158,7 @@ pub async fn an_open_circuit_is_tried_again_after_ever_longer_waits(fixture: &mu
     for round in 0..3 {
         let until = fixture.now().plus(cool_down(round));
         fixture.reopen().await;
-        assert_eq!(fixture.queue().await.hold, Some(Hold { round, ..Hold::new(until, Cause::Circuit) }));
+        assert_eq!(fixture.queue().await.hold, Some(Hold { round, ..Hold::new(until, HoldCause::Circuit) }));
         assert_eq!(fixture.claim_with(fixture.want(9)).await.held_until, Some(until));
         fixture.pass(cool_down(round));
         fixture.sweep().await;
@@ -173,7 +174,7 @@ pub async fn an_open_circuit_is_tried_again_after_ever_longer_waits(fixture: &mu
     fixture.sweep().await;
     let next = fixture.claim(1).await.pop().unwrap();
     fixture.report(&next, opens).await.unwrap();
-    let anew = Hold::new(fixture.now().plus(cool_down(0)), Cause::Circuit);
+    let anew = Hold::new(fixture.now().plus(cool_down(0)), HoldCause::Circuit);
     assert_eq!(fixture.queue().await.hold, Some(anew), "a new trouble starts from the beginning");
 }
 
@@ -215,7 +216,7 @@ pub async fn a_receipt_that_ends_a_hold_says_that_waiters_may_try_again(fixture:
     };
     fixture.save_queue(push).await;
     fixture.publish_many(3).await;
-    let deliver = |limit| Claim { phase: Phase::Delivering, ..fixture.want(limit) };
+    let deliver = |limit| ClaimRequest { phase: Phase::Delivering, ..fixture.want(limit) };
     let wanted = (deliver(1), deliver(9));
     let first = fixture.claim_with(wanted.0).await.jobs.pop().unwrap();
     fixture.report(&first, defer(5)).await.unwrap();

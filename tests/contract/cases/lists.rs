@@ -2,7 +2,7 @@
 
 use outlast_core::{Command, JobId, Outcome, QueueSettings, Spec, Status};
 use outlast_store::jobs::{ListJobs, Reach};
-use outlast_store::queues::Expect;
+use outlast_store::queues::ExpectedVersion;
 
 use crate::dump::all_dead;
 use crate::fixture::{Fixture, QUEUE, SECOND, created, payload, tagged};
@@ -112,7 +112,7 @@ pub async fn a_list_shows_only_what_fits_its_filters(fixture: &mut Fixture) {
 /// T13: neither a filter nor a cursor leads out of the caller's reach.
 pub async fn a_list_shows_only_what_is_in_reach(fixture: &mut Fixture) {
     fixture.save("other", QueueSettings::default()).await;
-    let anything = Expect::Anything;
+    let anything = ExpectedVersion::Anything;
     fixture.store.save_queue(fixture.theirs, QUEUE, QueueSettings::default().into(), anything).await.unwrap().unwrap();
     let spec = || Spec { key: Some("t".into()), ..tagged("kind", "x") };
     let ours = fixture.publish(spec()).await.id;

@@ -3,19 +3,21 @@
 
 use outlast_core::queue::Dedupe;
 use outlast_core::{JobId, Outcome, QueueSettings, Spec, Status};
-use outlast_store::operations::{Filter, NewOperation, Operation, OperationId, OperationKind, OperationStatus};
+use outlast_store::operations::{
+    NewOperation, Operation, OperationFilter, OperationId, OperationKind, OperationStatus,
+};
 
 use crate::fixture::{Fixture, QUEUE, SECOND, ack, keyed, payload};
 
-pub fn whole() -> Filter {
-    Filter::default()
+pub fn whole() -> OperationFilter {
+    OperationFilter::default()
 }
 
-fn new(fixture: &Fixture, kind: OperationKind, filter: Filter) -> NewOperation {
+fn new(fixture: &Fixture, kind: OperationKind, filter: OperationFilter) -> NewOperation {
     NewOperation { namespace: fixture.ours, queue: QUEUE.to_owned(), kind, filter, limit: None, rate_per_second: None }
 }
 
-pub async fn start(fixture: &Fixture, kind: OperationKind, filter: Filter) -> Operation {
+pub async fn start(fixture: &Fixture, kind: OperationKind, filter: OperationFilter) -> Operation {
     fixture.store.start_operation(new(fixture, kind, filter)).await.unwrap().expect("the queue exists")
 }
 
@@ -33,7 +35,7 @@ pub async fn finish(fixture: &Fixture, id: OperationId, limit: usize) -> Operati
 /// Deletes dead letters: all, or those with these ids.
 pub async fn discard(fixture: &Fixture, ids: Option<Vec<JobId>>) {
     let ids = ids.map(|ids| ids.iter().map(JobId::to_string).collect());
-    let operation = start(fixture, OperationKind::Discard, Filter { ids, ..Filter::default() }).await;
+    let operation = start(fixture, OperationKind::Discard, OperationFilter { ids, ..OperationFilter::default() }).await;
     finish(fixture, operation.id, 99).await;
 }
 
@@ -91,22 +93,23 @@ pub async fn a_replay_takes_what_fits_its_filter(fixture: &mut Fixture) {
 
     let tag = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     for (filter, expected) in [
-        (Filter { tags: vec![tag("kind", "x")], ..whole() }, vec![tagged]),
-        (Filter { tags: vec![tag("kind", "x"), tag("size", "l")], ..whole() }, vec![]),
-        (Filter { key: Some("t2".to_owned()), ..whole() }, vec![keyed]),
-        (Filter { reason: Some("attempts_exhausted".to_owned()), ..whole() }, vec![plain]),
-        (Filter { reason: Some("not_retryable".to_owned()), ..whole() }, vec![tagged, keyed]),
-        (Filter { ids: Some(vec![plain.to_string(), tagged.to_string()]), ..whole() }, vec![tagged, plain]),
-        (Filter { ids: Some(Vec::new()), ..whole() }, vec![]),
-        (Filter { finished_after: Some(start_time.plus(SECOND)), ..whole() }, vec![keyed, plain]),
-        (Filter { finished_before: Some(start_time.plus(SECOND)), ..whole() }, vec![tagged]),
+        (OperationFilter { tags: vec![tag("kind", "x")], ..whole() }, vec![tagged]),
+        (OperationFilter { tags: vec![tag("kind", "x"), tag("size", "l")], ..whole() }, vec![]),
+        (OperationFilter { key: Some("t2".to_owned()), ..whole() }, vec![keyed]),
+        (OperationFilter { reason: Some("attempts_exhausted".to_owned()), ..whole() }, vec![plain]),
+        (OperationFilter { reason: Some("not_retryable".to_owned()), ..whole() }, vec![tagged, keyed]),
+        (OperationFilter { ids: Some(vec![plain.to_string(), tagged.to_string()]), ..whole() }, vec![tagged, plain]),
+        (OperationFilter { ids: Some(Vec::new()), ..whole() }, vec![]),
+        (OperationFilter { finished_after: Some(start_time.plus(SECOND)), ..whole() }, vec![keyed, plain]),
+        (OperationFilter { finished_before: Some(start_time.plus(SECOND)), ..whole() }, vec![tagged]),
         (whole(), vec![tagged, keyed, plain]),
     ] {
         let wanted = new(fixture, OperationKind::Replay, filter.clone());
         assert_eq!(fixture.store.count_operation(&wanted, 99).await.unwrap(), expected.len() as u64, "{filter:?}");
         assert_eq!(fixture.store.count_operation(&wanted, 1).await.unwrap(), expected.len().min(1) as u64);
     }
-    let operation = start(fixture, OperationKind::Replay, Filter { key: Some("t2".to_owned()), ..whole() }).await;
+    let operation =
+        start(fixture, OperationKind::Replay, OperationFilter { key: Some("t2".to_owned()), ..whole() }).await;
     assert_eq!(finish(fixture, operation.id, 9).await.processed, 1);
     let replays =
         [fixture.job(tagged).await.replays, fixture.job(keyed).await.replays, fixture.job(plain).await.replays];

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use outlast_core::checkpoint::{Checkpoint, Data, Section};
+use outlast_core::checkpoint::{Checkpoint, CheckpointData, Section};
 use outlast_core::{Command, Job, JobId, Outcome, Spec, Status, Timestamp};
-use outlast_store::arrivals::{Ingested, ListArrivals, NewArrival};
+use outlast_store::inbound_events::{Ingested, ListInboundEvents, NewInboundEvent};
 use outlast_store::jobs::{ListJobs, Reach};
-use outlast_store::page::{PAGE_BYTES_MAX, PageSize, Written};
+use outlast_store::page::{EncodedSize, PAGE_BYTES_MAX, PageSize};
 
 use crate::fixture::{Fixture, lease, payload};
 
 const QUARTER: usize = PAGE_BYTES_MAX / 4;
 
 /// Not more than one entry beyond the bound, and the page before that entry was not full.
-fn assert_bounded<T: Written>(page: &[T]) {
+fn assert_bounded<T: EncodedSize>(page: &[T]) {
     let (_, before) = page.split_last().expect("a page has at least one entry");
     assert!(!PageSize::of(before).is_full(), "{} entries", page.len());
 }
@@ -100,7 +100,7 @@ pub async fn a_page_of_jobs_ends_with_its_bytes_and_has_no_payloads(fixture: &mu
 pub async fn a_page_of_arrivals_ends_with_its_bytes_and_has_no_bodies(fixture: &mut Fixture) {
     let mut stored = Vec::new();
     for number in 0..10 {
-        let new = NewArrival {
+        let new = NewInboundEvent {
             namespace: fixture.ours,
             source: "stripe".into(),
             kind: "invoice.paid".into(),
@@ -116,15 +116,15 @@ pub async fn a_page_of_arrivals_ends_with_its_bytes_and_has_no_bodies(fixture: &
     }
     stored.reverse();
 
-    let mut list = ListArrivals { namespace: fixture.ours, source: None, kind: None, before: None, limit: 1000 };
+    let mut list = ListInboundEvents { namespace: fixture.ours, source: None, kind: None, before: None, limit: 1000 };
     let mut listed = Vec::new();
     loop {
-        let page = fixture.store.arrivals(list.clone()).await.unwrap();
-        if !page.arrivals.is_empty() {
-            assert_bounded(&page.arrivals);
+        let page = fixture.store.inbound_events(list.clone()).await.unwrap();
+        if !page.inbound_events.is_empty() {
+            assert_bounded(&page.inbound_events);
         }
-        assert!(page.arrivals.iter().all(|arrival| arrival.body.is_empty()));
-        listed.extend(page.arrivals.into_iter().map(|arrival| arrival.id));
+        assert!(page.inbound_events.iter().all(|inbound_event| inbound_event.body.is_empty()));
+        listed.extend(page.inbound_events.into_iter().map(|inbound_event| inbound_event.id));
         let Some(next) = page.next else { break };
         list.before = Some(next);
     }
@@ -163,7 +163,7 @@ pub async fn claims_of_one_moment_share_the_line_by_bytes(fixture: &mut Fixture)
 pub async fn a_claim_counts_what_earlier_attempts_have_saved(fixture: &mut Fixture) {
     let published = fixture.publish_many(10).await;
     for job in fixture.claim(10).await {
-        let data = Data::Inline(large(0).payload);
+        let data = CheckpointData::Inline(large(0).payload);
         let saved = Checkpoint { schema_version: 1, data, at: Timestamp::EPOCH, replays: 0, attempt: 0 };
         let command = Command::Checkpoint { lease: Some(lease(&job)), checkpoint: Arc::new(saved), progress: None };
         fixture.apply(job.id, command).await.unwrap();

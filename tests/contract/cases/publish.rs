@@ -6,7 +6,7 @@ use std::time::Duration;
 use outlast_core::queue::{Dedupe, DedupeBy};
 use outlast_core::state::CancelReason;
 use outlast_core::{Command, Job, Outcome, Overrides, QueueSettings, Refusal, Spec, Status};
-use outlast_store::jobs::{Declined, NewJob, Order, Published, Reach};
+use outlast_store::jobs::{Declined, JobCommand, NewJob, Published, Reach};
 
 use crate::fixture::{Fixture, QUEUE, SECOND, ack, created, existing, keyed, payload};
 
@@ -89,7 +89,7 @@ pub async fn a_key_seen_before_finds_its_job(fixture: &mut Fixture) {
 /// I-09.
 pub async fn a_key_belongs_to_one_queue_of_one_namespace(fixture: &mut Fixture) {
     fixture.save("other", QueueSettings::default()).await;
-    let anything = outlast_store::queues::Expect::Anything;
+    let anything = outlast_store::queues::ExpectedVersion::Anything;
     fixture.store.save_queue(fixture.theirs, QUEUE, QueueSettings::default().into(), anything).await.unwrap().unwrap();
 
     let first = fixture.publish(keyed("k")).await;
@@ -195,7 +195,7 @@ pub async fn of_two_failed_jobs_of_one_key_one_is_replayed(fixture: &mut Fixture
     let taken = Err(Declined::Refused(Refusal::KeyTaken { holder: first.id }));
     assert_eq!(fixture.apply(second.id, replay()).await, taken);
     fixture.apply(first.id, Command::Cancel { reason: CancelReason::User }).await.unwrap();
-    let orders = [second.id, first.id].map(|id| Order { id, reach: Reach::Everything, command: replay() });
+    let orders = [second.id, first.id].map(|id| JobCommand { id, reach: Reach::Everything, command: replay() });
     let answers = fixture.store.apply(orders.to_vec()).await.unwrap();
 
     assert!(answers[0].as_ref().is_ok_and(|applied| applied.status == Status::Queued));

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::queue::{Mode, RateLimit, Scope, StallAction, Template};
+use outlast_core::queue::{DeferScope, Mode, RateLimit, StallAction, Template};
 use outlast_core::retry::{Backoff, Seconds};
 use outlast_core::state::CancelReason;
 use outlast_core::{Command, Outcome, QueueSettings, Spec, Status};
-use outlast_store::queues::{DeleteRefusal, Expect, QueueDraft, SaveRefusal};
+use outlast_store::queues::{DeleteRefusal, ExpectedVersion, QueueDraft, SaveRefusal};
 
 use crate::fixture::{Fixture, QUEUE, SECOND, ack, created, payload};
 
@@ -42,7 +42,7 @@ fn unusual() -> QueueSettings {
         drain_timeout: millis(7),
         max_deferrals: 0,
         max_age: millis(8888),
-        backpressure_scope: Scope::Job,
+        backpressure_scope: DeferScope::Job,
         backpressure_delay: millis(1),
         rate_limit: Some(RateLimit { limit: 3, per: millis(700) }),
         concurrency: Some(9),
@@ -70,21 +70,21 @@ pub async fn a_queue_is_saved_only_under_its_condition(fixture: &mut Fixture) {
         fixture.store.save_queue(fixture.ours, name, settings.into(), expect).await.unwrap()
     };
 
-    assert_eq!(save(QUEUE, attempts(2), Expect::Absent).await, Err(SaveRefusal::Exists));
-    assert_eq!(save("new", attempts(2), Expect::Version(1)).await, Err(SaveRefusal::NotFound));
-    let made = save("new", attempts(2), Expect::Absent).await.unwrap();
+    assert_eq!(save(QUEUE, attempts(2), ExpectedVersion::Absent).await, Err(SaveRefusal::Exists));
+    assert_eq!(save("new", attempts(2), ExpectedVersion::Version(1)).await, Err(SaveRefusal::NotFound));
+    let made = save("new", attempts(2), ExpectedVersion::Absent).await.unwrap();
     assert_eq!((made.created, made.queue.version, made.queue.created_at), (true, 1, fixture.now()));
 
     fixture.pass(SECOND);
     let refused = SaveRefusal::VersionMismatch { present: 1 };
-    assert_eq!(save("new", attempts(3), Expect::Version(2)).await, Err(refused));
-    let changed = save("new", attempts(3), Expect::Version(1)).await.unwrap();
+    assert_eq!(save("new", attempts(3), ExpectedVersion::Version(2)).await, Err(refused));
+    let changed = save("new", attempts(3), ExpectedVersion::Version(1)).await.unwrap();
     assert_eq!((changed.created, changed.queue.version, changed.queue.updated_at), (false, 2, fixture.now()));
     assert_eq!((changed.queue.id, changed.queue.created_at), (made.queue.id, made.queue.created_at));
     assert_eq!(changed.queue.settings.max_attempts, 3);
 
     fixture.pass(SECOND);
-    let same = save("new", attempts(3), Expect::Anything).await.unwrap();
+    let same = save("new", attempts(3), ExpectedVersion::Anything).await.unwrap();
     assert_eq!(same.queue, changed.queue, "the same settings again change nothing");
 }
 
@@ -102,8 +102,13 @@ pub async fn a_pause_is_a_change_and_a_repeated_one_is_not(fixture: &mut Fixture
 pub async fn secrets_stay_until_they_are_replaced(fixture: &mut Fixture) {
     let save = async |settings: QueueSettings, secrets: Option<&[u8]>| {
         let draft = QueueDraft { settings, secrets: secrets.map(Arc::from) };
-        let queue =
-            fixture.store.save_queue(fixture.ours, "new", draft, Expect::Anything).await.unwrap().unwrap().queue;
+        let queue = fixture
+            .store
+            .save_queue(fixture.ours, "new", draft, ExpectedVersion::Anything)
+            .await
+            .unwrap()
+            .unwrap()
+            .queue;
         (queue.version, queue.secrets.clone())
     };
     let (first, second) = (Some(Arc::from(&b"first"[..])), Some(Arc::from(&b"\0\xff"[..])));
@@ -126,7 +131,7 @@ pub async fn queues_are_listed_by_name_and_namespace(fixture: &mut Fixture) {
     for name in ["b", "a", "c", "Z"] {
         fixture.save(name, QueueSettings::default()).await;
     }
-    fixture.store.save_queue(fixture.theirs, "bb", attempts(1).into(), Expect::Absent).await.unwrap().unwrap();
+    fixture.store.save_queue(fixture.theirs, "bb", attempts(1).into(), ExpectedVersion::Absent).await.unwrap().unwrap();
 
     let page = async |after: Option<&str>, limit| {
         let found = fixture.store.queues(fixture.ours, after, limit).await.unwrap();

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::pace::{Pace, Pass};
+use outlast_core::gcra::{Gcra, Permit};
 use outlast_core::queue::RateLimit;
 use outlast_core::{Outcome, QueueSettings, Spec};
 use tokio::task::JoinSet;
@@ -21,9 +21,9 @@ async fn limit(fixture: &Fixture, limit: u32, per: Duration) -> RateLimit {
 
 /// How many a rate that was never used lets through at once.
 fn burst(rate: RateLimit, fixture: &Fixture) -> usize {
-    match Pace::default().pass(rate, fixture.now()) {
-        Pass::Now(count) => count as usize,
-        Pass::At(at) => panic!("an unused rate holds back until {at:?}"),
+    match Gcra::default().permit(rate, fixture.now()) {
+        Permit::Now(count) => count as usize,
+        Permit::At(at) => panic!("an unused rate holds back until {at:?}"),
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use outlast_core::gate::Cause;
-use outlast_core::queue::{Fencing, Mode, Scope};
+use outlast_core::gate::HoldCause;
+use outlast_core::queue::{DeferScope, Fencing, Mode};
 use outlast_core::state::{CancelReason, Ending, Phase};
 use outlast_core::{Command, EventKind, Evidence, JobId, Lease, Outcome, OutcomeKind, QueueSettings, Refusal, Status};
-use outlast_store::jobs::{Claim, Declined, Order, Reach};
+use outlast_store::jobs::{ClaimRequest, Declined, JobCommand, Reach};
 use outlast_tests::objects;
 
 use crate::fixture::{Fixture, QUEUE, SECOND, ack, lease, nack, payload, report};
@@ -16,7 +16,8 @@ fn user_cancel() -> Command {
 }
 
 pub async fn each_outcome_leads_to_its_state(fixture: &mut Fixture) {
-    let deferred = Outcome::Defer { retry_after: Some(SECOND), scope: Some(Scope::Job), cause: Cause::Backpressure };
+    let deferred =
+        Outcome::Defer { retry_after: Some(SECOND), scope: Some(DeferScope::Job), cause: HoldCause::Backpressure };
     for (outcome, status, ending) in [
         (ack(), Status::Succeeded, Ending::Acked),
         (Outcome::Nack { retryable: true, delay: None }, Status::Pending, Ending::Nacked),
@@ -110,12 +111,15 @@ pub async fn a_repeated_report_with_another_result_is_a_conflict(fixture: &mut F
 
 pub async fn a_repeated_report_is_compared_by_what_it_asks_for(fixture: &mut Fixture) {
     let nack = |retryable, delay| Outcome::Nack { retryable, delay };
-    let defer = |retry_after, scope| Outcome::Defer { retry_after, scope, cause: Cause::Deferred };
+    let defer = |retry_after, scope| Outcome::Defer { retry_after, scope, cause: HoldCause::Deferred };
     let seconds = |count: u32| Some(count * SECOND);
     for (first, others) in [
         (nack(true, seconds(5)), vec![nack(true, seconds(6)), nack(true, None), nack(false, seconds(5))]),
         (nack(false, None), vec![nack(true, None), nack(false, seconds(0))]),
-        (defer(seconds(5), Some(Scope::Job)), vec![defer(seconds(6), Some(Scope::Job)), defer(None, Some(Scope::Job))]),
+        (
+            defer(seconds(5), Some(DeferScope::Job)),
+            vec![defer(seconds(6), Some(DeferScope::Job)), defer(None, Some(DeferScope::Job))],
+        ),
     ] {
         let job = fixture.running(payload("1")).await;
         fixture.report(&job, first.clone()).await.unwrap();
@@ -187,7 +191,7 @@ pub async fn an_id_that_was_never_given_is_not_found(fixture: &mut Fixture) {
 pub async fn a_batch_of_commands_is_carried_out_one_by_one(fixture: &mut Fixture) {
     fixture.publish_many(2).await;
     let jobs = fixture.claim(9).await;
-    let order = |id, command| Order { id, reach: Reach::Namespace(fixture.ours), command };
+    let order = |id, command| JobCommand { id, reach: Reach::Namespace(fixture.ours), command };
     let stranger = JobId::new(fixture.now(), 5);
 
     let answers = fixture
@@ -224,7 +228,7 @@ pub async fn a_waiting_job_is_cancelled_at_once_and_a_running_one_is_asked(fixtu
 
 pub async fn a_delivery_that_is_received_waits_for_its_ack(fixture: &mut Fixture) {
     fixture.publish(payload("1")).await;
-    let claimed = fixture.claim_with(Claim { phase: Phase::Delivering, ..fixture.want(1) }).await;
+    let claimed = fixture.claim_with(ClaimRequest { phase: Phase::Delivering, ..fixture.want(1) }).await;
     let job = &claimed.jobs[0];
 
     let received = fixture.apply(job.id, Command::Receipt { lease: lease(job) }).await.unwrap();
@@ -277,7 +281,7 @@ pub async fn a_job_that_is_never_answered_ends_as_a_dead_letter(fixture: &mut Fi
 /// I-19.
 pub async fn a_delivery_that_died_with_its_server_is_charged(fixture: &mut Fixture) {
     fixture.publish(payload("1")).await;
-    let claimed = fixture.claim_with(Claim { phase: Phase::Delivering, ..fixture.want(1) }).await;
+    let claimed = fixture.claim_with(ClaimRequest { phase: Phase::Delivering, ..fixture.want(1) }).await;
     fixture.reopen().await;
 
     let applied = fixture.apply_as(Reach::Everything, claimed.jobs[0].id, Command::Abandon).await.unwrap();
@@ -293,7 +297,7 @@ pub async fn deliveries_under_way_are_named_to_the_next_process_unless_others_ma
         .save_queue(QueueSettings { mode: Mode::Ack, allow_pull: true, webhook_url, ..QueueSettings::default() })
         .await;
     fixture.publish_many(6).await;
-    let delivering = fixture.claim_with(Claim { phase: Phase::Delivering, ..fixture.want(4) }).await.jobs;
+    let delivering = fixture.claim_with(ClaimRequest { phase: Phase::Delivering, ..fixture.want(4) }).await.jobs;
     fixture.claim(1).await;
     let [bare, uploaded, received, acked] = &delivering[..] else { panic!("{delivering:?}") };
     let object = objects::result(1, 10);

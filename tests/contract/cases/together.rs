@@ -1,11 +1,11 @@
 //! Calls that come in at the same time and share a transaction, where the engine lets them: each must see what those
 //! before it have done, though nothing of it is committed yet.
 
-use outlast_core::gate::Cause;
-use outlast_core::queue::Scope;
+use outlast_core::gate::HoldCause;
+use outlast_core::queue::DeferScope;
 use outlast_core::state::CancelReason;
 use outlast_core::{Command, Job, Outcome, QueueSettings, Status};
-use outlast_store::jobs::{Claim, Declined};
+use outlast_store::jobs::{ClaimRequest, Declined};
 use tokio::join;
 
 use crate::fixture::{Fixture, SECOND, ack, created, ids, payload, report};
@@ -19,8 +19,8 @@ async fn other_queue(fixture: &Fixture) -> Job {
     created(fixture.publish_to(fixture.ours, OTHER, payload("other")).await)
 }
 
-fn want_other(fixture: &Fixture) -> Claim {
-    Claim { queue: OTHER.into(), ..fixture.want(1) }
+fn want_other(fixture: &Fixture) -> ClaimRequest {
+    ClaimRequest { queue: OTHER.into(), ..fixture.want(1) }
 }
 
 /// The hold that a neighbour has just put on the queue shuts it for the claim, which is no probe.
@@ -28,8 +28,11 @@ pub async fn a_claim_beside_a_deferral_finds_the_queue_held(fixture: &mut Fixtur
     fixture.publish_many(3).await;
     let first = fixture.claim(1).await.pop().unwrap();
     let elsewhere = other_queue(fixture).await;
-    let defer =
-        Outcome::Defer { retry_after: Some(10 * SECOND), scope: Some(Scope::Queue), cause: Cause::Backpressure };
+    let defer = Outcome::Defer {
+        retry_after: Some(10 * SECOND),
+        scope: Some(DeferScope::Queue),
+        cause: HoldCause::Backpressure,
+    };
 
     let (deferred, claimed, last) = join!(
         fixture.report(&first, defer),

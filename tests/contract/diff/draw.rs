@@ -4,18 +4,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::checkpoint::{Checkpoint, Data, Section};
-use outlast_core::gate::Cause;
-use outlast_core::queue::{AckTimeoutAction, Dedupe, DedupeBy, Fencing, Mode, RateLimit, Scope, StallAction};
+use outlast_core::checkpoint::{Checkpoint, CheckpointData, Section};
+use outlast_core::gate::HoldCause;
+use outlast_core::queue::{AckTimeoutAction, Dedupe, DedupeBy, DeferScope, Fencing, Mode, RateLimit, StallAction};
 use outlast_core::retry::{Backoff, Seconds};
 use outlast_core::state::{CancelReason, Phase};
 use outlast_core::system_queue::CALLBACKS;
 use outlast_core::{
-    Command, Directives, Evidence, Lease, Object, Outcome, Overrides, Progress, QueueSettings, Report, Role, Spec,
-    Status, Timestamp,
+    Command, Directives, Evidence, Lease, Object, Outcome, Overrides, Progress, ProgressReport, QueueSettings, Role,
+    Spec, Status, Timestamp,
 };
-use outlast_store::operations::{Filter, OperationKind};
-use outlast_store::queues::{Expect, QueueDraft};
+use outlast_store::operations::{OperationFilter, OperationKind};
+use outlast_store::queues::{ExpectedVersion, QueueDraft};
 use outlast_tests::chance::Chance;
 use outlast_tests::objects;
 
@@ -201,7 +201,7 @@ impl Draw {
     fn progress(&mut self) -> Arc<Progress> {
         let pct = self.maybe(70, |draw| draw.chance.below(101) as f64);
         let items_done = self.maybe(50, |draw| draw.chance.below(9));
-        let report = Report { pct, items_done, message: Some("ö".into()), ..Report::default() };
+        let report = ProgressReport { pct, items_done, message: Some("ö".into()), ..ProgressReport::default() };
         Arc::new(Progress::after(None, report, Timestamp::from_millis(1_800_000_000_000)))
     }
 
@@ -209,9 +209,9 @@ impl Draw {
         let data = match self.chance.below(3) {
             0 => {
                 let object = objects::result(self.chance.below(1 << 40), 99);
-                Data::Object(Arc::new(Object { role: Role::Checkpoint, ..Object::clone(&object) }))
+                CheckpointData::Object(Arc::new(Object { role: Role::Checkpoint, ..Object::clone(&object) }))
             }
-            number => Data::Inline(format!("{{\"at\": {number}}}").into()),
+            number => CheckpointData::Inline(format!("{{\"at\": {number}}}").into()),
         };
         Arc::new(Checkpoint { schema_version: 3, data, at: Timestamp::EPOCH, replays: 0, attempt: 0 })
     }
@@ -231,8 +231,9 @@ impl Draw {
             10..=12 => {
                 // Often of the whole queue, soon over and of one cause: only then do probes find the same cause in a
                 // row.
-                let scope = self.maybe(70, |draw| if draw.chance.percent(30) { Scope::Job } else { Scope::Queue });
-                let cause = if self.chance.percent(75) { Cause::Circuit } else { Cause::Backpressure };
+                let scope =
+                    self.maybe(70, |draw| if draw.chance.percent(30) { DeferScope::Job } else { DeferScope::Queue });
+                let cause = if self.chance.percent(75) { HoldCause::Circuit } else { HoldCause::Backpressure };
                 Outcome::Defer { retry_after: self.maybe(80, |draw| draw.millis(1000)), scope, cause }
             }
             13..=14 => Outcome::Release,
@@ -298,11 +299,11 @@ impl Draw {
         }
     }
 
-    fn expect(&mut self) -> Expect {
+    fn expect(&mut self) -> ExpectedVersion {
         match self.chance.below(6) {
-            0 => Expect::Absent,
-            1 => Expect::Version(self.chance.between(1, 4)),
-            _ => Expect::Anything,
+            0 => ExpectedVersion::Absent,
+            1 => ExpectedVersion::Version(self.chance.between(1, 4)),
+            _ => ExpectedVersion::Anything,
         }
     }
 
@@ -337,7 +338,7 @@ impl Draw {
             drain_timeout: self.millis(2000),
             max_deferrals: self.chance.below(4) as u32,
             max_age: self.seconds(12),
-            backpressure_scope: self.either(Scope::Job, Scope::Queue),
+            backpressure_scope: self.either(DeferScope::Job, DeferScope::Queue),
             backpressure_delay: self.millis(1500),
             rate_limit: self
                 .maybe(25, |draw| RateLimit { limit: draw.chance.between(1, 60) as u32, per: draw.seconds(3) }),
@@ -402,12 +403,12 @@ impl Draw {
             kind,
             jobs: self
                 .maybe(20, |draw| (0..jobs).filter(|_| draw.chance.percent(50)).map(|job| job as usize).collect()),
-            filter: Filter {
+            filter: OperationFilter {
                 key: self.maybe(20, |draw| format!("t{}", draw.chance.below(2))),
                 reason: self.maybe(30, |draw| draw.either("not_retryable", "attempts_exhausted").to_owned()),
                 tags: self.maybe(20, |_| ("x".to_owned(), "1".to_owned())).into_iter().collect(),
                 finished_after: self.maybe(10, |_| now),
-                ..Filter::default()
+                ..OperationFilter::default()
             },
             limit: self.maybe(30, |draw| draw.chance.between(1, 4)),
         }

@@ -3,14 +3,14 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use outlast_core::gate::{Cause, Gate, Hold, gate};
+use outlast_core::gate::{Gate, Hold, HoldCause, gate};
 use outlast_core::queue::Mode;
 use outlast_core::state::{Phase, Status};
 use outlast_core::{
     Change, Command, Effect, Entropy, Job, Outcome, OutcomeKind, Queue, Refusal, State, Timestamp, Update, alarm,
     decide, dedupe,
 };
-use outlast_store::operations::{self, Filter, Operation, Step};
+use outlast_store::operations::{self, Operation, OperationFilter, OperationStep};
 use outlast_tests::model::Rules;
 
 use super::twin::compare;
@@ -223,8 +223,8 @@ fn alarm_too_late(job: &Job, queue: &Queue) -> Option<Timestamp> {
     alarm::alarm(job, queue).map(|at| at.plus(Duration::from_millis(1)))
 }
 
-fn filter_ignored(operation: &Operation, job: &Job) -> Step {
-    operations::step(&Operation { filter: Filter::default(), ..operation.clone() }, job)
+fn filter_ignored(operation: &Operation, job: &Job) -> OperationStep {
+    operations::next_step(&Operation { filter: OperationFilter::default(), ..operation.clone() }, job)
 }
 
 fn rate_ignored(queue: &Queue, phase: Phase, running: u64, now: Timestamp) -> Gate {
@@ -263,7 +263,7 @@ fn callback_of_callback(
 }
 
 fn pace_forgotten(job: &Job, queue: &Queue, command: Command, now: Timestamp, entropy: &mut dyn Entropy) -> Decision {
-    forgetful(decide(job, queue, command, now, entropy), |effect| matches!(effect, Effect::SetPace(_)))
+    forgetful(decide(job, queue, command, now, entropy), |effect| matches!(effect, Effect::SetGcra(_)))
 }
 
 /// Decides soundly, then bends the hold.
@@ -288,7 +288,7 @@ fn round_not_counted(
 }
 
 fn cause_forgotten(job: &Job, queue: &Queue, command: Command, now: Timestamp, entropy: &mut dyn Entropy) -> Decision {
-    holding(decide(job, queue, command, now, entropy), |hold| hold.cause = Cause::Backpressure)
+    holding(decide(job, queue, command, now, entropy), |hold| hold.cause = HoldCause::Backpressure)
 }
 
 fn checkpoints_not_dropped(
@@ -312,13 +312,13 @@ fn section_forgotten(
 }
 
 fn doom_forgotten(job: &Job, queue: &Queue, command: Command, now: Timestamp, entropy: &mut dyn Entropy) -> Decision {
-    forgetful(decide(job, queue, command, now, entropy), |effect| matches!(effect, Effect::Doom(_)))
+    forgetful(decide(job, queue, command, now, entropy), |effect| matches!(effect, Effect::ScheduleDelete(_)))
 }
 
 fn doom_too_early(job: &Job, queue: &Queue, command: Command, now: Timestamp, entropy: &mut dyn Entropy) -> Decision {
     bent(decide(job, queue, command, now, entropy), |update| {
         for effect in &mut update.effects {
-            if let Effect::Doom(doom) = effect {
+            if let Effect::ScheduleDelete(doom) = effect {
                 doom.at = now;
             }
         }
@@ -341,7 +341,7 @@ fn output_not_counted(
     entropy: &mut dyn Entropy,
 ) -> Decision {
     bent(decide(job, queue, command, now, entropy), |update| {
-        update.job.headway.output_bytes = job.headway.output_bytes;
+        update.job.work_summary.output_bytes = job.work_summary.output_bytes;
     })
 }
 

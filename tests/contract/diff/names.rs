@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use outlast_core::arrival::{ArrivalId, Origin};
 use outlast_core::gate::Hold;
+use outlast_core::inbound_event::{EventOrigin, InboundEventId};
 use outlast_core::system_queue::JOB_TAG;
 use outlast_core::{Job, JobId, NamespaceId, Queue, QueueId, Spec, Timestamp};
 use outlast_store::keys::{KeyId, KeyRecord};
-use outlast_store::operations::{Filter, Operation, OperationId};
+use outlast_store::operations::{Operation, OperationFilter, OperationId};
 
 #[derive(Default)]
 pub struct Names {
@@ -17,7 +17,7 @@ pub struct Names {
     pub namespaces: Vec<NamespaceId>,
     pub keys: Vec<KeyId>,
     pub operations: Vec<OperationId>,
-    pub arrivals: Vec<ArrivalId>,
+    pub inbound_events: Vec<InboundEventId>,
 }
 
 impl Names {
@@ -40,16 +40,16 @@ impl Names {
     }
 
     /// An event that was just stored, or was before.
-    pub fn arrival_id(&mut self, id: ArrivalId) -> ArrivalId {
-        let place = order(&mut self.arrivals, id);
-        ArrivalId(JobId::new(Timestamp::EPOCH, u128::from(place)))
+    pub fn arrival_id(&mut self, id: InboundEventId) -> InboundEventId {
+        let place = order(&mut self.inbound_events, id);
+        InboundEventId(JobId::new(Timestamp::EPOCH, u128::from(place)))
     }
 
     fn origin(&mut self, job: Job) -> Job {
         let Some(origin) = job.spec.origin.clone() else {
             return job;
         };
-        let origin = Origin { event: self.arrival_id(origin.event), ..*origin };
+        let origin = EventOrigin { event: self.arrival_id(origin.event), ..*origin };
         Job { spec: Arc::new(Spec { origin: Some(Box::new(origin)), ..Spec::clone(&job.spec) }), ..job }
     }
 
@@ -90,7 +90,7 @@ impl Names {
             id: OperationId(order(&mut self.operations, operation.id)),
             namespace: NamespaceId(order(&mut self.namespaces, operation.namespace)),
             queue: QueueId(order(&mut self.queues, operation.queue)),
-            filter: Filter { ids, ..operation.filter },
+            filter: OperationFilter { ids, ..operation.filter },
             position: 0,
             ..operation
         }

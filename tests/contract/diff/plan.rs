@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use outlast_core::state::Phase;
 use outlast_core::{Command, Spec, Status};
-use outlast_store::operations::{Filter, OperationKind};
-use outlast_store::queues::{Expect, QueueDraft};
+use outlast_store::operations::{OperationFilter, OperationKind};
+use outlast_store::queues::{ExpectedVersion, QueueDraft};
 
 /// A queue of one of the two namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct Bulk {
     pub kind: OperationKind,
     /// Takes the place of the filter's ids.
     pub jobs: Option<Vec<usize>>,
-    pub filter: Filter,
+    pub filter: OperationFilter,
     pub limit: Option<u64>,
 }
 
@@ -100,7 +100,7 @@ pub enum Call {
         limit: usize,
     },
     Result(Range, Whom),
-    SaveQueue(Place, Box<QueueDraft>, Expect),
+    SaveQueue(Place, Box<QueueDraft>, ExpectedVersion),
     Pause(Place, bool),
     DeleteQueue(Place),
     Queue(Place),

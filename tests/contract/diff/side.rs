@@ -3,28 +3,28 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use outlast_core::arrival::{Arrival, ArrivalId};
+use outlast_core::inbound_event::{InboundEvent, InboundEventId};
 use outlast_core::system_queue::CALLBACKS;
 use outlast_core::{
     Clock, Command, Event, Job, JobId, Lease, NamespaceId, Queue, Refusal, Spec, State, Status, Timestamp,
 };
 use outlast_store::JobStore;
-use outlast_store::arrivals::{Ingested, ListArrivals, NewArrival};
-use outlast_store::jobs::{Applied, Claim, Declined, ListJobs, NewJob, Order, Published, Reach};
-use outlast_store::kept::Inline;
+use outlast_store::artifacts::InlineResult;
+use outlast_store::inbound_events::{Ingested, ListInboundEvents, NewInboundEvent};
+use outlast_store::jobs::{Applied, ClaimRequest, Declined, JobCommand, ListJobs, NewJob, Published, Reach};
 use outlast_store::keys::{KeyId, KeyRecord, NewKey, Revocation};
 use outlast_store::operations::{NewOperation, Operation, OperationId};
-use outlast_store::queues::{Counts, DeleteRefusal, SaveRefusal};
+use outlast_store::queues::{DeleteRefusal, QueueCounts, SaveRefusal};
 
 use super::names::Names;
 use super::plan::{Bulk, Call, Range, Told, Whom};
 use crate::backend::{Backend, Ground};
-use crate::dump::{Dump, Entry, all_arrivals, all_dead, all_jobs, dump, every_job};
+use crate::dump::{Dump, Entry, all_dead, all_inbound_events, all_jobs, dump, every_job};
 
 const NAMESPACES: [&str; 2] = ["default", "theirs"];
 
 /// An event, and its jobs if it is new.
-type TakenIn = (ArrivalId, Option<Vec<(Published, Option<Timestamp>)>>);
+type TakenIn = (InboundEventId, Option<Vec<(Published, Option<Timestamp>)>>);
 
 /// An answer with ids replaced by the order in which they appeared.
 #[derive(Debug, PartialEq)]
@@ -43,18 +43,18 @@ pub enum Answer {
     Job(Option<Box<(Job, Queue)>>),
     Jobs(Vec<Job>),
     Events(Option<Vec<Event>>),
-    Result(Option<Inline>),
+    Result(Option<InlineResult>),
     Saved(Result<(Queue, bool), SaveRefusal>),
     Queue(Option<Queue>),
     Deleted(Result<(), DeleteRefusal>),
-    Counted(Vec<(Queue, Counts)>),
+    Counted(Vec<(Queue, QueueCounts)>),
     Namespace(NamespaceId),
     SealingKey(i64),
     Key(Option<KeyRecord>),
     Operations(Vec<Operation>),
     Count(u64),
     Ingested(Vec<TakenIn>),
-    Arrivals(Vec<Arrival>),
+    Arrivals(Vec<InboundEvent>),
 }
 
 #[derive(Debug, PartialEq)]
@@ -150,7 +150,7 @@ impl Side {
             }
             Call::Claim { place, limit, phase, visibility, worker } => {
                 let namespace = self.names.namespaces[place.namespace];
-                let want = Claim { namespace, queue: place.queue.into(), limit, phase, visibility, worker };
+                let want = ClaimRequest { namespace, queue: place.queue.into(), limit, phase, visibility, worker };
                 let claimed = store.claim(want).await.unwrap();
                 Answer::Claimed(claimed.map(|claimed| HandedOut {
                     jobs: claimed.jobs.into_iter().map(|job| self.names.job(job)).collect(),
@@ -161,12 +161,13 @@ impl Side {
                 }))
             }
             Call::Apply(orders) => {
-                let order = |(whom, range, command)| Order { id: self.id(whom), reach: self.reach(range), command };
+                let order =
+                    |(whom, range, command)| JobCommand { id: self.id(whom), reach: self.reach(range), command };
                 Answer::Applied(self.apply(orders.into_iter().map(order).collect()).await)
             }
             Call::Sweep { limit } => {
                 let due = store.due(limit).await.unwrap();
-                let order = |id: &JobId| Order { id: *id, reach: Reach::Everything, command: Command::WAKE };
+                let order = |id: &JobId| JobCommand { id: *id, reach: Reach::Everything, command: Command::WAKE };
                 let effects = self.apply(due.jobs.iter().map(order).collect()).await;
                 Answer::Swept {
                     rung: due.jobs.iter().map(|id| self.names.job_id(*id)).collect(),
@@ -183,7 +184,7 @@ impl Side {
         let store = Arc::clone(&self.store);
         match call {
             Call::Ingest(told) => {
-                let new: Vec<NewArrival> = told.into_iter().map(|told| self.arrival(told)).collect();
+                let new: Vec<NewInboundEvent> = told.into_iter().map(|told| self.inbound_event(told)).collect();
                 if !self.has_room(&new).await {
                     return Answer::Nothing;
                 }
@@ -193,16 +194,16 @@ impl Side {
             Call::Arrivals { namespace, source, limit } => {
                 let namespace = self.names.namespaces[namespace];
                 let source = source.map(str::to_owned);
-                let list = ListArrivals { namespace, source, kind: None, before: None, limit };
-                let found = all_arrivals(&*store, list).await;
-                Answer::Arrivals(found.into_iter().map(|arrival| self.named(arrival)).collect())
+                let list = ListInboundEvents { namespace, source, kind: None, before: None, limit };
+                let found = all_inbound_events(&*store, list).await;
+                Answer::Arrivals(found.into_iter().map(|inbound_event| self.named(inbound_event)).collect())
             }
             Call::Prune { age, limit } => {
                 let before = Timestamp::from_millis(self.ground.clock.now().as_millis() - age.as_millis() as i64);
-                Answer::Count(store.prune_arrivals(before, limit).await.unwrap() as u64)
+                Answer::Count(store.prune_inbound_events(before, limit).await.unwrap() as u64)
             }
             Call::Collect { limit } => {
-                let mut doomed = store.doomed(usize::MAX >> 1).await.unwrap().objects;
+                let mut doomed = store.due_deletions(usize::MAX >> 1).await.unwrap().objects;
                 doomed.sort();
                 let keys: Vec<_> = doomed.into_iter().take(limit).map(|(key, _)| key).collect();
                 store.forget_objects(&keys).await.unwrap();
@@ -214,7 +215,7 @@ impl Side {
 
     /// Near the limit an engine may count jobs that turn out to be repetitions, or not. A separate case covers that
     /// limit.
-    async fn has_room(&self, new: &[NewArrival]) -> bool {
+    async fn has_room(&self, new: &[NewInboundEvent]) -> bool {
         let census = self.store.census().await.unwrap();
         let waiting = |namespace: NamespaceId| -> u64 {
             let ours = census.iter().filter(|(queue, _)| queue.namespace == namespace);
@@ -224,11 +225,11 @@ impl Side {
         new.iter().all(|new| waiting(new.namespace) + jobs as u64 <= self.ground.waiting_max)
     }
 
-    fn arrival(&self, told: Told) -> NewArrival {
+    fn inbound_event(&self, told: Told) -> NewInboundEvent {
         let namespace = self.names.namespaces[told.namespace];
         let job = |(queue, spec): (&str, Spec)| NewJob { namespace, queue: queue.into(), spec: Arc::new(spec) };
         let headers = if told.has_headers { vec![("x-a".into(), "1".into())] } else { Vec::new() };
-        NewArrival {
+        NewInboundEvent {
             namespace,
             source: told.source.into(),
             kind: "order.paid".into(),
@@ -249,8 +250,8 @@ impl Side {
         }
     }
 
-    fn named(&mut self, arrival: Arrival) -> Arrival {
-        Arrival { id: self.names.arrival_id(arrival.id), ..arrival }
+    fn named(&mut self, inbound_event: InboundEvent) -> InboundEvent {
+        InboundEvent { id: self.names.arrival_id(inbound_event.id), ..inbound_event }
     }
 
     async fn look_up(&mut self, call: Call) -> Answer {
@@ -376,10 +377,10 @@ impl Side {
             queues,
             jobs: dump.jobs.into_iter().map(|entry| Entry { job: names.job(entry.job), ..entry }).collect(),
             rung: dump.rung.into_iter().map(|id| names.job_id(id)).collect(),
-            arrivals: dump
-                .arrivals
+            inbound_events: dump
+                .inbound_events
                 .into_iter()
-                .map(|arrival| Arrival { id: names.arrival_id(arrival.id), ..arrival })
+                .map(|inbound_event| InboundEvent { id: names.arrival_id(inbound_event.id), ..inbound_event })
                 .collect(),
             keys: dump.keys.into_iter().map(|key| names.key(key)).collect(),
             operations: dump.operations.into_iter().map(|operation| names.operation(operation)).collect(),
@@ -387,7 +388,7 @@ impl Side {
         }
     }
 
-    async fn apply(&mut self, orders: Vec<Order>) -> Vec<Result<Effect, Declined>> {
+    async fn apply(&mut self, orders: Vec<JobCommand>) -> Vec<Result<Effect, Declined>> {
         let answers = self.store.apply(orders).await.unwrap();
         let compared = |answer: Result<Applied, Declined>| match answer {
             Ok(applied) => Ok(self.effect(applied)),

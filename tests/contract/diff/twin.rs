@@ -62,7 +62,7 @@ impl Twin {
         for (namespace, queue) in [(0, "a"), (0, "b"), (1, "a")] {
             let place = Place { namespace, queue };
             let draft = Box::new(self.draw.queue(place));
-            self.step(Call::SaveQueue(place, draft, outlast_store::queues::Expect::Absent)).await?;
+            self.step(Call::SaveQueue(place, draft, outlast_store::queues::ExpectedVersion::Absent)).await?;
         }
         let length = self.draw.chance.between(45, 112);
         for _ in 0..length {

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use outlast_core::{JobId, NamespaceId, QueueSettings, Report};
+use outlast_core::{JobId, NamespaceId, ProgressReport, QueueSettings};
 use outlast_engine::jobs::long_poll::Until;
 use outlast_engine::queues::QueueChange;
 use outlast_engine::work::Worker;
-use outlast_store::jobs::{Claim, Found, NewJob, Reach};
+use outlast_store::jobs::{ClaimRequest, FoundJob, NewJob, Reach};
 use outlast_store::operations::{NewOperation, OperationKind};
-use outlast_store::queues::Expect;
+use outlast_store::queues::ExpectedVersion;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -23,14 +23,14 @@ struct Pair<'r> {
     rig: &'r Rig,
     other: NamespaceId,
     worker: Worker,
-    watcher: JoinHandle<Option<Found>>,
+    watcher: JoinHandle<Option<FoundJob>>,
 }
 
 impl<'r> Pair<'r> {
     async fn begin(rig: &'r Rig) -> Pair<'r> {
         let other = rig.engine.keys.namespace("other").await.unwrap();
         let change = QueueChange { settings: QueueSettings::default(), secret: None };
-        rig.engine.queues.save(other, QUEUE, change, Expect::Absent).await.unwrap().unwrap();
+        rig.engine.queues.save(other, QUEUE, change, ExpectedVersion::Absent).await.unwrap().unwrap();
         let id = rig.publish(Duration::ZERO).await;
         let job = rig.claim().await;
         let worker = Worker { reach: Reach::Namespace(rig.namespace), id, lease: Some(lease(&job)) };
@@ -48,12 +48,12 @@ impl<'r> Pair<'r> {
     }
 
     async fn report(&self, pct: f64) {
-        let report = Report { pct: Some(pct), ..Report::default() };
+        let report = ProgressReport { pct: Some(pct), ..ProgressReport::default() };
         self.rig.engine.work.report(&self.worker, report).await.unwrap().unwrap();
     }
 
-    fn want(&self) -> Claim {
-        Claim { namespace: self.other, ..self.rig.want() }
+    fn want(&self) -> ClaimRequest {
+        ClaimRequest { namespace: self.other, ..self.rig.want() }
     }
 
     fn new_job(&self) -> NewJob {

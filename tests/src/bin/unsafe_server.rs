@@ -17,7 +17,7 @@ use outlast_engine::engine::Ports;
 use outlast_engine::ports::{SystemClock, SystemEntropy};
 use outlast_engine::push::PushSettings;
 use outlast_engine::seal::Seal;
-use outlast_store::live::{Alone, HandOut, Link, Live, News, Signal};
+use outlast_store::peer_bus::{LeaseDigest, NoPeers, PeerBus, PeerLink, Signal, SignalSet};
 use outlast_store::sqlite::{Durability, Options, SqliteStore};
 
 #[tokio::main]
@@ -42,15 +42,15 @@ async fn main() -> anyhow::Result<()> {
     };
     let store = SqliteStore::open(options)?;
     let panics = std::env::var("OUTLAST_TEST_PANICS").ok().map(|panics| panics.parse()).transpose()?;
-    let live: Arc<dyn Live> = match panics {
-        Some(panics) => Arc::new(Panicking { inner: Alone::unlinked(), left: AtomicU64::new(panics) }),
-        None => Arc::new(Alone::embedded()),
+    let peer_bus: Arc<dyn PeerBus> = match panics {
+        Some(panics) => Arc::new(Panicking { inner: NoPeers::unlinked(), left: AtomicU64::new(panics) }),
+        None => Arc::new(NoPeers::embedded()),
     };
     let allow_private_targets = vec!["127.0.0.0/8".parse()?];
     let engine = Engine::new(
         Ports {
             store: Arc::new(store),
-            live,
+            peer_bus,
             clock,
             entropy: Box::new(SystemEntropy::seed()?),
             egress: Arc::new(HttpEgress::new(EgressSettings { allow_private_targets, ..EgressSettings::default() })?),
@@ -70,35 +70,35 @@ async fn main() -> anyhow::Result<()> {
 
 /// A link whose first words make its listener panic.
 struct Panicking {
-    inner: Alone,
+    inner: NoPeers,
     left: AtomicU64,
 }
 
 #[async_trait]
-impl Live for Panicking {
-    fn tell(&self, signal: Signal<'_>) {
-        self.inner.tell(signal);
+impl PeerBus for Panicking {
+    fn publish(&self, signal: Signal<'_>) {
+        self.inner.publish(signal);
     }
 
     fn report(&self, id: JobId, lease: Lease, progress: &Arc<Progress>) {
         self.inner.report(id, lease, progress);
     }
 
-    async fn progress(&self, id: JobId) -> Option<(HandOut, Progress)> {
+    async fn progress(&self, id: JobId) -> Option<(LeaseDigest, Progress)> {
         self.inner.progress(id).await
     }
 
-    async fn heard(&self) -> News {
+    async fn recv(&self) -> SignalSet {
         let left = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         assert!(left.is_err(), "a planted panic");
-        self.inner.heard().await
+        self.inner.recv().await
     }
 
-    fn floor(&self) -> Option<Duration> {
-        self.inner.floor()
+    fn poll_interval(&self) -> Option<Duration> {
+        self.inner.poll_interval()
     }
 
-    fn link(&self) -> Option<Link> {
+    fn link(&self) -> Option<PeerLink> {
         self.inner.link()
     }
 

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use outlast_core::arrival::KEPT_FOR;
 use outlast_core::gate::loosens;
+use outlast_core::inbound_event::EVENT_RETENTION;
 use outlast_core::{Status, Timestamp};
 use outlast_store::alarms::{AlarmKind, Due};
-use outlast_store::jobs::{Applied, Declined, EndedHandout, Order};
+use outlast_store::jobs::{Applied, Declined, EndedHandout, JobCommand};
 use outlast_store::operations::{Operation, OperationStatus};
 
 use super::world::{Done, World};
 
 impl World {
-    pub(super) fn apply(&mut self, order: &Order) -> Result<Applied, Declined> {
+    pub(super) fn apply(&mut self, order: &JobCommand) -> Result<Applied, Declined> {
         let position = *self.positions.get(&order.id).ok_or(Declined::NotFound)?;
         let before = self.rows[&position].job.clone();
         let queue = Arc::clone(self.queue_of(&before));
@@ -56,8 +56,8 @@ impl World {
     }
 
     fn other_alarms(&self) -> Vec<(AlarmKind, Timestamp)> {
-        let objects = self.objects.values().filter_map(|(_, stored)| stored.doomed_at).min();
-        let events = self.arrivals.iter().map(|(_, arrival)| arrival.at.plus(KEPT_FOR)).min();
+        let objects = self.objects.values().filter_map(|(_, stored)| stored.delete_after).min();
+        let events = self.inbound_events.iter().map(|(_, inbound_event)| inbound_event.at.plus(EVENT_RETENTION)).min();
         let is_open = |operation: &&Operation| operation.status == OperationStatus::Running;
         let operations = self.operations.values().filter(is_open).map(|operation| operation.created_at).min();
         let firsts = [(AlarmKind::Object, objects), (AlarmKind::Event, events), (AlarmKind::Operation, operations)];

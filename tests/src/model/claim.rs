@@ -1,23 +1,23 @@
 //! Handing out: ask the gate how many, take the first in order.
 
-use outlast_core::checkpoint::Data;
+use outlast_core::checkpoint::CheckpointData;
 use outlast_core::gate::Gate;
 use outlast_core::{Command, Status};
-use outlast_store::jobs::{Claim, Claimed};
+use outlast_store::jobs::{ClaimRequest, Claimed};
 
 use super::world::{Done, Row, World};
 
 /// A checkpoint in the row, and the names of the sections.
 fn saved_bytes(row: &Row) -> usize {
     let checkpoint = match row.checkpoint.as_ref().map(|checkpoint| &checkpoint.data) {
-        Some(Data::Inline(text)) => text.len(),
+        Some(CheckpointData::Inline(text)) => text.len(),
         _ => 0,
     };
     checkpoint + row.sections.keys().map(|name| name.len() + 3).sum::<usize>()
 }
 
 impl World {
-    pub(super) fn claim(&mut self, want: &Claim) -> Option<Claimed> {
+    pub(super) fn claim(&mut self, want: &ClaimRequest) -> Option<Claimed> {
         let queue = self.find_queue(want.namespace, &want.queue)?;
         let runs = |row: &&Row| row.job.queue == queue.id && row.job.status() == Status::Running;
         let running = self.rows.values().filter(runs).count() as u64;

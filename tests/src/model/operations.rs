@@ -2,7 +2,7 @@
 
 use outlast_core::{NamespaceId, QueueId, Status};
 use outlast_store::operations::{
-    NewOperation, Operation, OperationId, OperationKind, OperationStatus, Processed, Step,
+    NewOperation, Operation, OperationId, OperationKind, OperationStatus, OperationStep, Processed,
 };
 
 use super::world::{Done, World};
@@ -61,7 +61,8 @@ impl World {
             return 0;
         };
         let candidates = self.candidates(operation.queue, operation.kind, 0);
-        let touched = |position: &u64| (self.rules.operate)(&operation, &self.rows[position].job) != Step::Skip;
+        let touched =
+            |position: &u64| (self.rules.operate)(&operation, &self.rows[position].job) != OperationStep::Skip;
         candidates.into_iter().filter(touched).take(limit).count() as u64
     }
 
@@ -75,13 +76,13 @@ impl World {
             let job = &self.rows[&position].job;
             let id = job.id;
             let processed = match (self.rules.operate)(operation, job) {
-                Step::Skip => Processed::Unmatched,
-                Step::Command(command) => match self.command(position, command) {
+                OperationStep::Skip => Processed::Unmatched,
+                OperationStep::Command(command) => match self.command(position, command) {
                     Ok(Done::Changed { .. }) => Processed::Changed,
                     Ok(Done::Unchanged | Done::Deleted) => Processed::Unmatched,
                     Err(refusal) => Processed::of_refusal(refusal),
                 },
-                Step::Delete => {
+                OperationStep::Delete => {
                     self.remove(id);
                     Processed::Changed
                 }

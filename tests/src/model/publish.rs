@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use outlast_core::change::Content;
+use outlast_core::change::OutboxContent;
 use outlast_core::{Job, JobId, NamespaceId, Queue, Spec, system_queue};
+use outlast_store::checked_decide::{creation_event, dedupe_key};
 use outlast_store::jobs::{NewJob, Published};
-use outlast_store::outbox::Ended;
-use outlast_store::step::{birth, dedupe_key};
+use outlast_store::outbox::EndedJob;
 use serde_json::Value;
 
 use super::world::{Row, World};
@@ -41,17 +41,17 @@ impl World {
     }
 
     /// Creates the job that a change of this one asks for, whatever the quota. A queue of our own is made for it.
-    pub(super) fn publish_outgoing(&mut self, changed: &Row, of: &Queue, name: &Arc<str>, content: &Content) {
+    pub(super) fn publish_outgoing(&mut self, changed: &Row, of: &Queue, name: &Arc<str>, content: &OutboxContent) {
         if self.find_queue(of.namespace, name).is_none()
             && let Some(own) = system_queue(name)
         {
             self.create_queue(of.namespace, name, &(own.settings)().into());
         }
         let spec = match content {
-            Content::Spec(spec) => Arc::clone(spec),
-            Content::Notice => {
+            OutboxContent::Spec(spec) => Arc::clone(spec),
+            OutboxContent::Notice => {
                 let result = changed.result.as_deref();
-                Arc::new((self.rules.compose)(&Ended { outbox: name, job: &changed.job, queue: of, result }))
+                Arc::new((self.rules.compose)(&EndedJob { outbox: name, job: &changed.job, queue: of, result }))
             }
         };
         self.find_or_create(&NewJob { namespace: of.namespace, queue: Arc::clone(name), spec }, true);
@@ -60,7 +60,7 @@ impl World {
     fn create(&mut self, queue: &Queue, spec: Spec) -> Published {
         let id = JobId::new(self.now, u128::from(self.jobs_made + 1));
         let mut job = Job::admit(id, queue.id, Arc::new(spec), self.now);
-        let events = vec![birth(&mut job)];
+        let events = vec![creation_event(&mut job)];
         let wake_at = (self.rules.alarm)(&job, queue);
         self.insert(Row {
             job: job.clone(),

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use outlast_core::pace::Pace;
+use outlast_core::gcra::Gcra;
 use outlast_core::{NamespaceId, Queue, QueueId, State, Timestamp};
-use outlast_store::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
+use outlast_store::queues::{DeleteRefusal, ExpectedVersion, QueueCounts, QueueDraft, SaveRefusal, StoredQueue};
 
 use super::world::World;
 
@@ -15,23 +15,23 @@ impl World {
         namespace: NamespaceId,
         name: &str,
         draft: &QueueDraft,
-        expect: Expect,
-    ) -> Result<Saved, SaveRefusal> {
+        expect: ExpectedVersion,
+    ) -> Result<StoredQueue, SaveRefusal> {
         let present = self.find_queue(namespace, name);
         match (expect, &present) {
-            (Expect::Absent, Some(_)) => return Err(SaveRefusal::Exists),
-            (Expect::Version(_), None) => return Err(SaveRefusal::NotFound),
-            (Expect::Version(wanted), Some(queue)) if wanted != queue.version => {
+            (ExpectedVersion::Absent, Some(_)) => return Err(SaveRefusal::Exists),
+            (ExpectedVersion::Version(_), None) => return Err(SaveRefusal::NotFound),
+            (ExpectedVersion::Version(wanted), Some(queue)) if wanted != queue.version => {
                 return Err(SaveRefusal::VersionMismatch { present: queue.version });
             }
             _ => {}
         }
         Ok(match present {
-            None => Saved { queue: self.create_queue(namespace, name, draft), created: true },
+            None => StoredQueue { queue: self.create_queue(namespace, name, draft), created: true },
             Some(queue) => {
                 let changed = draft.applied_to(&queue, self.now);
                 let queue = if changed == *queue { queue } else { self.put_queue(changed) };
-                Saved { queue, created: false }
+                StoredQueue { queue, created: false }
             }
         })
     }
@@ -53,7 +53,7 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn queue(&self, namespace: NamespaceId, name: &str) -> Option<(Arc<Queue>, Counts)> {
+    pub(super) fn queue(&self, namespace: NamespaceId, name: &str) -> Option<(Arc<Queue>, QueueCounts)> {
         self.find_queue(namespace, name).map(|queue| self.counted(queue))
     }
 
@@ -62,7 +62,7 @@ impl World {
         namespace: NamespaceId,
         after: Option<&str>,
         limit: usize,
-    ) -> Vec<(Arc<Queue>, Counts)> {
+    ) -> Vec<(Arc<Queue>, QueueCounts)> {
         let later =
             |queue: &&Arc<Queue>| queue.namespace == namespace && after.is_none_or(|after| queue.name.as_str() > after);
         let mut found: Vec<_> = self.queues.values().filter(later).cloned().collect();
@@ -81,7 +81,7 @@ impl World {
         oldest.into_iter().collect()
     }
 
-    pub(super) fn census(&self) -> Vec<(Arc<Queue>, Counts)> {
+    pub(super) fn census(&self) -> Vec<(Arc<Queue>, QueueCounts)> {
         self.queues.values().map(|queue| self.counted(Arc::clone(queue))).collect()
     }
 
@@ -89,8 +89,8 @@ impl World {
         self.rows.values().all(|row| row.job.queue != queue)
     }
 
-    fn counted(&self, queue: Arc<Queue>) -> (Arc<Queue>, Counts) {
-        let mut counts = Counts::default();
+    fn counted(&self, queue: Arc<Queue>) -> (Arc<Queue>, QueueCounts) {
+        let mut counts = QueueCounts::default();
         for row in self.rows.values().filter(|row| row.job.queue == queue.id) {
             counts.add(row.job.status());
         }
@@ -106,7 +106,7 @@ impl World {
             settings: draft.settings.clone(),
             paused: false,
             hold: None,
-            pace: Pace::default(),
+            gcra: Gcra::default(),
             secrets: draft.secrets.clone(),
             version: 1,
             created_at: self.now,

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use outlast_core::checkpoint::Section;
 use outlast_core::{Event, EventKind, JobId, ObjectKey, Role, Spec, State, Timestamp};
+use outlast_store::artifacts::{Artifacts, DueDeletions, InlineResult, OBJECTS_MAX, ObjectInspection, StoredObject};
 use outlast_store::dead_letters::{DeadLetterPage, Failure, ListDeadLetters};
 use outlast_store::job_detail::{JobDetail, ResultDetail};
-use outlast_store::jobs::{Found, JobPage, ListJobs, Reach};
-use outlast_store::kept::{Doomed, Inline, Inspection, Kept, OBJECTS_MAX, Stored};
-use outlast_store::page::{PageSize, Written};
+use outlast_store::jobs::{FoundJob, JobPage, ListJobs, Reach};
+use outlast_store::page::{EncodedSize, PageSize};
 
 use super::world::{Row, World};
 
 /// As many as fill a page.
-fn fill<T: Written>(entries: impl Iterator<Item = T>) -> Vec<T> {
+fn fill<T: EncodedSize>(entries: impl Iterator<Item = T>) -> Vec<T> {
     let mut size = PageSize::default();
     let fits = |entry: &T| {
         let fits = !size.is_full();
@@ -38,7 +38,7 @@ fn newest<'e>(newest_first: impl Iterator<Item = &'e Event>) -> Vec<Event> {
 }
 
 impl World {
-    pub(super) fn job(&self, reach: &Reach, id: JobId) -> Option<Found> {
+    pub(super) fn job(&self, reach: &Reach, id: JobId) -> Option<FoundJob> {
         self.reached(reach, id).map(|row| self.found(row))
     }
 
@@ -49,10 +49,11 @@ impl World {
         let events = newest(row.events.iter().rev().take(50));
         let is_move = |event: &&Event| matches!(event.kind, EventKind::State { .. } | EventKind::Attempt(_));
         let moves = newest(row.events.iter().rev().take(2050).filter(is_move).take(200));
-        let headway = &found.job.headway;
-        let kept = self.kept(reach, id).filter(|_| headway.has_checkpoint || headway.has_sections);
-        let is_result =
-            |stored: &Stored| stored.kept && stored.doomed_at.is_none() && stored.object.role == Role::Result;
+        let work_summary = &found.job.work_summary;
+        let artifacts = self.artifacts(reach, id).filter(|_| work_summary.has_checkpoint || work_summary.has_sections);
+        let is_result = |stored: &StoredObject| {
+            stored.attached && stored.delete_after.is_none() && stored.object.role == Role::Result
+        };
         let object =
             self.objects(reach, id)?.into_iter().find(is_result).map(|stored| ResultDetail::Object(Box::new(stored)));
         let inline = row.result.as_ref().map(|_| ResultDetail::Inline { downloads: row.downloads });
@@ -73,7 +74,7 @@ impl World {
         };
         let calls_back = found.job.spec.callback_url.is_some() && found.queue.name != "_callbacks";
         let callback = (calls_back && found.job.status().is_terminal()).then(|| self.jobs(&list).jobs.pop()).flatten();
-        Some(JobDetail { found, events, moves, kept, result, callback })
+        Some(JobDetail { found, events, moves, artifacts, result, callback })
     }
 
     pub(super) fn events(&self, reach: &Reach, id: JobId, after: u64, limit: usize) -> Option<Vec<Event>> {
@@ -81,14 +82,14 @@ impl World {
         Some(fill(row.events.iter().filter(|event| event.seq > after).take(limit).cloned()))
     }
 
-    pub(super) fn result(&self, reach: &Reach, id: JobId) -> Option<Inline> {
+    pub(super) fn result(&self, reach: &Reach, id: JobId) -> Option<InlineResult> {
         let row = self.reached(reach, id)?;
-        row.result.clone().map(|body| Inline { body, downloads: row.downloads })
+        row.result.clone().map(|body| InlineResult { body, downloads: row.downloads })
     }
 
-    pub(super) fn kept(&self, reach: &Reach, id: JobId) -> Option<Kept> {
+    pub(super) fn artifacts(&self, reach: &Reach, id: JobId) -> Option<Artifacts> {
         let row = self.reached(reach, id)?;
-        Some(Kept { checkpoint: row.checkpoint.clone(), sections: row.sections.keys().cloned().collect() })
+        Some(Artifacts { checkpoint: row.checkpoint.clone(), sections: row.sections.keys().cloned().collect() })
     }
 
     pub(super) fn sections(&self, reach: &Reach, id: JobId, after: Option<&str>, limit: usize) -> Option<Vec<Section>> {
@@ -101,11 +102,11 @@ impl World {
         self.reached(reach, id)?.sections.get(name).cloned()
     }
 
-    pub(super) fn objects(&self, reach: &Reach, id: JobId) -> Option<Vec<Stored>> {
+    pub(super) fn objects(&self, reach: &Reach, id: JobId) -> Option<Vec<StoredObject>> {
         self.reached(reach, id)?;
-        let mut of_job: Vec<Stored> =
+        let mut of_job: Vec<StoredObject> =
             self.objects.values().filter(|(job, _)| *job == id).map(|(_, stored)| stored.clone()).collect();
-        of_job.sort_by_key(|stored| (stored.doomed_at.is_some(), std::cmp::Reverse(stored.object.key.to_string())));
+        of_job.sort_by_key(|stored| (stored.delete_after.is_some(), std::cmp::Reverse(stored.object.key.to_string())));
         of_job.truncate(OBJECTS_MAX);
         Some(of_job)
     }
@@ -117,40 +118,40 @@ impl World {
         let results = self
             .objects
             .values_mut()
-            .filter(|(job, stored)| *job == id && stored.kept && stored.object.role == Role::Result);
+            .filter(|(job, stored)| *job == id && stored.attached && stored.object.role == Role::Result);
         results.for_each(|(_, stored)| stored.downloads += 1);
     }
 
-    pub(super) fn doomed(&self, limit: usize) -> Doomed {
+    pub(super) fn due_deletions(&self, limit: usize) -> DueDeletions {
         let mut waiting: Vec<(Timestamp, ObjectKey, Option<Box<str>>)> = self
             .objects
             .values()
-            .filter_map(|(_, stored)| Some((stored.doomed_at?, stored.object.key, stored.object.upload.clone())))
+            .filter_map(|(_, stored)| Some((stored.delete_after?, stored.object.key, stored.object.upload.clone())))
             .collect();
         waiting.sort();
         let due = waiting.iter().take(limit).filter(|(at, _, _)| *at <= self.now).count();
         let objects = waiting.iter().take(due).map(|(_, key, upload)| (*key, upload.clone())).collect();
-        Doomed { objects, next: waiting.get(due).map(|(at, _, _)| *at) }
+        DueDeletions { objects, next: waiting.get(due).map(|(at, _, _)| *at) }
     }
 
-    pub(super) fn record_inspection(&mut self, key: &ObjectKey, found: Inspection) {
+    pub(super) fn record_inspection(&mut self, key: &ObjectKey, found: ObjectInspection) {
         let now = self.now;
         if let Some((_, stored)) = self.objects.get_mut(key) {
-            stored.damaged_at = (found == Inspection::Damaged).then_some(now);
-            if let Inspection::Sound(checksums) = found {
+            stored.damaged_at = (found == ObjectInspection::Damaged).then_some(now);
+            if let ObjectInspection::Sound(checksums) = found {
                 stored.object.checksums = Some(checksums);
             }
         }
     }
 
-    pub(super) fn postpone_objects(&mut self, keys: &[ObjectKey], until: Timestamp) {
+    pub(super) fn postpone_deletions(&mut self, keys: &[ObjectKey], until: Timestamp) {
         let doomed =
-            self.objects.iter_mut().filter(|(key, (_, stored))| keys.contains(key) && stored.doomed_at.is_some());
-        doomed.for_each(|(_, (_, stored))| stored.doomed_at = Some(until));
+            self.objects.iter_mut().filter(|(key, (_, stored))| keys.contains(key) && stored.delete_after.is_some());
+        doomed.for_each(|(_, (_, stored))| stored.delete_after = Some(until));
     }
 
     pub(super) fn forget_objects(&mut self, keys: &[ObjectKey]) {
-        self.objects.retain(|key, (_, stored)| stored.doomed_at.is_none() || !keys.contains(key));
+        self.objects.retain(|key, (_, stored)| stored.delete_after.is_none() || !keys.contains(key));
     }
 
     pub(super) fn jobs(&self, list: &ListJobs) -> JobPage {
@@ -214,7 +215,7 @@ impl World {
         self.row(id).filter(|row| reach.covers(self.queue_of(&row.job)))
     }
 
-    fn found(&self, row: &Row) -> Found {
-        Found { job: row.job.clone(), queue: Arc::clone(self.queue_of(&row.job)) }
+    fn found(&self, row: &Row) -> FoundJob {
+        FoundJob { job: row.job.clone(), queue: Arc::clone(self.queue_of(&row.job)) }
     }
 }

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use outlast_core::gate::Gate;
 use outlast_core::state::Phase;
 use outlast_core::{Change, Command, Entropy, Job, Queue, Refusal, State, Timestamp, alarm, dedupe, gate};
-use outlast_store::operations::{self, Operation, Step};
+use outlast_store::operations::{self, Operation, OperationStep};
 use outlast_store::outbox::Compose;
 
 /// Higher priority first, then who became eligible first.
@@ -21,7 +21,7 @@ pub struct Rules {
     pub gate: fn(&Queue, Phase, u64, Timestamp) -> Gate,
     pub holds_key: fn(&Job, &Queue, Timestamp) -> bool,
     pub blocks_replay: fn(&Job, &Job, &Queue, Timestamp) -> bool,
-    pub operate: fn(&Operation, &Job) -> Step,
+    pub operate: fn(&Operation, &Job) -> OperationStep,
     /// The place in the order of hand-outs; `None` for a job that is not eligible.
     pub rank: fn(&Job) -> Option<Rank>,
     pub compose: Compose,
@@ -35,7 +35,7 @@ impl Default for Rules {
             gate: gate::gate,
             holds_key: dedupe::holds_key,
             blocks_replay: dedupe::blocks_replay,
-            operate: operations::step,
+            operate: operations::next_step,
             rank,
             compose: outlast_api::callback::compose,
         }

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use outlast_core::arrival::Arrival;
-use outlast_core::change::Doom;
+use outlast_core::change::ScheduledDelete;
 use outlast_core::checkpoint::{Checkpoint, Section};
 use outlast_core::gate::Hold;
-use outlast_core::object::DOOMED_FOR;
+use outlast_core::inbound_event::InboundEvent;
+use outlast_core::object::DELETE_DELAY;
 use outlast_core::state::Phase;
 use outlast_core::{
     Change, Clock, Command, Effect, Entropy, Event, Job, JobId, NamespaceId, Object, ObjectKey, Queue, QueueId,
     Refusal, Role, State, Status, Timestamp, Update,
 };
-use outlast_store::kept::Stored;
+use outlast_store::artifacts::StoredObject;
 use outlast_store::keys::{KeyId, KeyRecord};
 use outlast_store::operations::{Operation, OperationId};
 
@@ -44,10 +44,10 @@ pub struct World {
     pub(super) positions: BTreeMap<JobId, u64>,
     pub(super) keys: BTreeMap<KeyId, KeyRecord>,
     /// With the job each belongs to, which may be gone.
-    pub objects: BTreeMap<ObjectKey, (JobId, Stored)>,
+    pub objects: BTreeMap<ObjectKey, (JobId, StoredObject)>,
     pub operations: BTreeMap<OperationId, Operation>,
     /// In the order in which they came.
-    pub(super) arrivals: Vec<(NamespaceId, Arrival)>,
+    pub(super) inbound_events: Vec<(NamespaceId, InboundEvent)>,
     pub(super) queues_made: u32,
     pub(super) jobs_made: u64,
     pub(super) sealing_key: Option<i64>,
@@ -75,7 +75,7 @@ impl World {
             keys: BTreeMap::new(),
             objects: BTreeMap::new(),
             operations: BTreeMap::new(),
-            arrivals: Vec::new(),
+            inbound_events: Vec::new(),
             queues_made: 0,
             jobs_made: 0,
             sealing_key: None,
@@ -118,8 +118,11 @@ impl World {
             return;
         };
         for role in [Role::Result, Role::Checkpoint] {
-            self.doom(id, Doom { role: Some(role), kept: true, at: self.now });
-            self.doom(id, Doom { role: Some(role), kept: false, at: self.now.plus(DOOMED_FOR) });
+            self.schedule_delete(id, ScheduledDelete { role: Some(role), attached: true, at: self.now });
+            self.schedule_delete(
+                id,
+                ScheduledDelete { role: Some(role), attached: false, at: self.now.plus(DELETE_DELAY) },
+            );
         }
         let queue = self.queue_of(&row.job);
         if let Some(hold) = queue.hold.filter(|hold| hold.probe == Some(id)) {
@@ -173,7 +176,7 @@ impl World {
                 Effect::KeepResult(body) => self.row_mut(position).result = Some(body),
                 Effect::DropResult => self.row_mut(position).result = None,
                 Effect::SetHold(hold) => self.queue_mut(queue.id).hold = hold,
-                Effect::SetPace(pace) => self.queue_mut(queue.id).pace = pace,
+                Effect::SetGcra(gcra) => self.queue_mut(queue.id).gcra = gcra,
                 // A notice tells of the whole change, so it comes last.
                 Effect::Publish { queue, content } => outgoing.push((queue, content)),
                 Effect::KeepCheckpoint(checkpoint) => {
@@ -189,7 +192,7 @@ impl World {
                 }
                 Effect::Expect(object) => self.put_object(position, Object::clone(&object), false),
                 Effect::Keep(object) => self.put_object(position, Object::clone(&object), true),
-                Effect::Doom(doom) => self.doom(self.rows[&position].job.id, doom),
+                Effect::ScheduleDelete(delete) => self.schedule_delete(self.rows[&position].job.id, delete),
             }
         }
         let changed = self.rows[&position].clone();
@@ -197,17 +200,20 @@ impl World {
         outgoing.into_iter().map(|(name, _)| name).collect()
     }
 
-    fn put_object(&mut self, position: u64, object: Object, kept: bool) {
+    fn put_object(&mut self, position: u64, object: Object, attached: bool) {
         let id = self.rows[&position].job.id;
         let downloads = self.objects.get(&object.key).map_or(0, |(_, known)| known.downloads);
-        self.objects.insert(object.key, (id, Stored { object, kept, doomed_at: None, downloads, damaged_at: None }));
+        self.objects.insert(
+            object.key,
+            (id, StoredObject { object, attached, delete_after: None, downloads, damaged_at: None }),
+        );
     }
 
-    fn doom(&mut self, id: JobId, doom: Doom) {
+    fn schedule_delete(&mut self, id: JobId, delete: ScheduledDelete) {
         for (job, stored) in self.objects.values_mut() {
-            let role_fits = doom.role.is_none_or(|role| role == stored.object.role);
-            if *job == id && stored.kept == doom.kept && role_fits && stored.doomed_at.is_none() {
-                stored.doomed_at = Some(doom.at);
+            let role_fits = delete.role.is_none_or(|role| role == stored.object.role);
+            if *job == id && stored.attached == delete.attached && role_fits && stored.delete_after.is_none() {
+                stored.delete_after = Some(delete.at);
             }
         }
     }

@@ -10,7 +10,8 @@ use outlast_core::invariants::Violation;
 use outlast_core::queue::StallAction;
 use outlast_core::state::{CancelReason, FailReason, PendingReason, Phase};
 use outlast_core::{
-    Change, Command, EventKind, Outcome, Progress, QueueSettings, Refusal, Report, Spec, State, Status, Timestamp,
+    Change, Command, EventKind, Outcome, Progress, ProgressReport, QueueSettings, Refusal, Spec, State, Status,
+    Timestamp,
 };
 
 use super::samples::{SECOND, Sample, circumstances, commands, nack, report, settings, states};
@@ -149,7 +150,7 @@ fn alarms(page: &mut String, moves: &mut Moves) {
 fn stalled(stall_action: StallAction) -> Sample {
     let patient = QueueSettings { visibility_timeout: 600 * SECOND, stall_action, ..settings() };
     let mut sample = Sample::running(Phase::Leased, patient);
-    let report = Report { pct: Some(10.0), ..Report::default() };
+    let report = ProgressReport { pct: Some(10.0), ..ProgressReport::default() };
     let progress = Arc::new(Progress::after(None, report, Timestamp::from_millis(1_800_000_000_000)));
     sample.must(Command::Progress { lease: None, progress });
     sample

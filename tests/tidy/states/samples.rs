@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::gate::Cause;
-use outlast_core::pace::Pace;
+use outlast_core::gate::HoldCause;
+use outlast_core::gcra::Gcra;
 use outlast_core::retry::Backoff;
 use outlast_core::state::{CancelReason, Phase};
 use outlast_core::{
@@ -43,14 +43,14 @@ impl Sample {
             settings,
             paused: false,
             hold: None,
-            pace: Pace::default(),
+            gcra: Gcra::default(),
             secrets: None,
             version: 1,
             created_at: now,
             updated_at: now,
         };
         let mut job = Job::admit(JobId::new(now, 1), queue.id, Arc::new(spec), now);
-        let events = vec![outlast_store::step::birth(&mut job)];
+        let events = vec![outlast_store::checked_decide::creation_event(&mut job)];
         Sample { job, queue, now, events, entropy: Counter(0) }
     }
 
@@ -74,7 +74,7 @@ impl Sample {
             for effect in &update.effects {
                 match effect {
                     Effect::SetHold(hold) => self.queue.hold = *hold,
-                    Effect::SetPace(pace) => self.queue.pace = *pace,
+                    Effect::SetGcra(gcra) => self.queue.gcra = *gcra,
                     _ => {}
                 }
             }
@@ -184,7 +184,7 @@ pub fn commands() -> Vec<Named<Maker>> {
         ("defer", |sample| {
             report(
                 sample.lease(),
-                Outcome::Defer { retry_after: Some(SECOND), scope: None, cause: Cause::Backpressure },
+                Outcome::Defer { retry_after: Some(SECOND), scope: None, cause: HoldCause::Backpressure },
             )
         }),
         ("release", |sample| report(sample.lease(), Outcome::Release)),

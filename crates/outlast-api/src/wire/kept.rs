@@ -3,10 +3,10 @@
 
 use std::fmt::Write;
 
-use outlast_core::checkpoint::{Checkpoint, Data, Section};
+use outlast_core::checkpoint::{Checkpoint, CheckpointData, Section};
 use outlast_core::object::digest_text;
 use outlast_core::{JobId, Progress, Timestamp};
-use outlast_store::kept::Kept;
+use outlast_store::artifacts::Artifacts;
 use serde_json::json;
 
 /// Written by hand, since workers report often.
@@ -57,8 +57,8 @@ fn put_time(out: &mut String, name: &str, at: Option<Timestamp>) {
 /// A checkpoint with its data, or with where its data is.
 pub(crate) fn checkpoint(id: JobId, checkpoint: &Checkpoint) -> String {
     let (data, url, sha256) = match &checkpoint.data {
-        Data::Inline(text) => (&**text, None, None),
-        Data::Object(object) => {
+        CheckpointData::Inline(text) => (&**text, None, None),
+        CheckpointData::Object(object) => {
             ("null", Some(format!("/v1/jobs/{id}/checkpoint/blob")), Some(digest_text(&object.sha256)))
         }
     };
@@ -76,7 +76,7 @@ pub(crate) fn checkpoint(id: JobId, checkpoint: &Checkpoint) -> String {
 }
 
 /// Its metadata, without the data.
-pub(crate) fn checkpoint_meta(kept: &Kept) -> serde_json::Value {
+pub(crate) fn checkpoint_meta(kept: &Artifacts) -> serde_json::Value {
     let checkpoint = kept.checkpoint.as_ref();
     json!({
         "schemaVersion": checkpoint.map(|checkpoint| checkpoint.schema_version),

@@ -13,7 +13,7 @@ use outlast_engine::Rooms;
 use outlast_engine::feeds::stream::{Events, Follower, Frame, JobEnd};
 use outlast_engine::keys::scope::{Principal, Word};
 use outlast_engine::keys::token::{Can, Token};
-use outlast_store::jobs::Order;
+use outlast_store::jobs::JobCommand;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -163,7 +163,7 @@ impl Session {
         }
         let reach = authorize(&self.caller, Word::Manage)?;
         let command = Command::Cancel { reason: CancelReason::User };
-        let applied = self.rooms.jobs.apply_one(Order { id: self.id, reach, command }).await??;
+        let applied = self.rooms.jobs.apply_one(JobCommand { id: self.id, reach, command }).await??;
         Ok(json!({
             "type": "cancelled_requested",
             "id": self.id.to_string(),

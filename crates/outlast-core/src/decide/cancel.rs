@@ -4,18 +4,18 @@ use crate::change::Change;
 use crate::event::Reason;
 use crate::state::{CancelReason, State};
 
-use super::draft::Draft;
+use super::builder::TransitionBuilder;
 
-pub(super) fn cancel(mut draft: Draft<'_>, reason: CancelReason) -> Change {
-    match draft.job.state.clone() {
+pub(super) fn cancel(mut builder: TransitionBuilder<'_>, reason: CancelReason) -> Change {
+    match builder.job.state.clone() {
         State::Pending { .. } | State::Queued { .. } => {
-            draft.cancelled(reason);
-            draft.change()
+            builder.cancelled(reason);
+            builder.change()
         }
         State::Running(mut running) if running.revoke_at.is_none() => {
-            running.revoke_at = Some(draft.now.plus(draft.queue.settings.drain_timeout));
-            draft.go(State::Running(running), Reason::CancelRequested);
-            draft.change()
+            running.revoke_at = Some(builder.now.plus(builder.queue.settings.drain_timeout));
+            builder.go(State::Running(running), Reason::CancelRequested);
+            builder.change()
         }
         State::Running(_)
         | State::Succeeded { .. }

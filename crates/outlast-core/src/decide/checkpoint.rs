@@ -2,52 +2,56 @@
 
 use std::sync::Arc;
 
-use crate::change::{Change, Doom, Effect, Refusal};
-use crate::checkpoint::{Checkpoint, Data};
+use crate::change::{Change, Effect, Refusal, ScheduledDelete};
+use crate::checkpoint::{Checkpoint, CheckpointData};
 use crate::event::EventKind;
 use crate::ids::Lease;
 use crate::object::Role;
 use crate::progress::Progress;
 use crate::state::Running;
 
-use super::draft::Draft;
+use super::builder::TransitionBuilder;
 use super::progress::take_progress;
 use super::{go_on, holder};
 
 /// A checkpoint proves life, but only a heartbeat extends the lease.
 pub(super) fn checkpoint(
-    mut draft: Draft<'_>,
+    mut builder: TransitionBuilder<'_>,
     lease: Option<Lease>,
     checkpoint: Arc<Checkpoint>,
     progress: Option<Arc<Progress>>,
 ) -> Result<Change, Refusal> {
-    let mut running = holder(&draft, lease)?;
+    let mut running = holder(&builder, lease)?;
     if let Some(progress) = &progress {
-        take_progress(&mut draft, &mut running, progress);
+        take_progress(&mut builder, &mut running, progress);
     }
-    keep_checkpoint(&mut draft, &mut running, checkpoint);
-    Ok(go_on(draft, running))
+    keep_checkpoint(&mut builder, &mut running, checkpoint);
+    Ok(go_on(builder, running))
 }
 
-pub(super) fn keep_checkpoint(draft: &mut Draft<'_>, running: &mut Running, checkpoint: Arc<Checkpoint>) {
+pub(super) fn keep_checkpoint(builder: &mut TransitionBuilder<'_>, running: &mut Running, checkpoint: Arc<Checkpoint>) {
     let checkpoint = Arc::new(Checkpoint {
-        at: draft.now,
-        replays: draft.job.replays,
-        attempt: draft.job.attempt,
+        at: builder.now,
+        replays: builder.job.replays,
+        attempt: builder.job.attempt,
         ..Checkpoint::clone(&checkpoint)
     });
     running.work.directives.checkpoint_now = false;
-    let has_earlier = std::mem::replace(&mut draft.job.headway.has_checkpoint, true);
-    draft.event(EventKind::Checkpoint {
+    let has_earlier = std::mem::replace(&mut builder.job.work_summary.has_checkpoint, true);
+    builder.event(EventKind::Checkpoint {
         schema_version: checkpoint.schema_version,
         section: None,
         length: checkpoint.length(),
     });
     if has_earlier {
-        draft.effect(Effect::Doom(Doom { role: Some(Role::Checkpoint), kept: true, at: draft.now }));
+        builder.effect(Effect::ScheduleDelete(ScheduledDelete {
+            role: Some(Role::Checkpoint),
+            attached: true,
+            at: builder.now,
+        }));
     }
-    if let Data::Object(object) = &checkpoint.data {
-        draft.effect(Effect::Keep(Arc::clone(object)));
+    if let CheckpointData::Object(object) = &checkpoint.data {
+        builder.effect(Effect::Keep(Arc::clone(object)));
     }
-    draft.effect(Effect::KeepCheckpoint(checkpoint));
+    builder.effect(Effect::KeepCheckpoint(checkpoint));
 }

@@ -1,4 +1,4 @@
-//! Hands a queued job out, or ends it if its time to start is over.
+//! Hands a queued job out, or cancels it if its `startBy` has passed.
 
 use std::time::Duration;
 
@@ -9,35 +9,35 @@ use crate::event::Reason;
 use crate::gate::Hold;
 use crate::state::{Phase, Running, State, Work};
 
-use super::draft::Draft;
+use super::builder::TransitionBuilder;
 use super::{DELIVERY_GRACE, wake};
 
 pub(super) fn claim(
-    mut draft: Draft<'_>,
+    mut builder: TransitionBuilder<'_>,
     phase: Phase,
     visibility: Option<Duration>,
     worker: Option<Box<str>>,
     entropy: &mut dyn Entropy,
 ) -> Result<Change, Refusal> {
-    let State::Queued { .. } = draft.job.state else {
-        return Err(Refusal::NotQueued { status: draft.job.status() });
+    let State::Queued { .. } = builder.job.state else {
+        return Err(Refusal::NotQueued { status: builder.job.status() });
     };
-    if waiting_deadline(&draft.job, draft.queue).is_some_and(|deadline| deadline <= draft.now) {
-        return Ok(wake::give_up_waiting(draft));
+    if waiting_deadline(&builder.job, builder.queue).is_some_and(|deadline| deadline <= builder.now) {
+        return Ok(wake::give_up_waiting(builder));
     }
     let extension = match phase {
-        Phase::Leased => visibility.unwrap_or_else(|| draft.job.visibility_timeout(draft.queue)),
-        Phase::Delivering => draft.queue.settings.webhook_timeout + DELIVERY_GRACE,
-        Phase::AwaitingAck => draft.job.ack_timeout(draft.queue),
+        Phase::Leased => visibility.unwrap_or_else(|| builder.job.visibility_timeout(builder.queue)),
+        Phase::Delivering => builder.queue.settings.webhook_timeout + DELIVERY_GRACE,
+        Phase::AwaitingAck => builder.job.ack_timeout(builder.queue),
     };
-    draft.job.epoch += 1;
-    draft.job.last = None;
-    draft.job.started_at.get_or_insert(draft.now);
+    builder.job.epoch += 1;
+    builder.job.last = None;
+    builder.job.started_at.get_or_insert(builder.now);
     let running = Running {
         phase,
         lease: entropy::lease(entropy),
-        began_at: draft.now,
-        expires_at: draft.now.plus(extension),
+        began_at: builder.now,
+        expires_at: builder.now.plus(extension),
         extension,
         heartbeat_at: None,
         revoke_at: None,
@@ -45,12 +45,12 @@ pub(super) fn claim(
         upload: None,
         work: Work::default(),
     };
-    if let Some(hold) = draft.queue.hold {
-        draft.effect(Effect::SetHold(Some(Hold { probe: Some(draft.job.id), ..hold })));
+    if let Some(hold) = builder.queue.hold {
+        builder.effect(Effect::SetHold(Some(Hold { probe: Some(builder.job.id), ..hold })));
     }
-    if let Some(limit) = draft.queue.settings.rate_limit {
-        draft.effect(Effect::SetPace(draft.queue.pace.after(1, limit, draft.now)));
+    if let Some(limit) = builder.queue.settings.rate_limit {
+        builder.effect(Effect::SetGcra(builder.queue.gcra.after(1, limit, builder.now)));
     }
-    draft.go(State::Running(running), Reason::Claimed);
-    Ok(draft.change())
+    builder.go(State::Running(running), Reason::Claimed);
+    Ok(builder.change())
 }

@@ -3,11 +3,11 @@
 use crate::change::{Change, Refusal};
 use crate::state::Directives;
 
-use super::draft::Draft;
+use super::builder::TransitionBuilder;
 use super::go_on;
 
-pub(super) fn direct(draft: Draft<'_>, directives: Directives) -> Result<Change, Refusal> {
-    let mut running = draft.running().ok_or(Refusal::NotRunning { status: draft.job.status() })?;
+pub(super) fn direct(builder: TransitionBuilder<'_>, directives: Directives) -> Result<Change, Refusal> {
+    let mut running = builder.running().ok_or(Refusal::NotRunning { status: builder.job.status() })?;
     running.work.directives = directives;
-    Ok(go_on(draft, running))
+    Ok(go_on(builder, running))
 }

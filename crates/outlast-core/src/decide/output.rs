@@ -6,17 +6,21 @@ use crate::change::{Change, OUTPUT_BYTES_MAX, Refusal};
 use crate::event::EventKind;
 use crate::ids::Lease;
 
-use super::draft::Draft;
+use super::builder::TransitionBuilder;
 use super::{go_on, holder};
 
-pub(super) fn output(mut draft: Draft<'_>, lease: Option<Lease>, text: Arc<str>) -> Result<Change, Refusal> {
-    let running = holder(&draft, lease)?;
-    let bytes = draft.job.headway.output_bytes.saturating_add(u64::try_from(text.len()).unwrap_or(u64::MAX));
+pub(super) fn output(
+    mut builder: TransitionBuilder<'_>,
+    lease: Option<Lease>,
+    text: Arc<str>,
+) -> Result<Change, Refusal> {
+    let running = holder(&builder, lease)?;
+    let bytes = builder.job.work_summary.output_bytes.saturating_add(u64::try_from(text.len()).unwrap_or(u64::MAX));
     if bytes > OUTPUT_BYTES_MAX {
         return Err(Refusal::OutputFull);
     }
-    draft.job.headway.output_bytes = bytes;
-    let attempt = draft.job.attempt;
-    draft.event(EventKind::Output { attempt, text });
-    Ok(go_on(draft, running))
+    builder.job.work_summary.output_bytes = bytes;
+    let attempt = builder.job.attempt;
+    builder.event(EventKind::Output { attempt, text });
+    Ok(go_on(builder, running))
 }

@@ -7,25 +7,25 @@ use crate::ids::Lease;
 use crate::progress::Progress;
 use crate::state::Running;
 
-use super::draft::Draft;
+use super::builder::TransitionBuilder;
 use super::{go_on, holder};
 
 pub(super) fn progress(
-    mut draft: Draft<'_>,
+    mut builder: TransitionBuilder<'_>,
     lease: Option<Lease>,
     progress: &Arc<Progress>,
 ) -> Result<Change, Refusal> {
-    let mut running = holder(&draft, lease)?;
-    take_progress(&mut draft, &mut running, progress);
-    Ok(go_on(draft, running))
+    let mut running = holder(&builder, lease)?;
+    take_progress(&mut builder, &mut running, progress);
+    Ok(go_on(builder, running))
 }
 
-/// What was known before is not forgotten: a report may come from a node that knew less.
-pub(super) fn take_progress(draft: &mut Draft<'_>, running: &mut Running, progress: &Arc<Progress>) {
+/// Merges with the stored progress: the report may come from a node that knew less.
+pub(super) fn take_progress(builder: &mut TransitionBuilder<'_>, running: &mut Running, progress: &Arc<Progress>) {
     let known = running.work.progress.as_deref();
     let joined = known.map_or_else(|| progress.settled(), |known| progress.joined(known).settled());
     if known.is_none_or(|known| joined.has_moved_since(known)) {
-        draft.job.headway.moved_at = Some(draft.now);
+        builder.job.work_summary.moved_at = Some(builder.now);
         running.work.is_stalled = false;
     }
     running.work.progress = Some(Arc::new(joined));

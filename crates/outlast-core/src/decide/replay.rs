@@ -2,42 +2,50 @@
 
 use std::sync::Arc;
 
-use crate::change::{Change, Doom, Effect, Refusal};
+use crate::change::{Change, Effect, Refusal, ScheduledDelete};
 use crate::event::Reason;
 use crate::job::Spec;
 use crate::object::Role;
 use crate::queue::Mode;
 use crate::state::State;
 
-use super::draft::Draft;
+use super::builder::TransitionBuilder;
 
-pub(super) fn replay(mut draft: Draft<'_>, fresh: bool, payload: Option<Arc<str>>) -> Result<Change, Refusal> {
-    let (State::Failed { .. } | State::Cancelled { .. }) = draft.job.state else {
-        return Err(Refusal::NotReplayable { status: draft.job.status() });
+pub(super) fn replay(
+    mut builder: TransitionBuilder<'_>,
+    fresh: bool,
+    payload: Option<Arc<str>>,
+) -> Result<Change, Refusal> {
+    let (State::Failed { .. } | State::Cancelled { .. }) = builder.job.state else {
+        return Err(Refusal::NotReplayable { status: builder.job.status() });
     };
-    if payload.is_some() && draft.queue.settings.mode == Mode::Callback {
+    if payload.is_some() && builder.queue.settings.mode == Mode::Callback {
         return Err(Refusal::PayloadFixed);
     }
     if let Some(payload) = payload {
-        draft.job.spec = Arc::new(Spec { payload, ..Spec::clone(&draft.job.spec) });
+        builder.job.spec = Arc::new(Spec { payload, ..Spec::clone(&builder.job.spec) });
     }
     if fresh {
-        draft.drop_checkpoints();
+        builder.drop_checkpoints();
     }
-    // What the cancelled attempt had uploaded is not the result of the next one.
-    if std::mem::take(&mut draft.job.headway.has_upload) {
-        draft.effect(Effect::Doom(Doom { role: Some(Role::Result), kept: true, at: draft.now }));
+    // An upload of the cancelled attempt is not the result of the next one.
+    if std::mem::take(&mut builder.job.work_summary.has_upload) {
+        builder.effect(Effect::ScheduleDelete(ScheduledDelete {
+            role: Some(Role::Result),
+            attached: true,
+            at: builder.now,
+        }));
     }
-    let job = &mut draft.job;
-    job.headway.moved_at = None;
+    let job = &mut builder.job;
+    job.work_summary.moved_at = None;
     job.replays += 1;
     job.attempt = 1;
     job.deferrals = 0;
-    job.opened_at = draft.now;
+    job.opened_at = builder.now;
     job.started_at = None;
     job.last = None;
     job.last_error = None;
-    let ready_at = draft.now;
-    draft.go(State::Queued { ready_at }, Reason::Replayed);
-    Ok(draft.change())
+    let ready_at = builder.now;
+    builder.go(State::Queued { ready_at }, Reason::Replayed);
+    Ok(builder.change())
 }

@@ -9,24 +9,24 @@ use crate::queue::Queue;
 use crate::state::FailReason;
 use crate::time::Timestamp;
 
-use super::draft::Draft;
+use super::builder::TransitionBuilder;
 
-/// `None` for a finished job: what is told of its end must not change.
+/// `None` for a finished job: its end has been reported and must not change.
 pub fn set_aside(job: &Job, queue: &Queue, violation: &Violation, now: Timestamp) -> Option<Update> {
     if job.status().is_terminal() {
         return None;
     }
-    let mut draft = Draft::new(job, queue, now);
+    let mut builder = TransitionBuilder::new(job, queue, now);
     // Counters beyond their bounds may be the very violation, and the row must be one that a database takes.
-    draft.job.attempt = job.attempt.max(1);
-    draft.job.version = job.version.min(u64::MAX - 1);
-    draft.job.events = job.events.min(u64::MAX - 2);
-    draft.job.last_error = Some(violation.to_string().into());
+    builder.job.attempt = job.attempt.max(1);
+    builder.job.version = job.version.min(u64::MAX - 1);
+    builder.job.events = job.events.min(u64::MAX - 2);
+    builder.job.last_error = Some(violation.to_string().into());
     if let Some(hold) = hold_without(queue, job.id) {
-        draft.effect(Effect::SetHold(Some(hold)));
+        builder.effect(Effect::SetHold(Some(hold)));
     }
-    draft.failed(FailReason::SetAside);
-    match draft.change() {
+    builder.failed(FailReason::SetAside);
+    match builder.change() {
         Change::Update(update) => Some(*update),
         Change::None | Change::Delete => None,
     }

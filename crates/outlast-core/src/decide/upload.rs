@@ -6,12 +6,16 @@ use crate::change::{Change, Effect, Refusal};
 use crate::ids::Lease;
 use crate::object::Object;
 
-use super::draft::Draft;
+use super::builder::TransitionBuilder;
 use super::{go_on, holder};
 
-pub(super) fn upload(mut draft: Draft<'_>, lease: Option<Lease>, object: Arc<Object>) -> Result<Change, Refusal> {
-    let mut running = holder(&draft, lease)?;
+pub(super) fn upload(
+    mut builder: TransitionBuilder<'_>,
+    lease: Option<Lease>,
+    object: Arc<Object>,
+) -> Result<Change, Refusal> {
+    let mut running = holder(&builder, lease)?;
     running.work.has_uploads = true;
-    draft.effect(Effect::Expect(object));
-    Ok(go_on(draft, running))
+    builder.effect(Effect::Expect(object));
+    Ok(go_on(builder, running))
 }

@@ -23,15 +23,15 @@ pub struct Exhausted {
 pub(super) struct Overrun;
 
 /// For one event.
-pub(super) struct Budget {
+pub(super) struct StepBudget {
     left: u64,
     /// Of the event, measured when it is first needed.
     extent: Option<Extent>,
 }
 
-impl Budget {
-    pub(super) fn full() -> Budget {
-        Budget { left: STEPS, extent: None }
+impl StepBudget {
+    pub(super) fn full() -> StepBudget {
+        StepBudget { left: STEPS, extent: None }
     }
 
     pub(super) fn spend(&mut self, steps: u64) -> Result<(), Overrun> {

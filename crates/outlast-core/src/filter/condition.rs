@@ -1,4 +1,4 @@
-//! What a term demands of the values that its path leads to. It holds when one of them fulfils it; `!=` alone holds when none
+//! The condition of a term on the values at its path. It holds when one of them fulfils it; `!=` alone holds when none
 //! is equal, so it is always the opposite of `==`.
 
 use std::cmp::Ordering;
@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::budget::{Budget, Overrun};
+use super::budget::{Overrun, StepBudget};
 use super::pattern::Pattern;
 use super::value::{is_equal, order, size};
 
@@ -30,7 +30,7 @@ impl Condition {
     pub(super) fn holds<'a>(
         &self,
         nodes: impl IntoIterator<Item = &'a Value>,
-        budget: &mut Budget,
+        budget: &mut StepBudget,
     ) -> Result<bool, Overrun> {
         let mut found = false;
         for node in nodes {
@@ -60,7 +60,8 @@ impl Condition {
         }
     }
 
-    /// At worst. What is compared with is a part of the filter, so it is small; a text to compare has at most its bytes.
+    /// In the worst case. The right-hand side is part of the filter, so it is small; comparing a text costs at most its
+    /// bytes.
     fn cost(&self, node: &Value) -> u64 {
         let cost = match (self, node) {
             (Condition::Matches(pattern), Value::String(text)) => return pattern.cost(text),

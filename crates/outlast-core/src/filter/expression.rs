@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::Value;
 
 use super::Finding;
-use super::budget::{Budget, Exhausted, Overrun};
+use super::budget::{Exhausted, Overrun, StepBudget};
 use super::condition::Condition;
 use super::path::Path;
 
@@ -19,7 +19,7 @@ pub(super) enum Expression {
 }
 
 impl Expression {
-    pub(super) fn holds(&self, event: &Value, budget: &mut Budget) -> Result<bool, Exhausted> {
+    pub(super) fn holds(&self, event: &Value, budget: &mut StepBudget) -> Result<bool, Exhausted> {
         match self {
             Expression::Term(term) => term.holds(event, budget).map_err(|Overrun| term.exhausted()),
             Expression::Not(inner) => Ok(!inner.holds(event, budget)?),
@@ -85,14 +85,14 @@ pub(super) struct Term {
 }
 
 impl Term {
-    fn holds(&self, event: &Value, budget: &mut Budget) -> Result<bool, Overrun> {
+    fn holds(&self, event: &Value, budget: &mut StepBudget) -> Result<bool, Overrun> {
         match self.path.follow(event) {
             Some(node) => self.condition.holds(node, budget),
             None => self.condition.holds(self.path.query(event, budget)?, budget),
         }
     }
 
-    pub(super) fn explain<'a>(&'a self, event: &'a Value, budget: &mut Budget) -> Result<Finding<'a>, Exhausted> {
+    pub(super) fn explain<'a>(&'a self, event: &'a Value, budget: &mut StepBudget) -> Result<Finding<'a>, Exhausted> {
         let nodes = match self.path.follow(event) {
             Some(node) => node.into_iter().collect(),
             None => self.path.query(event, budget).map_err(|Overrun| self.exhausted())?,

@@ -5,11 +5,11 @@ use serde_json::{Number, Value};
 use super::error::FilterError;
 use super::path::Path;
 
-/// What a symbol is made of: a run of these is one token, so that `=>` is reported as it was written.
+/// Characters of a symbol: consecutive ones form one token, so that `=>` is reported as it was written.
 const SYMBOLS: [char; 9] = ['=', '<', '>', '!', '&', '|', '~', '^', '%'];
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Token {
+pub(super) enum FilterToken {
     Path(Path),
     /// A text, a number, `true`, `false` or `null`.
     Value(Value),
@@ -22,28 +22,28 @@ pub(super) enum Token {
     OpenList,
     CloseList,
     Comma,
-    /// What comes next is no token. The parser reports it when it gets there, so that the first error is the one that is told.
+    /// The rest is no token. The parser reports it when it gets there, so that the user sees the first error.
     Bad(FilterError),
     End,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Placed {
-    pub token: Token,
+pub(super) struct TokenAt {
+    pub token: FilterToken,
     pub start: usize,
     pub end: usize,
 }
 
 /// The last token is the end, or the first that is none.
-pub(super) fn tokens(text: &str) -> Vec<Placed> {
+pub(super) fn tokens(text: &str) -> Vec<TokenAt> {
     let mut tokens = Vec::new();
     let mut at = 0;
     loop {
         let rest = text.get(at..).unwrap_or_default();
         let start = text.len() - rest.trim_start_matches([' ', '\t', '\n', '\r']).len();
-        let (token, end) = next(text, start).unwrap_or_else(|error| (Token::Bad(error), text.len()));
-        let is_last = matches!(token, Token::Bad(_) | Token::End);
-        tokens.push(Placed { token, start, end });
+        let (token, end) = next(text, start).unwrap_or_else(|error| (FilterToken::Bad(error), text.len()));
+        let is_last = matches!(token, FilterToken::Bad(_) | FilterToken::End);
+        tokens.push(TokenAt { token, start, end });
         if is_last {
             return tokens;
         }
@@ -58,10 +58,10 @@ fn goes_on(rest: &str) -> bool {
     rest.chars().next().is_some_and(|letter| !can_follow(letter))
 }
 
-fn next(text: &str, start: usize) -> Result<(Token, usize), FilterError> {
+fn next(text: &str, start: usize) -> Result<(FilterToken, usize), FilterError> {
     let rest = text.get(start..).unwrap_or_default();
     let Some(first) = rest.chars().next() else {
-        return Ok((Token::End, start));
+        return Ok((FilterToken::End, start));
     };
     let run = |belongs: fn(char) -> bool| rest.split(|letter| !belongs(letter)).next().unwrap_or_default();
     match first {
@@ -71,18 +71,18 @@ fn next(text: &str, start: usize) -> Result<(Token, usize), FilterError> {
                 let message = "the path ends here; a name with other letters is written as in $['invoice-id']";
                 return Err(FilterError::at(text, end, message));
             }
-            Ok((Token::Path(path), end))
+            Ok((FilterToken::Path(path), end))
         }
-        '"' | '\'' => quoted(text, start, first).map(|(value, end)| (Token::Value(Value::String(value)), end)),
-        '(' => Ok((Token::Open, start + 1)),
-        ')' => Ok((Token::Close, start + 1)),
-        '[' => Ok((Token::OpenList, start + 1)),
-        ']' => Ok((Token::CloseList, start + 1)),
-        ',' => Ok((Token::Comma, start + 1)),
+        '"' | '\'' => quoted(text, start, first).map(|(value, end)| (FilterToken::Value(Value::String(value)), end)),
+        '(' => Ok((FilterToken::Open, start + 1)),
+        ')' => Ok((FilterToken::Close, start + 1)),
+        '[' => Ok((FilterToken::OpenList, start + 1)),
+        ']' => Ok((FilterToken::CloseList, start + 1)),
+        ',' => Ok((FilterToken::Comma, start + 1)),
         _ if first.is_ascii_digit() || matches!(first, '-' | '+' | '.') => {
             let written = run(is_number_letter);
             let number = number(written).map_err(|message| FilterError::at(text, start, message))?;
-            Ok((Token::Value(Value::Number(number)), start + written.len()))
+            Ok((FilterToken::Value(Value::Number(number)), start + written.len()))
         }
         _ if is_word_letter(first) => {
             let word = run(is_word_letter);
@@ -90,7 +90,7 @@ fn next(text: &str, start: usize) -> Result<(Token, usize), FilterError> {
         }
         _ if SYMBOLS.contains(&first) => {
             let symbol = run(|letter| SYMBOLS.contains(&letter));
-            Ok((Token::Symbol(symbol.into()), start + symbol.len()))
+            Ok((FilterToken::Symbol(symbol.into()), start + symbol.len()))
         }
         '{' => Err(FilterError::at(text, start, "an object cannot be compared; compare its members one by one")),
         '@' => Err(FilterError::at(text, start, "a path begins with $, as in $.data.id")),
@@ -107,12 +107,12 @@ fn is_number_letter(letter: char) -> bool {
     is_word_letter(letter) || matches!(letter, '-' | '+' | '.')
 }
 
-fn keyword(word: &str) -> Token {
+fn keyword(word: &str) -> FilterToken {
     match word {
-        "true" => Token::Value(Value::Bool(true)),
-        "false" => Token::Value(Value::Bool(false)),
-        "null" => Token::Value(Value::Null),
-        _ => Token::Word(word.into()),
+        "true" => FilterToken::Value(Value::Bool(true)),
+        "false" => FilterToken::Value(Value::Bool(false)),
+        "null" => FilterToken::Value(Value::Null),
+        _ => FilterToken::Word(word.into()),
     }
 }
 

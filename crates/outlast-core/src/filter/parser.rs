@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::condition::Condition;
 use super::error::{FilterError, column};
 use super::expression::{Expression, Term};
-use super::lexer::{Placed, Token, cut, tokens};
+use super::lexer::{FilterToken, TokenAt, cut, tokens};
 use super::pattern::{self, Pattern};
 use super::{DEPTH_MAX, TERMS_MAX, TEXT_BYTES_MAX};
 
@@ -17,19 +17,19 @@ pub(super) fn parse(text: &str) -> Result<Expression, FilterError> {
         Parser { text, tokens: tokens(text), at: 0, depth: 0, terms: 0, pattern_bytes: pattern::BYTES_MAX };
     let expression = parser.either()?;
     match parser.peek() {
-        Token::End => Ok(expression),
-        Token::Close => Err(parser.error("this ) closes nothing".to_owned())),
+        FilterToken::End => Ok(expression),
+        FilterToken::Close => Err(parser.error("this ) closes nothing".to_owned())),
         _ => Err(parser.unexpected("and, or or the end")),
     }
 }
 
 struct Parser<'a> {
     text: &'a str,
-    tokens: Vec<Placed>,
+    tokens: Vec<TokenAt>,
     at: usize,
     depth: usize,
     terms: usize,
-    /// What is left of them.
+    /// The tokens that are left.
     pattern_bytes: usize,
 }
 
@@ -58,14 +58,14 @@ impl Parser<'_> {
             self.depth -= 1;
             return Ok(Expression::Not(Box::new(inner)));
         }
-        if *self.peek() == Token::Open {
+        if *self.peek() == FilterToken::Open {
             self.at += 1;
             self.descend(start)?;
             let inner = self.either()?;
-            if *self.peek() == Token::End {
+            if *self.peek() == FilterToken::End {
                 return Err(FilterError::at(self.text, start, "this ( is never closed"));
             }
-            if *self.peek() != Token::Close {
+            if *self.peek() != FilterToken::Close {
                 return Err(self.unexpected("and, or or )"));
             }
             self.at += 1;
@@ -77,11 +77,11 @@ impl Parser<'_> {
 
     fn term(&mut self, start: usize) -> Result<Expression, FilterError> {
         let path = match self.peek() {
-            Token::Path(path) => path.clone(),
-            Token::Value(_) | Token::OpenList => {
+            FilterToken::Path(path) => path.clone(),
+            FilterToken::Value(_) | FilterToken::OpenList => {
                 return Err(self.error("a comparison begins with its path, as in $.amount >= 1000".to_owned()));
             }
-            Token::Word(word) if meant(word).is_none() => {
+            FilterToken::Word(word) if meant(word).is_none() => {
                 let message =
                     format!("expected a path such as $.type, not or (, found {}; a path begins with $", cut(word));
                 return Err(self.error(message));
@@ -99,7 +99,7 @@ impl Parser<'_> {
 
     fn condition(&mut self) -> Result<Condition, FilterError> {
         let operator = match self.peek() {
-            Token::Word(word) | Token::Symbol(word) => word.clone(),
+            FilterToken::Word(word) | FilterToken::Symbol(word) => word.clone(),
             _ => return Err(self.no_operator()),
         };
         if !OPERATORS.contains(&&*operator) {
@@ -124,19 +124,19 @@ impl Parser<'_> {
         Ok(Condition::Matches(pattern))
     }
 
-    /// What stands on the right of an operator.
+    /// The right-hand side of an operator.
     fn value(&mut self) -> Result<Value, FilterError> {
         match self.peek() {
-            Token::Value(value) => {
+            FilterToken::Value(value) => {
                 let value = value.clone();
                 self.at += 1;
                 Ok(value)
             }
-            Token::OpenList => self.list(),
-            Token::Path(_) => Err(self.error(
+            FilterToken::OpenList => self.list(),
+            FilterToken::Path(_) => Err(self.error(
                 "the right side is a value such as 1000, \"paid\" or [1, 2]; two paths cannot be compared".to_owned(),
             )),
-            Token::Word(word) => {
+            FilterToken::Word(word) => {
                 let message = format!("{} is not a value; a text stands in quotes", cut(word));
                 Err(self.error(message))
             }
@@ -149,17 +149,17 @@ impl Parser<'_> {
         self.at += 1;
         self.descend(start)?;
         let mut values = Vec::new();
-        while *self.peek() != Token::CloseList {
+        while *self.peek() != FilterToken::CloseList {
             values.push(self.value()?);
             match self.peek() {
-                Token::Comma => {
+                FilterToken::Comma => {
                     self.at += 1;
-                    if *self.peek() == Token::CloseList {
+                    if *self.peek() == FilterToken::CloseList {
                         return Err(self.unexpected("a value after the comma"));
                     }
                 }
-                Token::CloseList => {}
-                Token::End => return Err(FilterError::at(self.text, start, "this [ is never closed")),
+                FilterToken::CloseList => {}
+                FilterToken::End => return Err(FilterError::at(self.text, start, "this [ is never closed")),
                 _ => return Err(self.unexpected(", or ]")),
             }
         }
@@ -177,23 +177,23 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn placed(&self) -> Option<&Placed> {
+    fn placed(&self) -> Option<&TokenAt> {
         self.tokens.get(self.at)
     }
 
-    fn peek(&self) -> &Token {
-        self.placed().map_or(&Token::End, |placed| &placed.token)
+    fn peek(&self) -> &FilterToken {
+        self.placed().map_or(&FilterToken::End, |placed| &placed.token)
     }
 
     fn take_word(&mut self, wanted: &str) -> bool {
-        let found = matches!(self.peek(), Token::Word(word) if **word == *wanted);
+        let found = matches!(self.peek(), FilterToken::Word(word) if **word == *wanted);
         self.at += usize::from(found);
         found
     }
 
     /// At the next token.
     fn error(&self, message: String) -> FilterError {
-        if let Token::Bad(error) = self.peek() {
+        if let FilterToken::Bad(error) = self.peek() {
             return error.clone();
         }
         FilterError::at(self.text, self.placed().map_or(self.text.len(), |placed| placed.start), message)
@@ -205,7 +205,7 @@ impl Parser<'_> {
 
     fn unexpected(&self, expected: &str) -> FilterError {
         let found = match self.peek() {
-            Token::End => "the end".to_owned(),
+            FilterToken::End => "the end".to_owned(),
             _ => cut(self.written()),
         };
         let hint = meant(self.written()).map(|word| format!("; did you mean \"{word}\"?")).unwrap_or_default();
@@ -215,10 +215,10 @@ impl Parser<'_> {
     fn no_operator(&self) -> FilterError {
         let mut error = self.unexpected("an operator such as ==, >= or contains");
         match self.peek() {
-            Token::Word(word) if &**word == "not" => {
+            FilterToken::Word(word) if &**word == "not" => {
                 error.message.push_str("; not stands before the path, as in not $.type in [\"a\"]");
             }
-            Token::End | Token::Close | Token::Word(_) if meant(self.written()).is_none() => {
+            FilterToken::End | FilterToken::Close | FilterToken::Word(_) if meant(self.written()).is_none() => {
                 error.message.push_str("; a path alone says nothing, write \"exists\" or \"== true\" behind it");
             }
             _ => {}
@@ -261,7 +261,7 @@ fn build(operator: &str, value: Value) -> Result<Condition, String> {
     }
 }
 
-/// What somebody who knows another language meant.
+/// The probable meaning of a symbol from another language.
 fn meant(written: &str) -> Option<&'static str> {
     let known = match written {
         "=" | "===" => "==",

@@ -8,7 +8,7 @@ use std::fmt;
 use serde_json::Value;
 use serde_json_path::JsonPath;
 
-use super::budget::{Budget, Exhausted, Overrun};
+use super::budget::{Exhausted, Overrun, StepBudget};
 use super::error::FilterError;
 
 pub(super) use scan::{Scanned, scan};
@@ -19,29 +19,29 @@ const STEPS_PER_VISIT: u64 = 16;
 #[derive(Clone)]
 pub struct Path {
     text: Box<str>,
-    route: Route,
+    route: PathPlan,
 }
 
 #[derive(Clone)]
-enum Route {
+enum PathPlan {
     /// Names and indexes only: one value or none.
-    Plain(Box<[Step]>),
+    Plain(Box<[PathStep]>),
     Search {
         query: JsonPath,
-        shape: Shape,
+        shape: SearchShape,
     },
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Step {
+enum PathStep {
     Name(Box<str>),
     /// Below zero it counts from the end.
     Index(i64),
 }
 
-/// What decides how much a search can cost.
+/// The properties that determine the cost of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Shape {
+struct SearchShape {
     /// Selectors, names and tests: what is done with each value that is visited, at most.
     parts: u64,
     /// How many times the same value can come out because a bracket names it more than once, as in `[*, *]`.
@@ -82,8 +82,8 @@ impl Path {
             FilterError::at(text, place, format!("not a JSONPath of RFC 9535{reason}"))
         })?;
         let route = match steps {
-            Some(steps) => Route::Plain(steps.into()),
-            None => Route::Search { query, shape },
+            Some(steps) => PathPlan::Plain(steps.into()),
+            None => PathPlan::Search { query, shape },
         };
         Ok((Path { text: written.into(), route }, end))
     }
@@ -91,11 +91,11 @@ impl Path {
     /// The names that it begins with; all that it leads to lies below them. `None`: it may lead anywhere.
     pub(super) fn leading_names(&self) -> Option<impl Iterator<Item = &str>> {
         match &self.route {
-            Route::Plain(steps) => Some(steps.iter().map_while(|step| match step {
-                Step::Name(name) => Some(&**name),
-                Step::Index(_) => None,
+            PathPlan::Plain(steps) => Some(steps.iter().map_while(|step| match step {
+                PathStep::Name(name) => Some(&**name),
+                PathStep::Index(_) => None,
             })),
-            Route::Search { .. } => None,
+            PathPlan::Search { .. } => None,
         }
     }
 
@@ -104,7 +104,7 @@ impl Path {
         match self.follow(event) {
             Some(node) => Ok(node.into_iter().collect()),
             None => self
-                .query(event, &mut Budget::full())
+                .query(event, &mut StepBudget::full())
                 .map_err(|Overrun| Exhausted { column: 1, term: self.text.to_string() }),
         }
     }
@@ -112,15 +112,15 @@ impl Path {
     /// Where a path of names and indexes leads. `None`: it is not such a path and has to be searched.
     pub(super) fn follow<'a>(&self, event: &'a Value) -> Option<Option<&'a Value>> {
         match &self.route {
-            Route::Plain(steps) => Some(walk(steps, event)),
-            Route::Search { .. } => None,
+            PathPlan::Plain(steps) => Some(walk(steps, event)),
+            PathPlan::Search { .. } => None,
         }
     }
 
-    pub(super) fn query<'a>(&self, event: &'a Value, budget: &mut Budget) -> Result<Vec<&'a Value>, Overrun> {
+    pub(super) fn query<'a>(&self, event: &'a Value, budget: &mut StepBudget) -> Result<Vec<&'a Value>, Overrun> {
         match &self.route {
-            Route::Plain(steps) => Ok(walk(steps, event).into_iter().collect()),
-            Route::Search { query, shape } => {
+            PathPlan::Plain(steps) => Ok(walk(steps, event).into_iter().collect()),
+            PathPlan::Search { query, shape } => {
                 let cost = shape.cost(event, budget)?;
                 budget.spend(cost)?;
                 Ok(query.query(event).all())
@@ -129,12 +129,12 @@ impl Path {
     }
 }
 
-fn walk<'a>(steps: &[Step], event: &'a Value) -> Option<&'a Value> {
+fn walk<'a>(steps: &[PathStep], event: &'a Value) -> Option<&'a Value> {
     let mut node = event;
     for step in steps {
         node = match (step, node) {
-            (Step::Name(name), Value::Object(members)) => members.get(&**name)?,
-            (Step::Index(index), Value::Array(elements)) => match usize::try_from(*index) {
+            (PathStep::Name(name), Value::Object(members)) => members.get(&**name)?,
+            (PathStep::Index(index), Value::Array(elements)) => match usize::try_from(*index) {
                 Ok(index) => elements.get(index)?,
                 Err(_) => {
                     let from_end = usize::try_from(index.unsigned_abs()).ok()?;
@@ -147,14 +147,14 @@ fn walk<'a>(steps: &[Step], event: &'a Value) -> Option<&'a Value> {
     Some(node)
 }
 
-impl Shape {
+impl SearchShape {
     /// An upper bound of what the search does. A child step leads from values that do not lie in each other to such values, so
     /// it sees each value of the event at most once, times `repeats`. The first `..` leaves values that do, and hands on
     /// what it found through every level: that is `nested` instead of `values`. Each further `..` can find the same value
     /// again from each of its ancestors, of which there are at most `depth`. A test in a filter selector looks at what lies
     /// in its candidate, which the same counts cover; one that begins again at `$` looks at the whole event for each
     /// candidate, once more for each filter selector that it is nested in.
-    fn cost(self, event: &Value, budget: &mut Budget) -> Result<u64, Overrun> {
+    fn cost(self, event: &Value, budget: &mut StepBudget) -> Result<u64, Overrun> {
         let extent = budget.extent(event)?;
         let area = if self.descents == 0 { extent.values } else { extent.nested };
         let again = extent.depth.saturating_pow(self.descents.saturating_sub(1));

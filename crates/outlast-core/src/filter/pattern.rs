@@ -2,11 +2,12 @@
 
 use regex::{Regex, RegexBuilder};
 
-/// What all patterns of a filter may take together, compiled, in bytes. `\w` alone takes 32 KiB, since it is all of Unicode.
+/// Limit for all compiled patterns of a filter together, in bytes. `\w` alone takes 32 KiB, since it covers all of
+/// Unicode.
 pub(super) const BYTES_MAX: usize = 1 << 21;
 /// A pattern is compiled within this many bytes, then within twice as many, until it fits.
 const BYTES_MIN: usize = 1 << 10;
-/// What one state of a compiled pattern takes at least, in bytes.
+/// The least size of one state of a compiled pattern, in bytes.
 const STATE_BYTES: u64 = 24;
 /// The memory in which states are cached while a text is searched, in bytes.
 const CACHE_BYTES: usize = 1 << 18;
@@ -14,7 +15,7 @@ const CACHE_BYTES: usize = 1 << 18;
 #[derive(Debug, Clone)]
 pub(super) struct Pattern {
     regex: Regex,
-    /// What was enough to compile it.
+    /// The size limit that was enough to compile it.
     pub bytes: usize,
 }
 

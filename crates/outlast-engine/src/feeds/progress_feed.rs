@@ -4,17 +4,17 @@
 use std::sync::Arc;
 
 use outlast_core::Progress;
-use outlast_store::live::HandOut;
+use outlast_store::peer_bus::LeaseDigest;
 use tokio::sync::watch;
 
-type Latest = Option<(HandOut, Arc<Progress>)>;
+type Latest = Option<(LeaseDigest, Arc<Progress>)>;
 
 #[derive(Default)]
 pub(crate) struct ProgressFeed(watch::Sender<Latest>);
 
 impl ProgressFeed {
     /// Ignores reports that are older than the latest one or belong to an earlier hand-out.
-    pub(crate) fn publish(&self, hand_out: HandOut, progress: &Arc<Progress>) {
+    pub(crate) fn publish(&self, hand_out: LeaseDigest, progress: &Arc<Progress>) {
         self.0.send_if_modified(|latest| {
             let furthest = match latest.as_ref() {
                 Some((same, known)) if *same == hand_out => Arc::new(known.joined(progress)),

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use outlast_core::progress::Progress;
 use outlast_core::{Job, JobId, NamespaceId, Queue, Status, Timestamp};
 use outlast_store::Error;
-use outlast_store::live::News;
-use outlast_store::queues::Counts;
+use outlast_store::peer_bus::SignalSet;
+use outlast_store::queues::QueueCounts;
 use tokio::sync::Notify;
 use tokio::sync::broadcast::{self, Receiver, Sender, error::RecvError};
 
@@ -29,10 +29,10 @@ pub(crate) type QueueName = (NamespaceId, Arc<str>);
 #[derive(Clone, Debug)]
 pub enum QueueEvent {
     /// The whole queue: at the beginning, after its settings changed, and after a `Resync`.
-    Queue(Arc<Queue>, Counts),
+    Queue(Arc<Queue>, QueueCounts),
     /// A job has changed.
     Job(JobSummary),
-    Counts(Counts),
+    Counts(QueueCounts),
     /// Changes were missed; the queue comes next, and the follower must list its jobs again.
     Resync,
 }
@@ -106,7 +106,7 @@ impl QueueFeeds {
     }
 
     /// Signals of other nodes.
-    pub(crate) fn hear(&self, news: &News) {
+    pub(crate) fn hear(&self, news: &SignalSet) {
         if self.has_no_listeners() {
             return;
         }

@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use outlast_core::{Event, EventKind, JobId, Progress, Status};
 use outlast_store::Error;
 use outlast_store::jobs::Reach;
-use outlast_store::page::{PageSize, Written};
+use outlast_store::page::{EncodedSize, PageSize};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Feeds;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use outlast_core::dedupe::KEY_BYTES_MAX;
-use outlast_core::filter::Glance;
+use outlast_core::filter::Projection;
 use outlast_core::object::digest_text;
 use outlast_core::{NamespaceId, Subscription};
 use serde_json::Value;
@@ -40,7 +40,7 @@ pub struct Source {
     /// In order of their queues' names.
     pub subscribers: Vec<Subscriber>,
     /// The parts of an event that scheme, schema and subscribers ask about.
-    pub glance: Glance,
+    pub projection: Projection,
 }
 
 /// What events must look like.
@@ -98,12 +98,12 @@ impl DeclaredQueue {
 
 impl Source {
     /// What has to be kept of an event while it is decided about.
-    pub fn glance(scheme: &Scheme, has_schema: bool, subscribers: &[Subscriber]) -> Glance {
-        let mut glance = if has_schema { Glance::everything() } else { provider::looked_at(scheme) };
+    pub fn projection(scheme: &Scheme, has_schema: bool, subscribers: &[Subscriber]) -> Projection {
+        let mut projection = if has_schema { Projection::everything() } else { provider::looked_at(scheme) };
         for subscriber in subscribers {
-            subscriber.wants.looked_at(&mut glance);
+            subscriber.wants.add_to_projection(&mut projection);
         }
-        glance
+        projection
     }
 
     pub fn admits(&self, address: IpAddr) -> bool {

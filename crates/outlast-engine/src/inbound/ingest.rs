@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::arrival::{Arrival, ArrivalId, Headers, KEPT_FOR, forgotten_at};
+use outlast_core::inbound_event::{EVENT_RETENTION, EventHeaders, InboundEvent, InboundEventId, event_delete_after};
 use outlast_core::{Job, NamespaceId, Spec};
 use outlast_store::Error;
-use outlast_store::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival, created};
+use outlast_store::inbound_events::{InboundEventPage, Ingested, ListInboundEvents, NewInboundEvent, created};
 use outlast_store::jobs::{NewJob, Published};
 use serde_json::Value;
 
@@ -34,7 +34,7 @@ pub struct IncomingEvent {
 #[derive(Clone, Debug, PartialEq)]
 pub struct IngestReceipt {
     /// The event's id; that of the first one for a repetition.
-    pub id: ArrivalId,
+    pub id: InboundEventId,
     pub duplicate: bool,
     pub jobs_created: u32,
 }
@@ -53,7 +53,7 @@ impl Inbound {
         // Not held while the disk is waited for; and it is cheapest to free where it was made.
         drop(event.value);
         let places: Vec<Arc<str>> = jobs.iter().map(|job| Arc::clone(&job.queue)).collect();
-        let new = NewArrival {
+        let new = NewInboundEvent {
             namespace,
             source: Arc::clone(&source.name),
             kind: event.kind.into(),
@@ -73,11 +73,11 @@ impl Inbound {
         })
     }
 
-    async fn store_event(&self, new: NewArrival, places: &[Arc<str>]) -> Result<Ingested, Error> {
+    async fn store_event(&self, new: NewInboundEvent, places: &[Arc<str>]) -> Result<Ingested, Error> {
         let namespace = new.namespace;
         let answer = self.store.ingest(vec![new]).await;
         // Also for a repetition: the first one may have been stored by a process that is gone.
-        self.announcer.alarms.set(Some(forgotten_at(self.clock.now())));
+        self.announcer.alarms.set(Some(event_delete_after(self.clock.now())));
         if matches!(answer, Err(Error::Indeterminate)) {
             places.iter().for_each(|queue| self.announcer.maybe_written(namespace, queue));
         }
@@ -99,30 +99,30 @@ impl Inbound {
     pub async fn replay_event(
         &self,
         namespace: NamespaceId,
-        arrival: &Arrival,
+        inbound_event: &InboundEvent,
         queue: Option<&str>,
     ) -> Result<Vec<(Arc<str>, Published)>, Error> {
-        let value: Value = serde_json::from_str(&arrival.body).unwrap_or_default();
-        let places: Vec<Arc<str>> = match (queue, self.catalog().source(&arrival.source)) {
+        let value: Value = serde_json::from_str(&inbound_event.body).unwrap_or_default();
+        let places: Vec<Arc<str>> = match (queue, self.catalog().source(&inbound_event.source)) {
             (Some(queue), _) => vec![queue.into()],
             (None, Some(source)) => {
-                self.takers(source, &arrival.kind, &value).map(|taker| Arc::clone(&taker.queue)).collect()
+                self.takers(source, &inbound_event.kind, &value).map(|taker| Arc::clone(&taker.queue)).collect()
             }
             (None, None) => Vec::new(),
         };
-        let (payload, origin) = (Arc::clone(&arrival.body), Some(Box::new(arrival.origin())));
+        let (payload, origin) = (Arc::clone(&inbound_event.body), Some(Box::new(inbound_event.origin())));
         let spec = Arc::new(Spec { payload, origin, ..Spec::default() });
         let jobs = places.iter().map(|queue| NewJob { namespace, queue: Arc::clone(queue), spec: Arc::clone(&spec) });
         let published = self.jobs.publish(jobs.collect()).await?;
         Ok(places.into_iter().zip(published).collect())
     }
 
-    pub async fn event(&self, namespace: NamespaceId, id: ArrivalId) -> Result<Option<Arrival>, Error> {
-        self.store.arrival(namespace, id).await
+    pub async fn event(&self, namespace: NamespaceId, id: InboundEventId) -> Result<Option<InboundEvent>, Error> {
+        self.store.inbound_event(namespace, id).await
     }
 
-    pub async fn list_events(&self, list: ListArrivals) -> Result<ArrivalPage, Error> {
-        self.store.arrivals(list).await
+    pub async fn list_events(&self, list: ListInboundEvents) -> Result<InboundEventPage, Error> {
+        self.store.inbound_events(list).await
     }
 
     /// A filter that cannot be judged takes nothing, and holds up nobody else: the event is stored and can be replayed.
@@ -139,8 +139,8 @@ impl Inbound {
     /// Forgets events that are over their time.
     pub(crate) async fn prune_events(&self) -> Result<Duration, Error> {
         // One that is due at this very moment goes as well.
-        let before = self.clock.now().minus(KEPT_FOR).plus(Duration::from_millis(1));
-        match self.store.prune_arrivals(before, PRUNE_MAX).await? {
+        let before = self.clock.now().minus(EVENT_RETENTION).plus(Duration::from_millis(1));
+        match self.store.prune_inbound_events(before, PRUNE_MAX).await? {
             PRUNE_MAX => Ok(Duration::ZERO),
             _ => Ok(PRUNE_EVERY),
         }
@@ -152,12 +152,12 @@ fn job_for(taker: &Subscriber, namespace: NamespaceId, body: &Arc<str>, value: &
     NewJob { namespace, queue: Arc::clone(&taker.queue), spec: Arc::new(spec) }
 }
 
-fn headers(headers: Vec<(String, String)>) -> Headers {
+fn headers(headers: Vec<(String, String)>) -> EventHeaders {
     headers.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
 }
 
 /// The event that the first of these jobs came of, where jobs were found by their keys.
-fn first_of(jobs: &[Published]) -> Option<ArrivalId> {
+fn first_of(jobs: &[Published]) -> Option<InboundEventId> {
     jobs.iter().find_map(|job| match job {
         Published::Existing { job: Job { spec, .. }, .. } => spec.origin.as_ref().map(|origin| origin.event),
         _ => None,

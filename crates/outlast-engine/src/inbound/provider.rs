@@ -12,7 +12,7 @@ mod tests;
 use std::sync::Arc;
 
 use http::HeaderMap;
-use outlast_core::filter::Glance;
+use outlast_core::filter::Projection;
 use outlast_core::object::digest_text;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -62,9 +62,9 @@ pub enum Unreadable {
 }
 
 /// Reads a verified webhook. CloudEvents win over the rule of the provider on `standard-webhooks` and `hmac`, the schemes
-/// of senders that may well speak it. The glance begins with [`looked_at`].
-pub fn read(scheme: &Scheme, headers: &HeaderMap, body: &[u8], glance: &Glance) -> Result<Event, Unreadable> {
-    let (payload, value) = body::read(scheme, headers, body, glance)?;
+/// of senders that may well speak it. The projection begins with [`looked_at`].
+pub fn read(scheme: &Scheme, headers: &HeaderMap, body: &[u8], projection: &Projection) -> Result<Event, Unreadable> {
+    let (payload, value) = body::read(scheme, headers, body, projection)?;
     let told = Told { headers, value: &value };
     let cloudevent = match scheme {
         Scheme::StandardWebhooks | Scheme::Hmac(_) => cloudevents::names(&told)?,
@@ -85,8 +85,8 @@ pub fn read(scheme: &Scheme, headers: &HeaderMap, body: &[u8], glance: &Glance) 
 }
 
 /// What the rules of a scheme read of a body.
-pub fn looked_at(scheme: &Scheme) -> Glance {
-    rules::members(scheme).map_or_else(Glance::everything, Glance::members)
+pub fn looked_at(scheme: &Scheme) -> Projection {
+    rules::members(scheme).map_or_else(Projection::everything, Projection::members)
 }
 
 fn bounded(id: String) -> String {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_store::Error;
-use outlast_store::jobs::{Claim, Claimed};
+use outlast_store::jobs::{ClaimRequest, Claimed};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Jobs;
@@ -17,7 +17,7 @@ impl Jobs {
     /// Up to `want.limit` jobs; waits up to `wait` for the first one. `None` when there is no such queue.
     ///
     /// Cancel-safe in effect: when the caller goes away, nothing stays leased; what had been handed out goes back free.
-    pub async fn claim(self: &Arc<Self>, want: Claim, wait: Duration) -> Result<Option<Claimed>, Error> {
+    pub async fn claim(self: &Arc<Self>, want: ClaimRequest, wait: Duration) -> Result<Option<Claimed>, Error> {
         let claimed = self.claim_now(&want).await?;
         match claimed {
             Some(claimed) if claimed.jobs.is_empty() && !claimed.push_only && !wait.is_zero() => {
@@ -28,7 +28,7 @@ impl Jobs {
     }
 
     /// The same, for a caller that has just found nothing.
-    pub async fn claim_waiting(self: &Arc<Self>, want: Claim, wait: Duration) -> Result<Option<Claimed>, Error> {
+    pub async fn claim_waiting(self: &Arc<Self>, want: ClaimRequest, wait: Duration) -> Result<Option<Claimed>, Error> {
         let end = Instant::now() + wait;
         let listener = self.announcer.notifier.listen_queue(want.namespace, &want.queue);
         loop {
@@ -59,7 +59,7 @@ impl Jobs {
     }
 
     /// Retries for a moment while other hand-outs use up the memory for them.
-    async fn claim_when_uncrowded(&self, want: &Claim) -> Result<Option<Claimed>, Error> {
+    async fn claim_when_uncrowded(&self, want: &ClaimRequest) -> Result<Option<Claimed>, Error> {
         let mut pause = CROWDED_PAUSE;
         loop {
             let claimed = self.store.claim(want.clone()).await?;
@@ -75,7 +75,7 @@ impl Jobs {
     }
 
     /// The same without waiting.
-    pub async fn claim_now(self: &Arc<Self>, want: &Claim) -> Result<Option<Claimed>, Error> {
+    pub async fn claim_now(self: &Arc<Self>, want: &ClaimRequest) -> Result<Option<Claimed>, Error> {
         self.pause_detector.tick(&*self.clock);
         if self.lifecycle.is_draining() {
             let queue = self.store.queue(want.namespace, &want.queue).await?;

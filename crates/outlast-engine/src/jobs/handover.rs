@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use outlast_core::{Command, Evidence, Job, Outcome, State};
-use outlast_store::jobs::{Order, Reach};
+use outlast_store::jobs::{JobCommand, Reach};
 
 use super::Jobs;
 
@@ -47,7 +47,7 @@ impl Jobs {
             };
             let (lease, outcome, evidence) = (Some(running.lease), Outcome::Release, Evidence::default());
             let command = Command::Report { lease, outcome, evidence };
-            Some(Order { id: job.id, reach: Reach::Everything, command })
+            Some(JobCommand { id: job.id, reach: Reach::Everything, command })
         };
         if let Err(error) = self.apply(jobs.iter().filter_map(release).collect()).await {
             tracing::warn!(%error, count = jobs.len(), "jobs could not be handed back; their leases will run out");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outlast_core::JobId;
 use outlast_store::Error;
-use outlast_store::jobs::{Found, Reach};
+use outlast_store::jobs::{FoundJob, Reach};
 use tokio::time::{Instant, sleep_until};
 
 use super::Jobs;
@@ -20,7 +20,13 @@ pub enum Until {
 
 impl Jobs {
     /// The job, as soon as the condition holds or `wait` is over. `None` when there is no such job. Cancel-safe.
-    pub async fn watch(&self, reach: &Reach, id: JobId, until: Until, wait: Duration) -> Result<Option<Found>, Error> {
+    pub async fn watch(
+        &self,
+        reach: &Reach,
+        id: JobId,
+        until: Until,
+        wait: Duration,
+    ) -> Result<Option<FoundJob>, Error> {
         let end = Instant::now() + wait;
         let listener = self.announcer.notifier.listen_job(id, reach.namespace());
         loop {

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use outlast_core::{Command, OutcomeKind, Refusal};
 use outlast_store::Error;
-use outlast_store::jobs::{Applied, Declined, Order};
+use outlast_store::jobs::{Applied, Declined, JobCommand};
 use tokio::time::Instant;
 
 use super::Jobs;
 
 impl Jobs {
     /// Carries out each order on its own; durable when it returns. Answers in order. A dropped call goes on and is announced.
-    pub async fn apply(self: &Arc<Self>, orders: Vec<Order>) -> Result<Vec<Result<Applied, Declined>>, Error> {
+    pub async fn apply(self: &Arc<Self>, orders: Vec<JobCommand>) -> Result<Vec<Result<Applied, Declined>>, Error> {
         self.pause_detector.tick(&*self.clock);
         let jobs = Arc::clone(self);
         let call = async move {
@@ -43,7 +43,7 @@ impl Jobs {
     }
 
     /// One order.
-    pub async fn apply_one(self: &Arc<Self>, order: Order) -> Result<Result<Applied, Declined>, Error> {
+    pub async fn apply_one(self: &Arc<Self>, order: JobCommand) -> Result<Result<Applied, Declined>, Error> {
         let answer = self.apply(vec![order]).await?.pop();
         Ok(answer.unwrap_or(Err(Declined::NotFound)))
     }

@@ -54,7 +54,7 @@ impl Objects {
         self.announcer.objects_expected();
         let mut rest = IDLE_REST;
         loop {
-            let due = self.store.doomed(BATCH_MAX).await?.objects;
+            let due = self.store.due_deletions(BATCH_MAX).await?.objects;
             if due.is_empty() || *stopping.borrow() {
                 return Ok(rest);
             }
@@ -75,7 +75,7 @@ impl Objects {
             for (keys, pause) in [(&deletions.failed, POSTPONED_FOR), (&deletions.refused, REFUSED_FOR)] {
                 if !keys.is_empty() {
                     self.announcer.counters.loop_failures.add(1);
-                    store.postpone_objects(keys, self.clock.now().plus(pause)).await?;
+                    store.postpone_deletions(keys, self.clock.now().plus(pause)).await?;
                 }
             }
             if deletions.gone.is_empty() && !deletions.failed.is_empty() {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use outlast_core::Object;
-use outlast_store::blobs::{self, Blobs, Chunks, LinkSpec, Opened};
-use outlast_store::kept::{Inspection, Stored};
+use outlast_store::artifacts::{ObjectInspection, StoredObject};
+use outlast_store::blobs::{self, Blobs, Chunks, LinkSpec, ObjectReader};
 
 use super::Objects;
 use super::upload::{content_type_of, disposition_of};
@@ -20,7 +20,11 @@ const INSPECT_EVERY: Duration = Duration::from_secs(60);
 impl Objects {
     /// Opens an object or a range of it. The first chunk has been checked when this returns; damage further on ends the
     /// stream with an error.
-    pub async fn open(self: &Arc<Self>, stored: &Stored, range: Option<Range<u64>>) -> Result<Opened, blobs::Error> {
+    pub async fn open(
+        self: &Arc<Self>,
+        stored: &StoredObject,
+        range: Option<Range<u64>>,
+    ) -> Result<ObjectReader, blobs::Error> {
         let object = self.checkable(stored).await?;
         let opened = match self.blobs.open_checked(&object, range).await {
             Ok(opened) => opened,
@@ -32,12 +36,12 @@ impl Objects {
             Err(error) => return Err(self.record_damage(&object, error).await),
         };
         let chunks = stream::iter(first.map(Ok)).chain(self.recording(object, chunks));
-        Ok(Opened { length: opened.length, chunks: chunks.boxed() })
+        Ok(ObjectReader { length: opened.length, chunks: chunks.boxed() })
     }
 
     /// Where the object store itself serves an object from. `None`: we have to. Its bytes are not checked on that way, only
     /// that there are as many as there should be.
-    pub async fn link(&self, stored: &Stored, life: Duration) -> Result<Option<String>, blobs::Error> {
+    pub async fn link(&self, stored: &StoredObject, life: Duration) -> Result<Option<String>, blobs::Error> {
         let object = &stored.object;
         if stored.damaged_at.is_some() {
             self.checkable(stored).await?;
@@ -52,7 +56,7 @@ impl Objects {
     }
 
     /// The object with the checksums of its chunks. One that has none, or was found damaged a while ago, is read whole first.
-    async fn checkable(&self, stored: &Stored) -> Result<Object, blobs::Error> {
+    async fn checkable(&self, stored: &StoredObject) -> Result<Object, blobs::Error> {
         let object = &stored.object;
         match stored.damaged_at {
             None if Blobs::is_checkable(object) => return Ok(object.clone()),
@@ -63,7 +67,7 @@ impl Objects {
         if found.length != object.length || found.sha256 != object.sha256 {
             return Err(self.record_damage(object, blobs::Error::Damaged).await);
         }
-        self.record(object, Inspection::Sound(found.checksums.clone())).await;
+        self.record(object, ObjectInspection::Sound(found.checksums.clone())).await;
         Ok(Object { checksums: Some(found.checksums), ..object.clone() })
     }
 
@@ -86,13 +90,13 @@ impl Objects {
         if matches!(error, blobs::Error::Damaged) {
             tracing::error!(object = %object.key, "the bytes of an object are not those that were written");
             self.announcer.counters.objects_damaged.add(1);
-            self.record(object, Inspection::Damaged).await;
+            self.record(object, ObjectInspection::Damaged).await;
         }
         error
     }
 
     /// What is not recorded is found again by the next reader.
-    async fn record(&self, object: &Object, found: Inspection) {
+    async fn record(&self, object: &Object, found: ObjectInspection) {
         if let Err(error) = self.store.record_inspection(&object.key, found).await {
             tracing::warn!(object = %object.key, %error, "the state of an object could not be recorded");
         }

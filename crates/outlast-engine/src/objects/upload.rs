@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::Stream;
-use outlast_core::checkpoint::{Checkpoint, Data};
+use outlast_core::checkpoint::{Checkpoint, CheckpointData};
 use outlast_core::filename::{Filename, disposition};
 use outlast_core::{Command, NamespaceId, Object, ObjectKey, Role, Timestamp, held};
 use outlast_store::Error as StoreError;
-use outlast_store::blobs::{self, Cause, Direct, Part, UploadSpec, Written};
-use outlast_store::jobs::{Applied, Declined, Order};
-use outlast_store::kept::Stored;
+use outlast_store::artifacts::StoredObject;
+use outlast_store::blobs::{self, DirectUpload, ErrorSource, UploadSpec, UploadedPart, WrittenObject};
+use outlast_store::jobs::{Applied, Declined, JobCommand};
 
 use super::Objects;
 use crate::work::Worker;
@@ -44,7 +44,7 @@ pub enum Refused {
         missing: Vec<u16>,
     },
     /// It is not what its sender said it would be.
-    Different(Written),
+    Different(WrittenObject),
 }
 
 impl From<StoreError> for Refused {
@@ -80,7 +80,7 @@ pub struct ExpectedDigest {
 }
 
 impl ExpectedDigest {
-    fn matches(&self, written: &Written) -> bool {
+    fn matches(&self, written: &WrittenObject) -> bool {
         self.length.is_none_or(|length| length == written.length)
             && self.sha256.is_none_or(|sha256| sha256 == written.sha256)
     }
@@ -97,7 +97,7 @@ pub struct Finalised {
 pub struct Upload {
     pub object: ObjectKey,
     /// `None`: the object store takes none, so it comes to us by a link.
-    pub direct: Option<Direct>,
+    pub direct: Option<DirectUpload>,
 }
 
 impl Objects {
@@ -105,7 +105,7 @@ impl Objects {
     pub async fn upload_result<S, E>(&self, worker: &Worker, label: Label, stream: S) -> Result<Finalised, Refused>
     where
         S: Stream<Item = Result<Bytes, E>> + Send,
-        E: Into<Cause>,
+        E: Into<ErrorSource>,
     {
         let holder = self.holder(worker).await?;
         let expected = self.expect(&holder, Role::Result, label).await?;
@@ -122,12 +122,12 @@ impl Objects {
     ) -> Result<Applied, Refused>
     where
         S: Stream<Item = Result<Bytes, E>> + Send,
-        E: Into<Cause>,
+        E: Into<ErrorSource>,
     {
         let holder = self.holder(worker).await?;
         let expected = self.expect(&holder, Role::Checkpoint, Label::default()).await?;
         let written = self.write_whole(&expected.key, stream).await?;
-        let data = Data::Object(Arc::new(with(&expected, written)));
+        let data = CheckpointData::Object(Arc::new(with(&expected, written)));
         let checkpoint = Arc::new(Checkpoint { schema_version, data, at: Timestamp::EPOCH, replays: 0, attempt: 0 });
         let kept = self.work.checkpoint(&holder.worker, checkpoint, None).await?;
         if kept.is_err() {
@@ -137,10 +137,10 @@ impl Objects {
     }
 
     /// What was confirmed is looked at: confirmed is not the same as there.
-    async fn write_whole<S, E>(&self, key: &ObjectKey, stream: S) -> Result<Written, blobs::Error>
+    async fn write_whole<S, E>(&self, key: &ObjectKey, stream: S) -> Result<WrittenObject, blobs::Error>
     where
         S: Stream<Item = Result<Bytes, E>> + Send,
-        E: Into<Cause>,
+        E: Into<ErrorSource>,
     {
         let written = self.blobs.write(key, stream).await?;
         match self.blobs.head(key).await? == written.length {
@@ -171,7 +171,7 @@ impl Objects {
         &self,
         worker: &Worker,
         upload: u64,
-        parts: Vec<Part>,
+        parts: Vec<UploadedPart>,
         expected_digest: &ExpectedDigest,
     ) -> Result<Finalised, Refused> {
         let holder = self.holder(worker).await?;
@@ -227,13 +227,13 @@ impl Objects {
     }
 
     /// Takes the bytes of an upload that came by a link of ours. It must still be expected: a result is never written twice.
-    pub async fn take_upload<S, E>(&self, key: &ObjectKey, stream: S) -> Result<Written, Refused>
+    pub async fn take_upload<S, E>(&self, key: &ObjectKey, stream: S) -> Result<WrittenObject, Refused>
     where
         S: Stream<Item = Result<Bytes, E>> + Send,
-        E: Into<Cause>,
+        E: Into<ErrorSource>,
     {
         let stored = self.stored(key).await?;
-        if stored.is_none_or(|stored| stored.kept || stored.doomed_at.is_some()) {
+        if stored.is_none_or(|stored| stored.attached || stored.delete_after.is_some()) {
             return Err(Refused::NoUpload);
         }
         Ok(self.blobs.write(key, stream).await?)
@@ -265,7 +265,7 @@ impl Objects {
 
     /// A key that nobody has used, if not too many were announced.
     fn new_key(&self, holder: &Holder) -> Result<ObjectKey, Refused> {
-        let is_own = |stored: &&Stored| stored.object.key.epoch == holder.epoch && stored.doomed_at.is_none();
+        let is_own = |stored: &&StoredObject| stored.object.key.epoch == holder.epoch && stored.delete_after.is_none();
         if holder.objects.iter().filter(is_own).count() >= UPLOADS_MAX {
             return Err(Refused::TooMany);
         }
@@ -273,7 +273,7 @@ impl Objects {
         Ok(ObjectKey { namespace: holder.namespace, job: holder.worker.id, epoch: holder.epoch, random })
     }
 
-    async fn finalise(&self, holder: &Holder, expected: &Object, written: Written) -> Result<Finalised, Refused> {
+    async fn finalise(&self, holder: &Holder, expected: &Object, written: WrittenObject) -> Result<Finalised, Refused> {
         let object = Arc::new(with(expected, written));
         let command = Command::Finalize { lease: holder.worker.lease, object: Arc::clone(&object) };
         let applied = self.jobs.apply_one(holder.order(command)).await?;
@@ -288,7 +288,7 @@ impl Objects {
     async fn throw_away(&self, key: &ObjectKey) {
         // The same upload may have been finalised twice at once: what one of them has made the result stays.
         // Who asks so late that its row has gone already leaves bytes that nobody else knows of.
-        let is_lost = self.stored(key).await.is_ok_and(|stored| stored.is_none_or(|stored| !stored.kept));
+        let is_lost = self.stored(key).await.is_ok_and(|stored| stored.is_none_or(|stored| !stored.attached));
         if !is_lost {
             return;
         }
@@ -305,30 +305,30 @@ struct Holder {
     namespace: NamespaceId,
     epoch: u64,
     /// Of all hand-outs of the job.
-    objects: Vec<Stored>,
+    objects: Vec<StoredObject>,
 }
 
 impl Holder {
-    fn order(&self, command: Command) -> Order {
-        Order { id: self.worker.id, reach: self.worker.reach.clone(), command }
+    fn order(&self, command: Command) -> JobCommand {
+        JobCommand { id: self.worker.id, reach: self.worker.reach.clone(), command }
     }
 
     /// The upload with this number that was announced in this hand-out. One that is the result already may be finalised
     /// once more: the first answer may have been lost.
     fn upload(&self, number: u64) -> Option<&Object> {
-        let is_meant = |stored: &&Stored| {
+        let is_meant = |stored: &&StoredObject| {
             let key = stored.object.key;
-            key.random == number && key.epoch == self.epoch && stored.doomed_at.is_none()
+            key.random == number && key.epoch == self.epoch && stored.delete_after.is_none()
         };
         self.objects.iter().find(is_meant).map(|stored| &stored.object)
     }
 
     /// The result of this hand-out that was copied from the upload with this number.
     fn copy_of(&self, upload: u64) -> Option<&Object> {
-        let is_copy = |stored: &&Stored| {
+        let is_copy = |stored: &&StoredObject| {
             let object = &stored.object;
-            stored.kept
-                && stored.doomed_at.is_none()
+            stored.attached
+                && stored.delete_after.is_none()
                 && object.key.epoch == self.epoch
                 && object.copied_from == Some(upload)
         };
@@ -337,7 +337,7 @@ impl Holder {
 }
 
 /// Every part that was announced is named, once. How many that are is not known of an upload that an earlier version began.
-fn check_parts(announced: u16, parts: &[Part]) -> Result<(), Refused> {
+fn check_parts(announced: u16, parts: &[UploadedPart]) -> Result<(), Refused> {
     let numbers = parts.iter().map(|part| part.number).collect::<BTreeSet<_>>();
     let last = if announced > 0 { announced } else { u16::try_from(parts.len()).unwrap_or(u16::MAX) };
     let missing: Vec<u16> = (1..=announced).filter(|number| !numbers.contains(number)).collect();
@@ -373,7 +373,7 @@ fn object(key: ObjectKey, role: Role, label: Label) -> Object {
     }
 }
 
-fn with(expected: &Object, written: Written) -> Object {
+fn with(expected: &Object, written: WrittenObject) -> Object {
     Object { length: written.length, sha256: written.sha256, checksums: Some(written.checksums), ..expected.clone() }
 }
 

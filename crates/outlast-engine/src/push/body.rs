@@ -1,11 +1,11 @@
 //! What a delivery looks like on the wire. The payload goes out byte for byte as it came in.
 
 use bytes::Bytes;
-use outlast_core::checkpoint::{Checkpoint, Data};
+use outlast_core::checkpoint::{Checkpoint, CheckpointData};
 use outlast_core::object::digest_text;
 use outlast_core::queue::Mode;
 use outlast_core::{Job, Queue, Running};
-use outlast_store::kept::Kept;
+use outlast_store::artifacts::Artifacts;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -41,7 +41,7 @@ struct Saved<'a> {
 }
 
 /// The body of a delivery; `None` for a payload that is no JSON, which a publish does not let in.
-pub(super) fn body(job: &Job, queue: &Queue, running: &Running, kept: &Kept) -> Option<Bytes> {
+pub(super) fn body(job: &Job, queue: &Queue, running: &Running, kept: &Artifacts) -> Option<Bytes> {
     if queue.settings.mode == Mode::Callback {
         return Some(Bytes::copy_from_slice(job.spec.payload.as_bytes()));
     }
@@ -69,8 +69,8 @@ pub(super) fn body(job: &Job, queue: &Queue, running: &Running, kept: &Kept) -> 
 
 fn saved<'a>(job: &Job, checkpoint: &'a Checkpoint) -> Saved<'a> {
     let (data, object) = match &checkpoint.data {
-        Data::Inline(text) => (serde_json::from_str(text).ok(), None),
-        Data::Object(object) => (None, Some(object)),
+        CheckpointData::Inline(text) => (serde_json::from_str(text).ok(), None),
+        CheckpointData::Object(object) => (None, Some(object)),
     };
     Saved {
         schema_version: checkpoint.schema_version,

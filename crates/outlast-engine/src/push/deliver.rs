@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::answer::{self, Answer, Head, Silence};
-use outlast_core::gate::Cause;
+use outlast_core::gate::HoldCause;
 use outlast_core::queue::Mode;
+use outlast_core::webhook_answer::{self, NoAnswer, WebhookAnswer, WebhookHead};
 use outlast_core::{Command, Evidence, Job, Outcome, Queue, Running, State};
 use outlast_store::Error;
-use outlast_store::jobs::{Order, Reach};
+use outlast_store::jobs::{JobCommand, Reach};
 use tokio::time::sleep;
 
 use crate::egress::{Incoming, Outgoing, SendError, SendPhase};
@@ -32,7 +32,7 @@ pub(super) struct Delivery {
     pub(super) job: Job,
     pub(super) endpoint: Arc<Endpoint>,
     /// It is the probe of a queue that rests for this cause.
-    pub(super) probes: Option<Cause>,
+    pub(super) probes: Option<HoldCause>,
 }
 
 /// The result of an exchange.
@@ -84,7 +84,7 @@ impl Push {
         };
         let breakers = &self.breakers;
         if let Err(until) = breakers.admits(queue.namespace, &target.host, self.clock.now())
-            && *probes != Some(Cause::Circuit)
+            && *probes != Some(HoldCause::Circuit)
         {
             return circuit_open(queue, until.since(self.clock.now()));
         }
@@ -110,31 +110,35 @@ impl Push {
     fn answered(&self, delivery: &Delivery, target: &Target, answer: Incoming) -> Ended {
         let breakers = &self.breakers;
         let namespace = delivery.endpoint.queue.namespace;
-        match answer::is_broken(answer.status) {
+        match webhook_answer::is_broken(answer.status) {
             true => breakers.failed(namespace, &target.host, self.clock.now()),
             false => breakers.answered(namespace, &target.host),
         }
         let header = |name: &str| answer.headers.get(name).and_then(|value| value.to_str().ok());
-        let head = Head {
+        let head = WebhookHead {
             status: answer.status,
             retry_after: header("retry-after"),
             forbids_retry: header("x-outlast-retry").is_some_and(|value| value.trim().eq_ignore_ascii_case("false")),
         };
         let mode = delivery.endpoint.queue.settings.mode;
         let evidence = Evidence { status_code: Some(answer.status), ..Evidence::default() };
-        match answer::read(head, mode, self.clock.now()) {
-            Answer::Receipt => Ended { command: End::Receipt, evidence },
-            Answer::Outcome(Outcome::Ack { .. }) => {
+        match webhook_answer::read(head, mode, self.clock.now()) {
+            WebhookAnswer::Receipt => Ended { command: End::Receipt, evidence },
+            WebhookAnswer::Outcome(Outcome::Ack { .. }) => {
                 let result = if mode == Mode::Standard { result(&answer) } else { None };
                 Ended { command: End::Report(Outcome::Ack { result }), evidence }
             }
-            Answer::Outcome(outcome) => {
+            WebhookAnswer::Outcome(outcome) => {
                 let error = format!("the endpoint answered {}", answer.status).into();
                 let excerpt = self.settings.keeps_excerpts.then(|| excerpt(&answer.body)).flatten();
                 let evidence = Evidence { error: Some(error), excerpt, ..evidence };
-                let broken = answer::is_broken(answer.status);
+                let broken = webhook_answer::is_broken(answer.status);
                 Ended {
-                    command: End::Report(if broken { answer::found_broken(outcome, delivery.probes) } else { outcome }),
+                    command: End::Report(if broken {
+                        webhook_answer::as_endpoint_failure(outcome, delivery.probes)
+                    } else {
+                        outcome
+                    }),
                     evidence,
                 }
             }
@@ -146,17 +150,17 @@ impl Push {
             Evidence { error: Some(format!("{}: {error}", error.phase.as_str()).into()), ..Evidence::default() };
         let (job, queue) = (&delivery.job, &delivery.endpoint.queue);
         let why = if error.broke_used_connection() && job.deferrals < job.max_deferrals(queue) {
-            Silence::UsedConnection
+            NoAnswer::UsedConnection
         } else if error.is_resolver_outage() || error.phase == SendPhase::Wait {
-            Silence::OurSide
+            NoAnswer::OurSide
         } else {
-            Silence::Endpoint
+            NoAnswer::Endpoint
         };
-        if why == Silence::Endpoint && error.phase != SendPhase::Blocked {
+        if why == NoAnswer::Endpoint && error.phase != SendPhase::Blocked {
             self.breakers.failed(queue.namespace, &target.host, self.clock.now());
         }
-        let evidence = if why == Silence::UsedConnection { said(USED_CONNECTION_BROKE) } else { evidence };
-        Ended { command: End::Report(answer::missing(why, delivery.probes)), evidence }
+        let evidence = if why == NoAnswer::UsedConnection { said(USED_CONNECTION_BROKE) } else { evidence };
+        Ended { command: End::Report(webhook_answer::missing(why, delivery.probes)), evidence }
     }
 
     /// Stores the outcome. While the store is away it is tried again for as long as the lease lasts; after that
@@ -169,7 +173,7 @@ impl Push {
         };
         let mut pause = STORE_PAUSE_FIRST;
         loop {
-            let order = Order { id: delivery.job.id, reach: Reach::Everything, command: command.clone() };
+            let order = JobCommand { id: delivery.job.id, reach: Reach::Everything, command: command.clone() };
             match self.jobs.apply_one(order).await {
                 // Refused means that the worker or the clock was faster; their outcome counts.
                 Ok(_) | Err(Error::Stopped) => return,
@@ -186,7 +190,7 @@ impl Push {
 
 fn circuit_open(queue: &Queue, wait: Duration) -> Ended {
     let why = "the endpoint's circuit is open after failures in a row; nothing was sent";
-    let outcome = answer::circuit_open(queue.settings.backpressure_scope, wait);
+    let outcome = webhook_answer::circuit_open(queue.settings.backpressure_scope, wait);
     Ended { command: End::Report(outcome), evidence: said(why) }
 }
 

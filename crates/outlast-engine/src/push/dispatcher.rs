@@ -7,7 +7,7 @@ use std::time::Duration;
 use outlast_core::Queue;
 use outlast_core::state::Phase;
 use outlast_store::Error;
-use outlast_store::jobs::{Claim, Claimed};
+use outlast_store::jobs::{ClaimRequest, Claimed};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -127,7 +127,7 @@ impl Push {
         if host.is_some_and(|host| self.breakers.is_open(name.0, host, self.clock.now())) {
             slots.truncate(1);
         }
-        let want = Claim {
+        let want = ClaimRequest {
             namespace: name.0,
             queue: Arc::clone(&name.1),
             limit: slots.len(),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use outlast_core::{NamespaceId, Queue, QueueSettings};
-use outlast_store::queues::{Expect, QueueDraft};
+use outlast_store::queues::{ExpectedVersion, QueueDraft};
 
 use super::secrets::SecretError;
 use super::{Queues, moves};
@@ -146,7 +146,7 @@ impl Queues {
                 self.seal_headers(queue.namespace, &queue.name, Some(&queue), queue.settings.clone()).await?;
             let draft = QueueDraft { settings, secrets: None };
             // Refused means that another call has just written it, and so has sealed it.
-            let expect = Expect::Version(queue.version);
+            let expect = ExpectedVersion::Version(queue.version);
             let saved = self.store.save_queue(queue.namespace, &queue.name, draft, expect).await?;
             count += usize::from(saved.is_ok());
         }

@@ -20,28 +20,28 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use url::Url;
 
-use self::client::{Client, connect, sorted_out};
+use self::client::{BucketClient, connect, sorted_out};
 use self::parts::Parts;
-use super::location::{BucketSettings, Kind};
-use super::{Direct, Error, LinkSpec, Opened, Part, Patience, UploadSpec, Written};
+use super::location::{BucketKind, BucketSettings};
+use super::{BlobTimeouts, DirectUpload, Error, LinkSpec, ObjectReader, UploadSpec, UploadedPart, WrittenObject};
 
 /// Part sizes of one object are the same, which some stores demand. At most two parts of a write are in memory.
 const PART_BYTES: usize = 8 * 1024 * 1024;
 /// As S3 has it. Larger objects than this many parts make go past the server, in larger parts.
 const PARTS_MAX: usize = 10_000;
-/// What others gave up and one call ends on its way.
+/// How many abandoned uploads one call ends.
 const ABORTS_MAX: usize = 4;
 
 #[derive(Debug)]
 pub(super) struct Bucket {
-    client: Arc<dyn Client>,
-    kind: Kind,
+    client: Arc<dyn BucketClient>,
+    kind: BucketKind,
     prefix: Path,
-    patience: Patience,
-    /// Uploads in parts that nobody goes on with. A hint: lost with the process.
-    abandoned: Mutex<Vec<Upload>>,
-    /// Writes under way; each holds up to two parts in memory. Who comes later waits, and so does its
-    /// sender, but no longer than for any call.
+    patience: BlobTimeouts,
+    /// Abandoned uploads in parts. A hint: lost with the process.
+    abandoned: Mutex<Vec<PendingUpload>>,
+    /// Writes under way; each holds up to two parts in memory. Later writes wait, and so does their sender, but no
+    /// longer than for any call.
     writes: Semaphore,
 }
 
@@ -49,18 +49,18 @@ pub(super) struct Bucket {
 const WRITES_MAX: usize = 32;
 
 #[derive(Clone, Debug)]
-struct Upload {
+struct PendingUpload {
     path: Path,
     id: MultipartId,
 }
 
 /// Hands an upload over to those that end abandoned ones, unless it was taken out before.
-struct Guard<'a> {
+struct UploadGuard<'a> {
     bucket: &'a Bucket,
-    upload: Option<Upload>,
+    upload: Option<PendingUpload>,
 }
 
-impl Drop for Guard<'_> {
+impl Drop for UploadGuard<'_> {
     fn drop(&mut self) {
         if let Some(upload) = self.upload.take() {
             self.bucket.abandon(upload);
@@ -69,13 +69,13 @@ impl Drop for Guard<'_> {
 }
 
 impl Bucket {
-    pub(super) fn new(settings: BucketSettings, patience: Patience) -> Result<Bucket, Error> {
+    pub(super) fn new(settings: BucketSettings, patience: BlobTimeouts) -> Result<Bucket, Error> {
         let (kind, prefix) = (settings.kind, settings.prefix.clone());
         let client = connect(settings, patience)?;
         Ok(Bucket { client, kind, prefix, patience, abandoned: Mutex::default(), writes: Semaphore::new(WRITES_MAX) })
     }
 
-    pub(super) async fn write<S>(&self, key: &str, stream: S) -> Result<Written, Error>
+    pub(super) async fn write<S>(&self, key: &str, stream: S) -> Result<WrittenObject, Error>
     where
         S: Stream<Item = Result<Bytes, Error>> + Send + Unpin,
     {
@@ -90,7 +90,8 @@ impl Bucket {
             return parts.written().await;
         }
         let id = self.call(self.client.create_multipart(&path)).await.map_err(not_missing)?;
-        let mut guard = Guard { bucket: self, upload: Some(Upload { path: path.clone(), id: id.clone() }) };
+        let mut guard =
+            UploadGuard { bucket: self, upload: Some(PendingUpload { path: path.clone(), id: id.clone() }) };
         let done = match self.write_parts(&path, &id, first, &mut parts).await {
             Ok(ids) => self.finish(&path, &id, ids).await,
             Err(error) => Err(error),
@@ -140,7 +141,7 @@ impl Bucket {
         }
     }
 
-    pub(super) async fn read(&self, key: &str, range: Option<Range<u64>>) -> Result<Opened, Error> {
+    pub(super) async fn read(&self, key: &str, range: Option<Range<u64>>) -> Result<ObjectReader, Error> {
         let path = self.path(key);
         let mut options = GetOptions::default();
         if let Some(range) = range {
@@ -148,7 +149,7 @@ impl Bucket {
             let length = self.ask(self.client.head(&path)).await?.size;
             let range = range.start.min(length)..range.end.min(length);
             if range.is_empty() {
-                return Ok(Opened { length, chunks: stream::empty().boxed() });
+                return Ok(ObjectReader { length, chunks: stream::empty().boxed() });
             }
             options.range = Some(GetRange::Bounded(range));
         }
@@ -163,7 +164,7 @@ impl Bucket {
                 Err(late) => Some((Err(Error::Unavailable(late.into())), None)),
             }
         });
-        Ok(Opened { length, chunks: chunks.boxed() })
+        Ok(ObjectReader { length, chunks: chunks.boxed() })
     }
 
     pub(super) async fn head(&self, key: &str) -> Result<u64, Error> {
@@ -182,7 +183,7 @@ impl Bucket {
     pub(super) async fn link(&self, key: &str, spec: &LinkSpec) -> Result<Url, Error> {
         let mut options = SignedUrlOptions::new();
         // An Azure link cannot carry them, as the client makes it: the reader gets the bytes without name and type.
-        if self.kind != Kind::Azure {
+        if self.kind != BucketKind::Azure {
             options = options.with_query([
                 ("response-content-disposition", spec.disposition.as_str()),
                 ("response-content-type", spec.content_type.as_str()),
@@ -191,21 +192,22 @@ impl Bucket {
         self.ask(self.client.signed_url_opts(Method::GET, &self.path(key), spec.life, &options)).await
     }
 
-    pub(super) async fn upload_links(&self, key: &str, spec: UploadSpec) -> Result<Direct, Error> {
+    pub(super) async fn upload_links(&self, key: &str, spec: UploadSpec) -> Result<DirectUpload, Error> {
         let path = self.path(key);
         if spec.parts <= 1 {
             let url = self.call(self.client.signed_url(Method::PUT, &path, spec.life)).await?;
             let headers = match self.kind {
-                Kind::Azure => vec![("x-ms-blob-type", "BlockBlob")],
-                Kind::S3 | Kind::Google => Vec::new(),
+                BucketKind::Azure => vec![("x-ms-blob-type", "BlockBlob")],
+                BucketKind::S3 | BucketKind::Google => Vec::new(),
             };
-            return Ok(Direct { id: None, urls: vec![url], headers });
+            return Ok(DirectUpload { id: None, urls: vec![url], headers });
         }
-        if self.kind == Kind::Azure {
+        if self.kind == BucketKind::Azure {
             return Err(Error::Refused("a direct upload to Azure is one PUT, without parts".into()));
         }
         let id = self.call(self.client.create_multipart(&path)).await.map_err(not_missing)?;
-        let mut guard = Guard { bucket: self, upload: Some(Upload { path: path.clone(), id: id.clone() }) };
+        let mut guard =
+            UploadGuard { bucket: self, upload: Some(PendingUpload { path: path.clone(), id: id.clone() }) };
         let mut urls = Vec::new();
         for number in 1..=spec.parts {
             let part = [("partNumber", number.to_string()), ("uploadId", id.clone())];
@@ -213,10 +215,10 @@ impl Bucket {
             urls.push(self.call(self.client.signed_url_opts(Method::PUT, &path, spec.life, &options)).await?);
         }
         guard.upload = None;
-        Ok(Direct { id: Some(id), urls, headers: Vec::new() })
+        Ok(DirectUpload { id: Some(id), urls, headers: Vec::new() })
     }
 
-    pub(super) async fn complete(&self, key: &str, id: &str, mut parts: Vec<Part>) -> Result<(), Error> {
+    pub(super) async fn complete(&self, key: &str, id: &str, mut parts: Vec<UploadedPart>) -> Result<(), Error> {
         parts.sort_by_key(|part| part.number);
         if parts.is_empty() || !parts.iter().zip(1..).all(|(part, number)| part.number == number) {
             return Err(Error::Refused("parts are numbered from 1 on, without a gap".into()));
@@ -226,25 +228,25 @@ impl Bucket {
     }
 
     pub(super) async fn abort(&self, key: &str, id: &str) -> Result<(), Error> {
-        self.end(&Upload { path: self.path(key), id: id.to_owned() }).await
+        self.end(&PendingUpload { path: self.path(key), id: id.to_owned() }).await
     }
 
-    async fn end(&self, upload: &Upload) -> Result<(), Error> {
+    async fn end(&self, upload: &PendingUpload) -> Result<(), Error> {
         missing_is_fine(self.call(self.client.abort_multipart(&upload.path, &upload.id)).await)
     }
 
-    fn abandon(&self, upload: Upload) {
+    fn abandon(&self, upload: PendingUpload) {
         self.abandoned.lock().unwrap_or_else(PoisonError::into_inner).push(upload);
     }
 
-    /// Ends some of what was given up. What fails stays for the next time.
+    /// Ends some abandoned uploads. A failed one stays for the next call.
     async fn end_abandoned(&self) {
         for _ in 0..ABORTS_MAX {
             let upload = self.abandoned.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let Some(upload) = upload else {
                 return;
             };
-            let mut guard = Guard { bucket: self, upload: Some(upload.clone()) };
+            let mut guard = UploadGuard { bucket: self, upload: Some(upload.clone()) };
             if let Err(error) = self.end(&upload).await {
                 tracing::warn!(path = %upload.path, cause = error.with_causes(), "an upload in parts could not be ended");
                 return;

@@ -116,9 +116,9 @@ impl Checksums {
 struct Checking {
     chunks: Chunks,
     checksums: Checksums,
-    /// What the reader gets.
+    /// The range that the reader gets.
     span: Range<u64>,
-    /// What has been read so far, and where reading ends.
+    /// The position of the read, and where it ends.
     at: u64,
     end: u64,
     /// The chunk that is being read.
@@ -142,7 +142,7 @@ impl Checking {
                 return Ok(None);
             }
             match self.chunks.next().await {
-                // What was found right before it comes first.
+                // Verified bytes go out before the error does.
                 Some(bytes) => self.is_damaged = !self.take(bytes?),
                 None => return Err(Error::Damaged),
             }
@@ -213,7 +213,7 @@ mod tests {
         builder.finish()
     }
 
-    /// What a reader of the span gets of these bytes, in pieces, and whether it ended well.
+    /// The pieces that a reader of the span gets of these bytes, and whether it ended well.
     async fn read(stored: &Arc<[u8]>, length: usize, there: &[u8], span: Range<u64>) -> (Vec<u8>, bool) {
         let checksums = Checksums::read(stored, length as u64).expect("they fit the length");
         let around = checksums.around(&span);

@@ -13,9 +13,9 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use tokio::task::{JoinHandle, spawn_blocking};
 
+use super::content_hasher::ContentHasher;
 use super::deletion_lock::{self, DeletionPause, DeletionPermit};
-use super::tally::Tally;
-use super::{CHUNK_BYTES, Error, Opened, READ_BYTES, Written};
+use super::{CHUNK_BYTES, Error, ObjectReader, READ_BYTES, WrittenObject};
 
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
@@ -43,12 +43,12 @@ impl Folder {
         Ok(Folder { root })
     }
 
-    pub(super) async fn write<S>(&self, key: &str, mut stream: S) -> Result<Written, Error>
+    pub(super) async fn write<S>(&self, key: &str, mut stream: S) -> Result<WrittenObject, Error>
     where
         S: Stream<Item = Result<Bytes, Error>> + Send + Unpin,
     {
         let (root, path) = (self.root.clone(), self.root.join(key));
-        let mut draft = blocking(move || Draft::create(root, path)).await?;
+        let mut draft = blocking(move || TempFile::create(root, path)).await?;
         let (mut gathered, mut gathered_bytes) = (Vec::new(), 0);
         while let Some(bytes) = stream.next().await {
             let bytes = bytes?;
@@ -63,7 +63,7 @@ impl Folder {
         blocking(move || draft.append(&gathered)?.finish()).await
     }
 
-    pub(super) async fn read(&self, key: &str, range: Option<Range<u64>>) -> Result<Opened, Error> {
+    pub(super) async fn read(&self, key: &str, range: Option<Range<u64>>) -> Result<ObjectReader, Error> {
         let (root, path) = (self.root.clone(), self.root.join(key));
         let (file, length) = blocking(move || {
             let file = open_below(&root, &path, OFlags::RDONLY)?;
@@ -73,7 +73,7 @@ impl Folder {
         .await?;
         let range = range.unwrap_or(0..length);
         let at = range.start.min(length);
-        let reader = Reader { file, at, end: range.end.clamp(at, length) };
+        let reader = FileReader { file, at, end: range.end.clamp(at, length) };
         // One read is always under way while the last one is being sent.
         let chunks = stream::unfold(Some(reader.next()), |under_way| async move {
             match under_way?.await {
@@ -83,7 +83,7 @@ impl Folder {
                 Err(error) => Some((Err(Error::Unavailable(error.into())), None)),
             }
         });
-        Ok(Opened { length, chunks: Box::pin(chunks) })
+        Ok(ObjectReader { length, chunks: Box::pin(chunks) })
     }
 
     pub(super) async fn head(&self, key: &str) -> Result<u64, Error> {
@@ -122,18 +122,18 @@ impl Folder {
     }
 }
 
-/// A file that is being written. Dropped before [`Draft::finish`] has ended well, it takes its file with it; that is quick,
+/// A file that is being written. Dropped before [`TempFile::finish`] has ended well, it takes its file with it; that is quick,
 /// and happens on the blocking pool unless the caller gave up while it waited for its stream.
-struct Draft {
+struct TempFile {
     root: PathBuf,
     path: PathBuf,
     file: File,
-    tally: Tally,
+    tally: ContentHasher,
     is_finished: bool,
 }
 
-impl Draft {
-    fn create(root: PathBuf, path: PathBuf) -> io::Result<Draft> {
+impl TempFile {
+    fn create(root: PathBuf, path: PathBuf) -> io::Result<TempFile> {
         let unfinished = unfinished(&path);
         let folder = path.parent().unwrap_or(&root);
         let mut tries = 0;
@@ -144,10 +144,10 @@ impl Draft {
                 opened => break opened?,
             }
         };
-        Ok(Draft { root, path, file, tally: Tally::default(), is_finished: false })
+        Ok(TempFile { root, path, file, tally: ContentHasher::default(), is_finished: false })
     }
 
-    fn append(mut self, chunks: &[Bytes]) -> io::Result<Draft> {
+    fn append(mut self, chunks: &[Bytes]) -> io::Result<TempFile> {
         for chunk in chunks {
             self.file.write_all(chunk)?;
             self.tally.take(chunk);
@@ -155,7 +155,7 @@ impl Draft {
         Ok(self)
     }
 
-    fn finish(mut self) -> io::Result<Written> {
+    fn finish(mut self) -> io::Result<WrittenObject> {
         self.file.sync_all()?;
         fs::rename(unfinished(&self.path), &self.path)?;
         sync_name(&self.root, &self.path)?;
@@ -164,24 +164,24 @@ impl Draft {
     }
 }
 
-impl Drop for Draft {
+impl Drop for TempFile {
     fn drop(&mut self) {
         if !self.is_finished {
-            // What cannot be removed here goes when the key is deleted.
+            // A file that cannot be removed here is removed when the key is deleted.
             drop(fs::remove_file(unfinished(&self.path)));
         }
     }
 }
 
-struct Reader {
+struct FileReader {
     file: File,
     at: u64,
     end: u64,
 }
 
-type Piece = io::Result<Option<(Bytes, Reader)>>;
+type Piece = io::Result<Option<(Bytes, FileReader)>>;
 
-impl Reader {
+impl FileReader {
     fn next(mut self) -> JoinHandle<Piece> {
         spawn_blocking(move || {
             let wanted = usize::try_from(self.end - self.at).unwrap_or(READ_BYTES).min(READ_BYTES);
@@ -201,8 +201,8 @@ impl Reader {
     }
 }
 
-/// A file to write, empty and nobody else's. Who writes one holds its lock, so what a killed process has left is known by
-/// having none, and is begun anew. Where files cannot be locked, that has to wait until its key is deleted.
+/// A file to write, empty and exclusive. A writer holds the file's lock, so a file that a killed process left has none
+/// and is started over. Where files cannot be locked, it stays until its key is deleted.
 fn open_alone(root: &Path, path: &Path) -> io::Result<File> {
     let (file, is_new) = match open_below(root, path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => (open_below(root, path, OFlags::WRONLY)?, false),

@@ -17,16 +17,16 @@ pub enum Location {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum BucketKind {
     S3,
     Google,
     Azure,
 }
 
-/// What a bucket is reached with.
+/// Settings of a connection to a bucket.
 #[derive(Clone, PartialEq)]
 pub struct BucketSettings {
-    pub kind: Kind,
+    pub kind: BucketKind,
     pub name: String,
     /// Before every key; may be empty.
     pub prefix: Path,
@@ -34,7 +34,7 @@ pub struct BucketSettings {
     pub(super) options: Vec<(String, String)>,
 }
 
-/// What is wrong with a URL. Names parts of it, and never a value.
+/// An error in a URL. Names parts of it, and never a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WrongUrl {
     #[error("it is not a URL")]
@@ -59,9 +59,9 @@ impl Location {
         let url = Url::parse(url).map_err(|_| WrongUrl::NotAUrl)?;
         let kind = match url.scheme() {
             "file" => return folder(&url),
-            "s3" => Kind::S3,
-            "gs" => Kind::Google,
-            "az" => Kind::Azure,
+            "s3" => BucketKind::S3,
+            "gs" => BucketKind::Google,
+            "az" => BucketKind::Azure,
             _ => return Err(WrongUrl::Scheme),
         };
         if !url.username().is_empty() || url.password().is_some() || url.port().is_some() {
@@ -93,29 +93,29 @@ fn folder(url: &Url) -> Result<Location, WrongUrl> {
     path.map(Location::Folder).ok_or(WrongUrl::Folder)
 }
 
-impl Kind {
+impl BucketKind {
     /// How the names of its variables begin.
     fn variables(self) -> &'static str {
         match self {
-            Kind::S3 => "AWS_",
-            Kind::Google => "GOOGLE_",
-            Kind::Azure => "AZURE_",
+            BucketKind::S3 => "AWS_",
+            BucketKind::Google => "GOOGLE_",
+            BucketKind::Azure => "AZURE_",
         }
     }
 
     fn knows(self, key: &str) -> bool {
         match self {
-            Kind::S3 => key.parse::<AmazonS3ConfigKey>().is_ok(),
-            Kind::Google => key.parse::<GoogleConfigKey>().is_ok(),
-            Kind::Azure => key.parse::<AzureConfigKey>().is_ok(),
+            BucketKind::S3 => key.parse::<AmazonS3ConfigKey>().is_ok(),
+            BucketKind::Google => key.parse::<GoogleConfigKey>().is_ok(),
+            BucketKind::Azure => key.parse::<AzureConfigKey>().is_ok(),
         }
     }
 
     fn scheme(self) -> &'static str {
         match self {
-            Kind::S3 => "s3",
-            Kind::Google => "gs",
-            Kind::Azure => "az",
+            BucketKind::S3 => "s3",
+            BucketKind::Google => "gs",
+            BucketKind::Azure => "az",
         }
     }
 }

@@ -10,19 +10,19 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::alarms;
+use super::group_commit::RequestGroup;
 use super::key_holders;
-use super::lane::Group;
-use super::registry::queue_columns;
+use super::queue_cache::queue_columns;
 use super::rows::job_columns;
 use super::session::{Parameter, Session, Sql};
-use super::shared::Shared;
+use super::shared::StoreContext;
 use super::transact::{Fault, Tx};
-use super::writer::{Ask, Writer};
+use super::write_handler::{WriteHandler, WriteRequest};
 use crate::alarms::Due;
+use crate::checked_decide::lease_of;
+use crate::codec::job_id::JobIdCodec;
 use crate::error::Error;
-use crate::ids::Ids;
-use crate::jobs::{Applied, Claimed, Declined, Order, Reach};
-use crate::step::lease_of;
+use crate::jobs::{Applied, Claimed, Declined, JobCommand, Reach};
 use crate::transition;
 
 pub(super) static LOCK: Sql = Sql {
@@ -41,17 +41,17 @@ static LOCK_QUEUES: Sql = Sql {
     ),
     types: &[Type::INT4_ARRAY],
 };
-/// What has rung, and the first alarm that has not.
+/// Alarms that are due, and the first that is not.
 pub(super) static DUE: Sql = Sql {
     text: "
-        SELECT turn.at, turn.seq, job.created_at
+        SELECT ready_and_alarm.at, ready_and_alarm.seq, job.created_at
         FROM (
-            (SELECT at, seq FROM turn WHERE queue = 0 AND place = 0 AND at <= $2 ORDER BY at, seq LIMIT $1)
+            (SELECT at, seq FROM ready_and_alarm WHERE queue = 0 AND place = 0 AND at <= $2 ORDER BY at, seq LIMIT $1)
             UNION ALL
-            (SELECT at, seq FROM turn WHERE queue = 0 AND place = 0 AND at > $2 ORDER BY at, seq LIMIT 1)
-        ) AS turn
-        JOIN job ON job.seq = turn.seq
-        ORDER BY turn.at, turn.seq",
+            (SELECT at, seq FROM ready_and_alarm WHERE queue = 0 AND place = 0 AND at > $2 ORDER BY at, seq LIMIT 1)
+        ) AS ready_and_alarm
+        JOIN job ON job.seq = ready_and_alarm.seq
+        ORDER BY ready_and_alarm.at, ready_and_alarm.seq",
     types: &[Type::INT8, Type::INT8],
 };
 
@@ -66,17 +66,17 @@ static LOCK_FREE: Sql = Sql {
 };
 
 /// The commands of a group.
-pub(super) struct Part<'g> {
-    asks: Vec<(&'g [Order], Patience)>,
+pub(super) struct ApplyPart<'g> {
+    asks: Vec<(&'g [JobCommand], LockWait)>,
     seqs: Vec<i64>,
     /// Those of them that are waited for, and those that are passed over when somebody holds them.
     waited_for: Vec<i64>,
     passed_over: Vec<i64>,
 }
 
-/// What to do about a job that somebody else holds.
+/// How to treat a job that another transaction has locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
+pub(super) enum LockWait {
     /// Wait for it.
     Waits,
     /// Let somebody else wait: the rest of the group must not. Alarms do not wait at all: who holds the job is moving it,
@@ -84,20 +84,20 @@ pub(super) enum Patience {
     Hurries,
 }
 
-impl<'g> Part<'g> {
-    pub(super) fn new(asks: Vec<(&'g [Order], Patience)>, ids: Ids) -> Part<'g> {
+impl<'g> ApplyPart<'g> {
+    pub(super) fn new(asks: Vec<(&'g [JobCommand], LockWait)>, ids: JobIdCodec) -> ApplyPart<'g> {
         let (mut seqs, mut waited_for) = (BTreeSet::new(), BTreeSet::new());
         for (orders, patience) in &asks {
             for order in *orders {
                 let seq = ids.seq(order.id);
                 seqs.insert(seq);
-                if *patience == Patience::Waits && !order.command.is_wake() {
+                if *patience == LockWait::Waits && !order.command.is_wake() {
                     waited_for.insert(seq);
                 }
             }
         }
         let passed_over = seqs.difference(&waited_for).copied().collect();
-        Part { asks, seqs: seqs.into_iter().collect(), waited_for: waited_for.into_iter().collect(), passed_over }
+        ApplyPart { asks, seqs: seqs.into_iter().collect(), waited_for: waited_for.into_iter().collect(), passed_over }
     }
 
     pub(super) async fn ready(&self, session: &Session) -> Result<(), tokio_postgres::Error> {
@@ -123,9 +123,9 @@ impl<'g> Part<'g> {
     /// One answer per ask, in order; `None` where a job is held by somebody else, or is not there at all.
     pub(super) async fn finish(self, jobs: Vec<Row>, tx: &mut Tx<'_>) -> Result<Vec<Option<Outcomes>>, Fault> {
         take_in(&jobs, tx);
-        let mut served: Vec<Option<&[Order]>> = Vec::with_capacity(self.asks.len());
+        let mut served: Vec<Option<&[JobCommand]>> = Vec::with_capacity(self.asks.len());
         for (orders, patience) in self.asks {
-            let is_served = patience == Patience::Waits || orders.iter().all(|order| is_here(order, tx));
+            let is_served = patience == LockWait::Waits || orders.iter().all(|order| is_here(order, tx));
             served.push(is_served.then_some(orders));
         }
         lock_queues(&served, tx).await?;
@@ -145,7 +145,7 @@ impl<'g> Part<'g> {
 pub(super) type Outcomes = Vec<Result<Applied, Declined>>;
 
 /// Was the job found, or need it not be?
-fn is_here(order: &Order, tx: &Tx<'_>) -> bool {
+fn is_here(order: &JobCommand, tx: &Tx<'_>) -> bool {
     let seq = tx.shared.ids.seq(order.id);
     order.command.is_wake() || tx.writes.has_in_hand(seq)
 }
@@ -164,13 +164,13 @@ fn take_in(jobs: &[Row], tx: &mut Tx<'_>) {
 }
 
 /// The jobs to be replayed.
-fn replayed(served: &[Option<&[Order]>], ids: Ids) -> Vec<i64> {
+fn replayed(served: &[Option<&[JobCommand]>], ids: JobIdCodec) -> Vec<i64> {
     let orders = served.iter().copied().flatten().flatten();
     orders.filter(|order| order.command.is_replay()).map(|order| ids.seq(order.id)).collect()
 }
 
 /// A queue's hold is decided on alone. Locked are the queues that have one and those that may get one.
-async fn lock_queues(served: &[Option<&[Order]>], tx: &mut Tx<'_>) -> Result<(), Fault> {
+async fn lock_queues(served: &[Option<&[JobCommand]>], tx: &mut Tx<'_>) -> Result<(), Fault> {
     let mut queues: BTreeSet<i32> = BTreeSet::new();
     for order in served.iter().copied().flatten().flatten() {
         let defers = matches!(order.command, Command::Report { outcome: Outcome::Defer { .. }, .. });
@@ -193,7 +193,7 @@ pub(super) async fn lock_holds(queues: &[i32], tx: &mut Tx<'_>) -> Result<(), Fa
     Ok(())
 }
 
-fn apply_one(order: &Order, tx: &mut Tx<'_>) -> Result<Result<Applied, Declined>, Fault> {
+fn apply_one(order: &JobCommand, tx: &mut Tx<'_>) -> Result<Result<Applied, Declined>, Fault> {
     let seq = tx.shared.ids.seq(order.id);
     // An alarm of a job that cannot be read is silenced by this transaction.
     if !order.command.is_wake() && tx.writes.set_aside.contains(&seq) {
@@ -203,7 +203,7 @@ fn apply_one(order: &Order, tx: &mut Tx<'_>) -> Result<Result<Applied, Declined>
 }
 
 /// Jobs whose alarm has rung by the time this node knows; whether it really has is decided by `apply`.
-pub(super) async fn due(shared: &Arc<Shared>, limit: usize) -> Result<Due, Error> {
+pub(super) async fn due(shared: &Arc<StoreContext>, limit: usize) -> Result<Due, Error> {
     let now = shared.now();
     let limit_and_next = i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX);
     let parameters: [Parameter<'_>; 2] = [&limit_and_next, &now.as_millis()];
@@ -220,15 +220,15 @@ pub(super) async fn due(shared: &Arc<Shared>, limit: usize) -> Result<Due, Error
     Ok(due)
 }
 
-/// Hands back what nobody received. If it fails, the leases run out by themselves.
-pub(super) fn release(shared: &Arc<Shared>, claimed: Option<Claimed>) {
-    let orders: Vec<Order> = claimed
+/// Hands back jobs whose receiver has disconnected. If it fails, their leases run out.
+pub(super) fn release(shared: &Arc<StoreContext>, claimed: Option<Claimed>) {
+    let orders: Vec<JobCommand> = claimed
         .into_iter()
         .flat_map(|claimed| claimed.jobs)
         .filter_map(|job| {
             let command =
                 Command::Report { lease: lease_of(&job), outcome: Outcome::Release, evidence: Evidence::default() };
-            lease_of(&job).map(|_| Order { id: job.id, reach: Reach::Everything, command })
+            lease_of(&job).map(|_| JobCommand { id: job.id, reach: Reach::Everything, command })
         })
         .collect();
     if orders.is_empty() {
@@ -236,6 +236,11 @@ pub(super) fn release(shared: &Arc<Shared>, claimed: Option<Claimed>) {
     }
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
-        let _ = shared.transact(&mut Group::<Writer>::new(&[Ask::Apply(orders.into(), Patience::Waits)], None)).await;
+        let _ = shared
+            .transact(&mut RequestGroup::<WriteHandler>::new(
+                &[WriteRequest::Apply(orders.into(), LockWait::Waits)],
+                None,
+            ))
+            .await;
     });
 }

@@ -3,27 +3,27 @@
 use std::collections::BTreeMap;
 
 use futures_util::future::{BoxFuture, join_all};
-use outlast_core::gate::Cause;
-use outlast_core::object::DOOMED_FOR;
+use outlast_core::gate::HoldCause;
+use outlast_core::object::DELETE_DELAY;
 use outlast_core::{Queue, QueueId, Status};
 use tokio_postgres::Error;
 use tokio_postgres::types::Type;
 
+use super::artifacts::{DROP_CHECKPOINTS, KEEP_CHECKPOINTS, KEEP_SECTIONS, PUT_OBJECTS, SCHEDULE_DELETE};
+use super::claim_cursor::ReadyRank;
 use super::columns::Rows;
-use super::kept::{DOOM, DROP_CHECKPOINTS, KEEP_CHECKPOINTS, KEEP_SECTIONS, PUT_OBJECTS};
-use super::marks::Rank;
-use super::packed::pack;
 use super::rows::{Cell, cells, row_sum, spec_json, text_sum};
 use super::session::{Session, Sql};
-use super::write::{Entry, Fate, Writes};
+use super::state_codec::pack;
+use super::unit_of_work::{LoadedRow, RowState, UnitOfWork};
 use crate::checksum::Table;
+use crate::codec::events::code;
+use crate::codec::row::IndexEntry;
 use crate::dead_letters::failed_at;
-use crate::history::code;
-use crate::rows::Place;
 
 /// Everything that is to be sent, borrowed from the writes: for each statement its rows.
 #[derive(Default)]
-pub(super) struct Batch<'w> {
+pub(super) struct WriteBatch<'w> {
     tables: Vec<Rows<'w>>,
     tally: BTreeMap<i32, [i64; 7]>,
 }
@@ -44,7 +44,7 @@ static ORDER: [&Sql; 24] = [
     &DROP_CHECKPOINTS,
     &KEEP_CHECKPOINTS,
     &KEEP_SECTIONS,
-    &DOOM,
+    &SCHEDULE_DELETE,
     &PUT_OBJECTS,
     &INSERT_HISTORY,
     &INSERT_LABELS,
@@ -57,12 +57,12 @@ static ORDER: [&Sql; 24] = [
     &COUNT,
 ];
 
-/// Stands in `turn.queue` for the clock. Queues are numbered from 1.
+/// The value of `ready_and_alarm.queue` for alarms. Queues are numbered from 1.
 pub(super) const ALARMS: i32 = 0;
 
-impl<'w> Batch<'w> {
-    pub(super) fn of(writes: &'w Writes, slot: i16) -> Batch<'w> {
-        let mut batch = Batch::default();
+impl<'w> WriteBatch<'w> {
+    pub(super) fn of(writes: &'w UnitOfWork, slot: i16) -> WriteBatch<'w> {
+        let mut batch = WriteBatch::default();
         writes.entries().for_each(|entry| batch.add(entry));
         for (seq, body) in &writes.payloads {
             batch.push(&UPDATE_PAYLOAD, cells![*seq, &**body, text_sum(Table::Payload, *seq, body)]);
@@ -88,7 +88,7 @@ impl<'w> Batch<'w> {
             batch.push(&DELETE_KEYS, cells![hash]);
         }
         writes.gates.values().for_each(|queue| batch.add_gate(queue));
-        writes.kept.add_to(&mut batch);
+        writes.artifacts.add_to(&mut batch);
         writes.set_aside.iter().for_each(|seq| batch.push(&SET_ASIDE, cells![*seq]));
         for (queue, [pending, queued, running, succeeded, failed, cancelled, expired]) in
             std::mem::take(&mut batch.tally)
@@ -115,21 +115,21 @@ impl<'w> Batch<'w> {
         }
     }
 
-    fn add(&mut self, entry: &'w Entry) {
+    fn add(&mut self, entry: &'w LoadedRow) {
         let (record, job) = (&entry.record, &entry.record.job);
         let (seq, status) = (record.seq, code(&Status::ALL, job.status()));
         match entry.fate {
-            Fate::Untouched | Fate::Gone => return,
-            Fate::Changed if entry.before.is_none() => {
+            RowState::Untouched | RowState::Gone => return,
+            RowState::Changed if entry.before.is_none() => {
                 let (created_at, queue, payload) =
                     (job.created_at.as_millis(), queue_number(job.queue), &*job.spec.payload);
                 let (spec, sum) = (spec_json(&job.spec), text_sum(Table::Payload, seq, payload));
                 self.push(&INSERT_JOB, cells![seq, created_at, queue, status, pack(record), spec, payload, sum]);
             }
-            Fate::Changed | Fate::Rearmed => self.push(&UPDATE_JOB, cells![seq, status, pack(record)]),
-            Fate::Deleted => self.push(&DELETE_JOBS, cells![seq, LATE_MILLIS]),
+            RowState::Changed | RowState::Rearmed => self.push(&UPDATE_JOB, cells![seq, status, pack(record)]),
+            RowState::Deleted => self.push(&DELETE_JOBS, cells![seq, LATE_MILLIS]),
         }
-        let after = (entry.fate != Fate::Deleted).then(|| Place::of(record));
+        let after = (entry.fate != RowState::Deleted).then(|| IndexEntry::of(record));
         self.move_line(entry.before, after, seq);
         self.move_dead(entry, after);
         self.move_alarm(entry.before, after, seq);
@@ -143,10 +143,10 @@ impl<'w> Batch<'w> {
         }
     }
 
-    fn move_line(&mut self, before: Option<Place>, after: Option<Place>, seq: i64) {
-        let of = |status: Status, place: Option<Place>| place.filter(|place| place.status == status);
-        let turn = |place: Place| {
-            let rank = Rank::of(&place, seq);
+    fn move_line(&mut self, before: Option<IndexEntry>, after: Option<IndexEntry>, seq: i64) {
+        let of = |status: Status, place: Option<IndexEntry>| place.filter(|place| place.status == status);
+        let turn = |place: IndexEntry| {
+            let rank = ReadyRank::of(&place, seq);
             cells![queue_number(place.queue), rank.place, rank.ready_at, seq]
         };
         let (from, to) = (of(Status::Queued, before), of(Status::Queued, after));
@@ -156,18 +156,18 @@ impl<'w> Batch<'w> {
         }
     }
 
-    fn move_dead(&mut self, entry: &Entry, after: Option<Place>) {
-        let of = |place: Option<Place>| place.filter(|place| place.status == Status::Failed);
+    fn move_dead(&mut self, entry: &LoadedRow, after: Option<IndexEntry>) {
+        let of = |place: Option<IndexEntry>| place.filter(|place| place.status == Status::Failed);
         let (from, to, record) = (of(entry.before), of(after), &entry.record);
         let (seq, failed_at) = (record.seq, failed_at(&record.job).unwrap_or(record.job.created_at).as_millis());
         // A job that was replayed and failed again has another time.
-        if from.is_some() != to.is_some() || entry.fate == Fate::Changed {
+        if from.is_some() != to.is_some() || entry.fate == RowState::Changed {
             from.into_iter().for_each(|place| self.push(&DELETE_DEAD, cells![queue_number(place.queue), seq]));
             to.into_iter().for_each(|place| self.push(&INSERT_DEAD, cells![queue_number(place.queue), seq, failed_at]));
         }
     }
 
-    fn move_alarm(&mut self, before: Option<Place>, after: Option<Place>, seq: i64) {
+    fn move_alarm(&mut self, before: Option<IndexEntry>, after: Option<IndexEntry>, seq: i64) {
         let (from, to) = (before.and_then(|place| place.wake_at), after.and_then(|place| place.wake_at));
         if from != to {
             from.into_iter().for_each(|at| self.push(&DELETE_TURNS, cells![ALARMS, 0, at.as_millis(), seq]));
@@ -178,9 +178,9 @@ impl<'w> Batch<'w> {
     fn add_gate(&mut self, queue: &Queue) {
         let hold = queue.hold;
         let probe = hold.and_then(|hold| hold.probe).map(|probe| probe.as_u128().to_be_bytes().to_vec());
-        let (cause, round) = hold.map_or((0, 0), |hold| (code(&Cause::ALL, hold.cause), hold.round.cast_signed()));
+        let (cause, round) = hold.map_or((0, 0), |hold| (code(&HoldCause::ALL, hold.cause), hold.round.cast_signed()));
         let until = hold.map(|hold| hold.until.as_millis());
-        self.push(&UPDATE_GATES, cells![queue_number(queue.id), until, probe, cause, round, queue.pace.0]);
+        self.push(&UPDATE_GATES, cells![queue_number(queue.id), until, probe, cause, round, queue.gcra.0]);
     }
 
     pub(super) async fn ready(&self, session: &Session) -> Result<(), Error> {
@@ -236,8 +236,8 @@ static UPDATE_PAYLOAD: Sql = Sql {
         WHERE job.seq = new.seq",
     types: &[I8, TEXT, I4],
 };
-/// Who still writes an object of a job that goes can do so for a while.
-const LATE_MILLIS: i64 = DOOMED_FOR.as_secs().cast_signed() * 1_000;
+/// An upload to an object of a deleted job may continue for a while.
+const LATE_MILLIS: i64 = DELETE_DELAY.as_secs().cast_signed() * 1_000;
 /// One statement for all tables that have rows of a job by its number alone.
 static DELETE_JOBS: Sql = Sql {
     text: "
@@ -246,10 +246,10 @@ static DELETE_JOBS: Sql = Sql {
              sections AS (DELETE FROM section WHERE job = ANY ($1)),
              objects AS (
                  UPDATE object
-                 SET doomed_at = floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
-                     + CASE WHEN kept THEN 0 ELSE gone.late END
+                 SET delete_after = floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
+                     + CASE WHEN attached THEN 0 ELSE gone.late END
                  FROM unnest($1, $2) AS gone (seq, late)
-                 WHERE object.job = gone.seq AND doomed_at IS NULL
+                 WHERE object.job = gone.seq AND delete_after IS NULL
              ),
              histories AS (DELETE FROM history WHERE job = ANY ($1))
         DELETE FROM job WHERE seq = ANY ($1)",
@@ -257,21 +257,23 @@ static DELETE_JOBS: Sql = Sql {
 };
 pub(super) static DELETE_TURNS: Sql = Sql {
     text: "
-        DELETE FROM turn
+        DELETE FROM ready_and_alarm
         USING unnest($1, $2, $3, $4) AS gone (queue, place, at, seq)
-        WHERE turn.queue = gone.queue AND turn.place = gone.place AND turn.at = gone.at AND turn.seq = gone.seq",
+        WHERE ready_and_alarm.queue = gone.queue AND ready_and_alarm.place = gone.place AND ready_and_alarm.at = gone.at AND ready_and_alarm.seq = gone.seq",
     types: &[I4, I2, I8, I8],
 };
 pub(super) static INSERT_TURNS: Sql = Sql {
-    text: "INSERT INTO turn (queue, place, at, seq) SELECT * FROM unnest($1, $2, $3, $4)",
+    text: "INSERT INTO ready_and_alarm (queue, place, at, seq) SELECT * FROM unnest($1, $2, $3, $4)",
     types: &[I4, I2, I8, I8],
 };
 static DELETE_DEAD: Sql = Sql {
-    text: "DELETE FROM dead USING unnest($1, $2) AS gone (queue, seq) WHERE dead.queue = gone.queue AND dead.seq = gone.seq",
+    text: "DELETE FROM dead_letter USING unnest($1, $2) AS gone (queue, seq) WHERE dead_letter.queue = gone.queue AND dead_letter.seq = gone.seq",
     types: &[I4, I8],
 };
-static INSERT_DEAD: Sql =
-    Sql { text: "INSERT INTO dead (queue, seq, failed_at) SELECT * FROM unnest($1, $2, $3)", types: &[I4, I8, I8] };
+static INSERT_DEAD: Sql = Sql {
+    text: "INSERT INTO dead_letter (queue, seq, failed_at) SELECT * FROM unnest($1, $2, $3)",
+    types: &[I4, I8, I8],
+};
 static KEEP_RESULTS: Sql = Sql {
     text: "
         INSERT INTO result (seq, body, checksum)
@@ -315,15 +317,15 @@ static UPDATE_GATES: Sql = Sql {
     text: "
         UPDATE queue
         SET hold_until = new.hold_until, hold_probe = new.hold_probe, hold_cause = new.hold_cause,
-            hold_round = new.hold_round, pace = new.pace
-        FROM unnest($1, $2, $3, $4, $5, $6) AS new (id, hold_until, hold_probe, hold_cause, hold_round, pace)
+            hold_round = new.hold_round, gcra = new.gcra
+        FROM unnest($1, $2, $3, $4, $5, $6) AS new (id, hold_until, hold_probe, hold_cause, hold_round, gcra)
         WHERE queue.id = new.id",
     types: &[I4, I8, BYTES, I2, I4, I8],
 };
-static SET_ASIDE: Sql = Sql { text: "DELETE FROM turn WHERE seq = ANY ($1)", types: &[I8] };
+static SET_ASIDE: Sql = Sql { text: "DELETE FROM ready_and_alarm WHERE seq = ANY ($1)", types: &[I8] };
 pub(super) static COUNT: Sql = Sql {
     text: "
-        INSERT INTO tally AS known (queue, slot, pending, queued, running, succeeded, failed, cancelled, expired)
+        INSERT INTO queue_count AS known (queue, slot, pending, queued, running, succeeded, failed, cancelled, expired)
         SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)
         ON CONFLICT (queue, slot) DO UPDATE
         SET pending = known.pending + excluded.pending, queued = known.queued + excluded.queued,

@@ -1,5 +1,5 @@
 //! Handing out: the claims of a group take jobs together and share them in the order they came. The order of the jobs
-//! comes from the table `turn`, the lock from the job's row, the effect from `decide`.
+//! comes from the table `ready_and_alarm`, the lock from the job's row, the effect from `decide`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,43 +11,45 @@ use outlast_core::{NamespaceId, Queue, Status};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::line::{TAKE, Taken, Taking, Wanted, leave, line_up, look_again, read_saved_bytes, take, take_for};
-use super::registry::{QUEUE_COLUMNS, queue_columns};
+use super::claim_scan::{
+    ClaimBudget, ClaimScan, ScannedJobs, TAKE, leave, line_up, look_again, read_saved_bytes, take, take_for,
+};
+use super::queue_cache::{QUEUE_COLUMNS, queue_columns};
 use super::session::{Session, Sql};
-use super::shared::Shared;
-use super::transact::{Fault, Name, Queues, Tx};
-use crate::jobs::{Claim, Claimed};
-use crate::step::admit;
+use super::shared::StoreContext;
+use super::transact::{Fault, QueueName, Queues, Tx};
+use crate::checked_decide::admit;
+use crate::jobs::{ClaimRequest, Claimed};
 use crate::transition::hand_out;
 
 /// The claims of a group.
-pub(super) struct Part<'g> {
+pub(super) struct ClaimPart<'g> {
     count: usize,
-    by_queue: BTreeMap<Name, Vec<Asked<'g>>>,
+    by_queue: BTreeMap<QueueName, Vec<GroupedClaim<'g>>>,
     /// Of the queues that looked open when they were last seen.
-    takings: BTreeMap<Name, Taking>,
+    takings: BTreeMap<QueueName, ClaimScan>,
 }
 
 /// A claim and its place in the group.
-struct Asked<'g> {
+struct GroupedClaim<'g> {
     at: usize,
-    claim: &'g Claim,
+    claim: &'g ClaimRequest,
 }
 
-impl<'g> Part<'g> {
-    pub(super) fn new(claims: Vec<&'g Claim>, shared: &Shared) -> Part<'g> {
+impl<'g> ClaimPart<'g> {
+    pub(super) fn new(claims: Vec<&'g ClaimRequest>, shared: &StoreContext) -> ClaimPart<'g> {
         let count = claims.len();
-        let mut by_queue: BTreeMap<Name, Vec<Asked<'g>>> = BTreeMap::new();
+        let mut by_queue: BTreeMap<QueueName, Vec<GroupedClaim<'g>>> = BTreeMap::new();
         for (at, claim) in claims.into_iter().enumerate() {
-            by_queue.entry((claim.namespace, Arc::clone(&claim.queue))).or_default().push(Asked { at, claim });
+            by_queue.entry((claim.namespace, Arc::clone(&claim.queue))).or_default().push(GroupedClaim { at, claim });
         }
         let mut takings = BTreeMap::new();
         for (name, asked) in &by_queue {
             if let Some(hint) = shared.registry.hint(name.0, &name.1).filter(|hint| is_promising(hint)) {
-                takings.insert(name.clone(), Taking::new(&hint, wanted(asked), shared));
+                takings.insert(name.clone(), ClaimScan::new(&hint, wanted(asked), shared));
             }
         }
-        Part { count, by_queue, takings }
+        ClaimPart { count, by_queue, takings }
     }
 
     pub(super) async fn ready(&self, session: &Session) -> Result<(), tokio_postgres::Error> {
@@ -61,7 +63,7 @@ impl<'g> Part<'g> {
 
     /// Takes jobs, in the first flight.
     pub(super) async fn look(&self, session: &Session) -> Result<Vec<Vec<Row>>, tokio_postgres::Error> {
-        let parameters: Vec<_> = self.takings.values().map(Taking::parameters).collect();
+        let parameters: Vec<_> = self.takings.values().map(ClaimScan::parameters).collect();
         let taken = join_all(parameters.iter().map(|parameters| session.query(&TAKE, parameters))).await;
         taken.into_iter().collect()
     }
@@ -102,8 +104,8 @@ impl<'g> Part<'g> {
         taken: Vec<Vec<Row>>,
         queues: &Queues,
         tx: &mut Tx<'_>,
-    ) -> Result<BTreeMap<Name, Found>, Fault> {
-        let mut taken: BTreeMap<Name, (Taking, Vec<Row>)> = std::mem::take(&mut self.takings)
+    ) -> Result<BTreeMap<QueueName, ClaimedQueue>, Fault> {
+        let mut taken: BTreeMap<QueueName, (ClaimScan, Vec<Row>)> = std::mem::take(&mut self.takings)
             .into_iter()
             .zip(taken)
             .map(|((name, taking), rows)| (name, (taking, rows)))
@@ -115,13 +117,13 @@ impl<'g> Part<'g> {
             };
             let entry = match taken.remove(name) {
                 Some((taking, rows)) if taking.queue == queue.id.0.cast_signed() => {
-                    Found { queue, taken: taking.taken(rows) }
+                    ClaimedQueue { queue, taken: taking.taken(rows) }
                 }
                 _ if is_promising(&queue) => {
                     let taken = take_for(&queue, wanted(asked), tx).await?;
-                    Found { queue, taken }
+                    ClaimedQueue { queue, taken }
                 }
-                _ => Found { taken: Taken::none(tx.shared.marks.look(queue.id)), queue },
+                _ => ClaimedQueue { taken: ScannedJobs::none(tx.shared.cursors.look(queue.id)), queue },
             };
             found.insert(name.clone(), entry);
         }
@@ -129,8 +131,8 @@ impl<'g> Part<'g> {
     }
 }
 
-/// What was handed out to each of them; nothing to nobody when their queue is gone.
-fn put(answers: &mut [Option<Claimed>], asked: &[Asked<'_>], handed_out: Vec<Claimed>) {
+/// Gives each claim its jobs; none when the queue is gone.
+fn put(answers: &mut [Option<Claimed>], asked: &[GroupedClaim<'_>], handed_out: Vec<Claimed>) {
     for (asked, claimed) in asked.iter().zip(handed_out) {
         if let Some(answer) = answers.get_mut(asked.at) {
             *answer = Some(claimed);
@@ -139,7 +141,7 @@ fn put(answers: &mut [Option<Claimed>], asked: &[Asked<'_>], handed_out: Vec<Cla
 }
 
 /// Will this claim be served without waiting for others, as far as this node knows?
-pub(super) fn looks_wide(claim: &Claim, shared: &Shared) -> bool {
+pub(super) fn looks_wide(claim: &ClaimRequest, shared: &StoreContext) -> bool {
     shared.registry.hint(claim.namespace, &claim.queue).is_some_and(|hint| is_promising(&hint))
 }
 
@@ -154,27 +156,27 @@ fn is_promising(hint: &Queue) -> bool {
     is_wide(hint) && !hint.paused
 }
 
-/// What was found in a queue.
-struct Found {
+/// The jobs that a scan of a queue found.
+struct ClaimedQueue {
     queue: Arc<Queue>,
-    taken: Taken,
+    taken: ScannedJobs,
 }
 
-fn wanted(asked: &[Asked<'_>]) -> Wanted {
-    Wanted { claims: asked.len(), jobs: asked.iter().map(|asked| asked.claim.limit).sum() }
+fn wanted(asked: &[GroupedClaim<'_>]) -> ClaimBudget {
+    ClaimBudget { claims: asked.len(), jobs: asked.iter().map(|asked| asked.claim.limit).sum() }
 }
 
 /// Jobs that were locked for several claims are given to them in the order they came.
 async fn hand_out_wide(
     queue: &Arc<Queue>,
-    found: &Found,
-    asked: &[Asked<'_>],
+    found: &ClaimedQueue,
+    asked: &[GroupedClaim<'_>],
     tx: &mut Tx<'_>,
 ) -> Result<Vec<Claimed>, Fault> {
     let (mut line, mut planned) = line_up(queue, &found.taken, tx);
     read_saved_bytes(line.as_slice(), tx).await?;
     let (mut answers, mut is_short) = (Vec::with_capacity(asked.len()), false);
-    for Asked { claim, .. } in asked {
+    for GroupedClaim { claim, .. } in asked {
         let (mut claimed, limit) = admit(Arc::clone(queue), claim, 0, tx.now, &tx.shared.handouts);
         fill(&mut claimed, claim, limit, &mut line, tx)?;
         // Jobs that were taken and could not be handed out were in the way of others.
@@ -199,7 +201,7 @@ async fn hand_out_wide(
 async fn hand_out_more(
     queue: &Queue,
     limit: usize,
-    claim: &Claim,
+    claim: &ClaimRequest,
     claimed: &mut Claimed,
     tx: &mut Tx<'_>,
 ) -> Result<Option<Duration>, Fault> {
@@ -224,10 +226,10 @@ static LOCK_QUEUE: Sql = Sql {
     types: &[Type::INT4, Type::TEXT],
 };
 static RUNNING: Sql =
-    Sql { text: "SELECT coalesce(sum(running), 0)::bigint FROM tally WHERE queue = $1", types: &[Type::INT4] };
+    Sql { text: "SELECT coalesce(sum(running), 0)::bigint FROM queue_count WHERE queue = $1", types: &[Type::INT4] };
 
 /// One claim after the other, alone with the queue. No answer when it is gone.
-async fn hand_out_narrow(name: &Name, asked: &[Asked<'_>], tx: &mut Tx<'_>) -> Result<Vec<Claimed>, Fault> {
+async fn hand_out_narrow(name: &QueueName, asked: &[GroupedClaim<'_>], tx: &mut Tx<'_>) -> Result<Vec<Claimed>, Fault> {
     let rows = tx.session.query(&LOCK_QUEUE, &[&name.0.0.cast_signed(), &&*name.1]).await?;
     let Some(row) = rows.first() else {
         return Ok(Vec::new());
@@ -238,7 +240,7 @@ async fn hand_out_narrow(name: &Name, asked: &[Asked<'_>], tx: &mut Tx<'_>) -> R
     let counted = tx.session.query(&RUNNING, &[&queue.id.0.cast_signed()]).await?;
     let mut running = counted.first().map_or(0, |row| row.get::<_, i64>(0));
     let mut answers = Vec::with_capacity(asked.len());
-    for Asked { claim, .. } in asked {
+    for GroupedClaim { claim, .. } in asked {
         let queue = tx.writes.queue(queue.id).cloned().unwrap_or_else(|| Arc::clone(&queue));
         let now_running = u64::try_from(running).unwrap_or(0);
         let (mut claimed, limit) = admit(Arc::clone(&queue), claim, now_running, tx.now, &tx.shared.handouts);
@@ -246,7 +248,7 @@ async fn hand_out_narrow(name: &Name, asked: &[Asked<'_>], tx: &mut Tx<'_>) -> R
             let taken = take(&queue, limit - claimed.jobs.len(), tx).await?;
             let (mut more, planned) = line_up(&queue, &taken, tx);
             if taken.rows.is_empty() {
-                // A puller who got something asks again; a lane sleeps until it is told.
+                // A puller that got jobs asks again; a dispatcher sleeps until a signal.
                 if claimed.jobs.is_empty() || claim.phase == Phase::Delivering {
                     claimed.look_again = look_again(&queue, planned, tx).await?;
                 }
@@ -268,7 +270,7 @@ async fn hand_out_narrow(name: &Name, asked: &[Asked<'_>], tx: &mut Tx<'_>) -> R
 /// Hands jobs of the line to a claim until it is full.
 fn fill(
     claimed: &mut Claimed,
-    claim: &Claim,
+    claim: &ClaimRequest,
     limit: usize,
     line: &mut std::vec::IntoIter<i64>,
     tx: &mut Tx<'_>,

@@ -24,15 +24,15 @@ const PEER_SILENT_MAX: Duration = Duration::from_secs(10);
 
 /// Where the database is and how to talk to it.
 #[derive(Clone)]
-pub(super) struct Target {
+pub(super) struct ConnectTarget {
     config: Config,
     tls: MakeRustlsConnect,
     /// Host, port and database: what may be shown.
     pub(super) place: String,
 }
 
-impl Target {
-    pub(super) fn parse(url: &str) -> Result<Target, OpenError> {
+impl ConnectTarget {
+    pub(super) fn parse(url: &str) -> Result<ConnectTarget, OpenError> {
         let (plain, trust, root) = split_ssl(url)?;
         let mut config: Config =
             plain.parse().map_err(|error: tokio_postgres::Error| OpenError::Url(causes(&error)))?;
@@ -50,7 +50,7 @@ impl Target {
             .keepalives_idle(PEER_SILENT_MAX)
             .tcp_user_timeout(PEER_SILENT_MAX);
         let place = place(&config);
-        Ok(Target { config, tls: MakeRustlsConnect::new(client_config(trust, root.as_deref())?), place })
+        Ok(ConnectTarget { config, tls: MakeRustlsConnect::new(client_config(trust, root.as_deref())?), place })
     }
 
     /// `options` are settings each connection starts with; poolers mostly do not take them.
@@ -114,7 +114,7 @@ enum Trust {
     Off,
     /// `prefer`
     IfOffered,
-    /// `require`: encrypted, whoever it is.
+    /// `require`: encrypted, without verification of the server.
     Anybody,
     /// `verify-ca`
     Signed,
@@ -157,7 +157,7 @@ fn client_config(trust: Trust, root: Option<&str>) -> Result<ClientConfig, OpenE
         .map_err(bad)?;
     let unverified = matches!(trust, Trust::Off | Trust::IfOffered | Trust::Anybody);
     if unverified {
-        let verifier = Arc::new(Unverified(provider));
+        let verifier = Arc::new(AcceptAnyCertificate(provider));
         return Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth());
     }
     let roots = Arc::new(roots(root)?);
@@ -197,11 +197,11 @@ fn roots(path: Option<&str>) -> Result<RootCertStore, OpenError> {
 
 /// Encryption without knowing the peer, which is what `prefer` and `require` mean to libpq and so to operators.
 #[derive(Debug)]
-struct Unverified(Arc<rustls::crypto::CryptoProvider>);
+struct AcceptAnyCertificate(Arc<rustls::crypto::CryptoProvider>);
 
 type Verified = Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error>;
 
-impl rustls::client::danger::ServerCertVerifier for Unverified {
+impl rustls::client::danger::ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_of_a_url_has_no_password() {
-        let target = Target::parse("postgres://me:hush@db.example:6432/jobs?sslmode=disable").unwrap();
+        let target = ConnectTarget::parse("postgres://me:hush@db.example:6432/jobs?sslmode=disable").unwrap();
 
         assert_eq!(target.place, "db.example:6432/jobs");
     }

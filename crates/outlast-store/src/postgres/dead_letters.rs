@@ -3,23 +3,23 @@
 use outlast_core::Timestamp;
 use tokio_postgres::types::Type;
 
-use super::read::{Look, jobs_at, queue};
+use super::read::{ReadView, jobs_at, queue};
 use super::session::Sql;
 use crate::dead_letters::{DeadLetterPage, Failure, ListDeadLetters, failed_at};
 use crate::error::Error;
-use crate::page::{PageSize, Written};
+use crate::page::{EncodedSize, PageSize};
 
 pub(super) static LATEST_FAILURES: Sql = Sql {
     text: "
         SELECT seq, failed_at
-        FROM dead
+        FROM dead_letter
         WHERE queue = $1 AND (failed_at, seq) < ($2, $3)
         ORDER BY failed_at DESC, seq DESC
         LIMIT $4",
     types: &[Type::INT4, Type::INT8, Type::INT8, Type::INT8],
 };
 
-pub(super) async fn dead_letters(look: &Look<'_>, list: &ListDeadLetters) -> Result<DeadLetterPage, Error> {
+pub(super) async fn dead_letters(look: &ReadView<'_>, list: &ListDeadLetters) -> Result<DeadLetterPage, Error> {
     let mut page = DeadLetterPage { jobs: Vec::new(), next: None };
     let Some(namespace) = list.reach.namespace() else {
         return Ok(page);
@@ -48,7 +48,7 @@ pub(super) async fn dead_letters(look: &Look<'_>, list: &ListDeadLetters) -> Res
     Ok(page)
 }
 
-async fn failures(look: &Look<'_>, queue: u32, list: &ListDeadLetters) -> Result<Vec<Failure>, Error> {
+async fn failures(look: &ReadView<'_>, queue: u32, list: &ListDeadLetters) -> Result<Vec<Failure>, Error> {
     let before = list.before.map(|before| (before.at.as_millis(), before.position.cast_signed()));
     let (at, seq) = before.unwrap_or((i64::MAX, i64::MAX));
     let limit = i64::try_from(list.limit).unwrap_or(i64::MAX);

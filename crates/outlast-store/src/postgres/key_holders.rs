@@ -11,8 +11,8 @@ use super::publish::KEYS_HELD;
 use super::rows::{job_columns, record};
 use super::session::Sql;
 use super::transact::{Fault, Tx};
-use super::write::Writes;
-use crate::ids::Ids;
+use super::unit_of_work::UnitOfWork;
+use crate::codec::job_id::JobIdCodec;
 
 static JOBS: Sql = Sql {
     text: concat!("SELECT ", job_columns!(), ", NULL::text FROM job WHERE job.seq = ANY ($1)"),
@@ -21,10 +21,10 @@ static JOBS: Sql = Sql {
 
 /// By hash of their key, all jobs that were made with it, as the database has them.
 #[derive(Debug, Default)]
-pub(super) struct KeyHolders(HashMap<i64, Vec<Holder>>);
+pub(super) struct KeyHolders(HashMap<i64, Vec<KeyHolder>>);
 
 #[derive(Debug)]
-struct Holder {
+struct KeyHolder {
     seq: i64,
     id: JobId,
     /// `None` when its row cannot be read. Then it counts as live: a second live job would be worse.
@@ -42,7 +42,7 @@ pub(super) async fn load(seqs: &[i64], tx: &mut Tx<'_>) -> Result<(), Fault> {
     let held = tx.session.query(&KEYS_HELD, &[&hashes]).await?;
     let lists: Vec<(i64, Vec<i64>)> = held.iter().map(|row| (row.get(0), row.get(1))).collect();
     let wanted: Vec<i64> = lists.iter().flat_map(|(_, seqs)| seqs).copied().collect();
-    let mut found: HashMap<i64, Holder> = HashMap::new();
+    let mut found: HashMap<i64, KeyHolder> = HashMap::new();
     for row in &tx.session.query(&JOBS, &[&wanted]).await? {
         let seq: i64 = row.get(0);
         let id = ids.id(seq, Timestamp::from_millis(row.get(3)));
@@ -50,7 +50,7 @@ pub(super) async fn load(seqs: &[i64], tx: &mut Tx<'_>) -> Result<(), Fault> {
         if let Err(error) = &job {
             tracing::error!(row = seq, %error, "cannot read a job; jobs of its idempotency key cannot be replayed");
         }
-        found.insert(seq, Holder { seq, id, job: job.ok() });
+        found.insert(seq, KeyHolder { seq, id, job: job.ok() });
     }
     for (hash, seqs) in lists {
         tx.key_holders.0.insert(hash, seqs.iter().rev().filter_map(|seq| found.remove(seq)).collect());
@@ -59,11 +59,17 @@ pub(super) async fn load(seqs: &[i64], tx: &mut Tx<'_>) -> Result<(), Fault> {
 }
 
 impl KeyHolders {
-    /// The job that keeps `job` from being replayed. What this transaction has done to the others counts.
-    pub(super) fn blocks_replay(&self, job: &Job, writes: &Writes, ids: Ids, now: Timestamp) -> Option<JobId> {
+    /// The job that prevents a replay of `job`. Changes of this transaction count.
+    pub(super) fn blocks_replay(
+        &self,
+        job: &Job,
+        writes: &UnitOfWork,
+        ids: JobIdCodec,
+        now: Timestamp,
+    ) -> Option<JobId> {
         let holders = self.0.get(&key_hash(job, ids)?)?;
         let queue = writes.queue(job.queue)?;
-        let blocks = |holder: &&Holder| {
+        let blocks = |holder: &&KeyHolder| {
             let present = match writes.has_in_hand(holder.seq) {
                 true => writes.get(holder.seq).map(|record| &record.job),
                 false => holder.job.as_ref(),
@@ -78,6 +84,6 @@ impl KeyHolders {
     }
 }
 
-fn key_hash(job: &Job, ids: Ids) -> Option<i64> {
+fn key_hash(job: &Job, ids: JobIdCodec) -> Option<i64> {
     job.spec.idempotency_key.as_ref().map(|key| ids.key_hash(job.queue, key))
 }

@@ -8,12 +8,12 @@ use tokio_postgres::types::Type;
 
 use super::rows::{Cell, get, row_sum, text, verify};
 use super::session::Sql;
-use super::shared::Shared;
+use super::shared::StoreContext;
 use super::transact::{Fault, Tx};
 use crate::checksum::Table;
+use crate::codec::row::from_json;
 use crate::error::Error;
 use crate::keys::{KeyId, KeyRecord, NewKey, Revocation, is_last_admin};
-use crate::rows::from_json;
 
 static FIND_NAMESPACE: Sql = Sql { text: "SELECT id FROM namespace WHERE name = $1", types: &[Type::TEXT] };
 static INSERT_NAMESPACE: Sql = Sql {
@@ -46,7 +46,7 @@ static INSERT_KEY: Sql = Sql {
     types: &[Type::INT4, Type::BYTEA, Type::TEXT, Type::BYTEA, Type::TEXT, Type::INT8, Type::INT8, Type::INT4],
 };
 
-/// One row for the whole database: whoever inserts it makes the first key, and others wait for how that ends.
+/// One row for the whole database: the transaction that inserts it makes the first key, and others wait for its end.
 static TAKE_FIRST_KEY: Sql = Sql {
     text: "INSERT INTO meta (name, value) VALUES ('first_key', $1) ON CONFLICT (name) DO NOTHING RETURNING value",
     types: &[Type::INT8],
@@ -169,12 +169,12 @@ pub(super) async fn revoke(
 }
 
 /// All but those that are damaged, which do not work.
-pub(super) async fn all(shared: &Arc<Shared>) -> Result<Vec<KeyRecord>, Error> {
+pub(super) async fn all(shared: &Arc<StoreContext>) -> Result<Vec<KeyRecord>, Error> {
     let rows = shared.read(&ALL_KEYS, &[]).await?;
     Ok(rows.iter().filter_map(|row| shared.noted(read_key(row)).ok()).collect())
 }
 
-pub(super) async fn since(shared: &Arc<Shared>, since: Timestamp) -> Result<Vec<KeyRecord>, Error> {
+pub(super) async fn since(shared: &Arc<StoreContext>, since: Timestamp) -> Result<Vec<KeyRecord>, Error> {
     shared.read(&KEYS_SINCE, &[&since.as_millis()]).await?.iter().map(read_key).collect()
 }
 

@@ -7,23 +7,13 @@ use tokio_postgres::{Client, Error};
 use super::options::OpenError;
 
 /// Number, name and text of each migration, in order. Never edited after a release. The numbers are those of SQLite.
-pub const MIGRATIONS: &[(u32, &str, &str)] = &[
-    (1, "foundation", include_str!("migrations/0001_foundation.sql")),
-    (2, "push", include_str!("migrations/0002_push.sql")),
-    (3, "work", include_str!("migrations/0003_work.sql")),
-    (4, "inbound", include_str!("migrations/0004_inbound.sql")),
-    (5, "origin", include_str!("migrations/0005_origin.sql")),
-    (6, "skipped", include_str!("migrations/0006_skipped.sql")),
-    (7, "object_checksums", include_str!("migrations/0007_object_checksums.sql")),
-    (8, "checksum", include_str!("migrations/0008_checksum.sql")),
-    (9, "failures", include_str!("migrations/0009_failures.sql")),
-];
+pub const MIGRATIONS: &[(u32, &str, &str)] = &[(1, "schema", include_str!("migrations/0001_schema.sql"))];
 
 /// The sum of all migrations, for readers; a test keeps it equal.
 pub const SCHEMA: &str = include_str!("schema.sql");
 
-/// Whoever waits longer, for another node that migrates or for somebody who holds a table, gives up: the start fails and
-/// says why, and nothing has changed.
+/// A start that waits longer, for another node that migrates or for a lock on a table, fails with the reason, and
+/// nothing has changed.
 const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '60s'";
 /// Any constant will do; it only has to differ from other programs' in the same database.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(7302586910117)";

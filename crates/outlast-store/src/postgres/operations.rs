@@ -1,4 +1,4 @@
-//! Operations: each step changes some jobs and the position in one transaction. The operation's row is the lock: of
+//! Operations: each next_step changes some jobs and the position in one transaction. The operation's row is the lock: of
 //! several nodes that try at once, one goes on and the others leave it alone.
 
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use tokio_postgres::types::Type;
 
 use super::apply::{load_more, lock_holds};
 use super::key_holders;
-use super::registry::queue_columns;
+use super::queue_cache::queue_columns;
 use super::rows::{get, job_columns, record};
 use super::session::{Parameter, Sql};
-use super::shared::Shared;
+use super::shared::StoreContext;
 use super::transact::{Fault, Tx};
-use super::write::Entry;
+use super::unit_of_work::LoadedRow;
+use crate::codec::row::{from_json, to_json};
 use crate::error::Error;
-use crate::operations::{NewOperation, Operation, OperationId, OperationKind, OperationRows, Step, step};
-use crate::rows::{from_json, to_json};
+use crate::operations::{NewOperation, Operation, OperationId, OperationKind, OperationRows, OperationStep, next_step};
 
 const LOOK_MAX: usize = 500;
 
@@ -60,7 +60,7 @@ static QUEUE_BY_NAME: Sql = Sql {
 static QUEUE_BY_ID: Sql =
     Sql { text: concat!("SELECT ", queue_columns!(), " FROM queue WHERE id = $1"), types: &[Type::INT4] };
 static NEXT_DEAD: Sql = Sql {
-    text: "SELECT seq FROM dead WHERE queue = $1 AND seq > $2 ORDER BY seq LIMIT $3",
+    text: "SELECT seq FROM dead_letter WHERE queue = $1 AND seq > $2 ORDER BY seq LIMIT $3",
     types: &[Type::INT4, Type::INT8, Type::INT8],
 };
 static NEXT_OF_QUEUE: Sql = Sql {
@@ -121,7 +121,7 @@ impl OperationRows for Tx<'_> {
         Ok(rows)
     }
 
-    fn take_row(&mut self, seq: i64) -> Result<Option<Entry>, Fault> {
+    fn take_row(&mut self, seq: i64) -> Result<Option<LoadedRow>, Fault> {
         Ok(self.writes.take(seq))
     }
 
@@ -145,12 +145,12 @@ impl OperationRows for Tx<'_> {
     }
 }
 
-pub(super) async fn one(shared: &Arc<Shared>, id: OperationId) -> Result<Option<Operation>, Error> {
+pub(super) async fn one(shared: &Arc<StoreContext>, id: OperationId) -> Result<Option<Operation>, Error> {
     shared.read(&ONE, &[&id.0.cast_signed()]).await?.first().map(operation).transpose()
 }
 
 pub(super) async fn newest(
-    shared: &Arc<Shared>,
+    shared: &Arc<StoreContext>,
     namespace: NamespaceId,
     limit: usize,
 ) -> Result<Vec<Operation>, Error> {
@@ -158,7 +158,7 @@ pub(super) async fn newest(
     shared.read(&NEWEST, &[&namespace.0.cast_signed(), &limit]).await?.iter().map(operation).collect()
 }
 
-pub(super) async fn open(shared: &Arc<Shared>) -> Result<Vec<Operation>, Error> {
+pub(super) async fn open(shared: &Arc<StoreContext>) -> Result<Vec<Operation>, Error> {
     shared.read(&OPEN, &[]).await?.iter().map(operation).collect()
 }
 
@@ -170,7 +170,7 @@ fn next(kind: OperationKind) -> &'static Sql {
 }
 
 /// How many jobs it would touch, counting at most `limit`.
-pub(super) async fn count(shared: &Arc<Shared>, new: &NewOperation, limit: usize) -> Result<u64, Error> {
+pub(super) async fn count(shared: &Arc<StoreContext>, new: &NewOperation, limit: usize) -> Result<u64, Error> {
     let found = shared.read(&QUEUE_BY_NAME, &[&new.namespace.0.cast_signed(), &new.queue]).await?;
     let Some(queue) = found.first().map(|row| shared.registry.queue(row, 0)).transpose()? else {
         return Ok(0);
@@ -188,7 +188,7 @@ pub(super) async fn count(shared: &Arc<Shared>, new: &NewOperation, limit: usize
         operation.position = last.cast_unsigned();
         for row in &shared.read(&JOBS, &[&seqs]).await? {
             let record = record(row, shared.ids)?;
-            count += u64::from(step(&operation, &record.job) != Step::Skip);
+            count += u64::from(next_step(&operation, &record.job) != OperationStep::Skip);
             if count >= limit {
                 return Ok(count);
             }

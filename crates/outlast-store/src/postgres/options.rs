@@ -1,4 +1,4 @@
-//! What a store on PostgreSQL is opened with, and why opening can fail.
+//! Options of a store on PostgreSQL, and errors of opening it.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use crate::outbox::Compose;
 /// Whether statements are prepared under a name, once per connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prepared {
-    /// Only where nothing stands between this process and the server. A pooler that changes the connection under a
-    /// session would run a statement that somebody else gave the same name.
+    /// Only with a direct connection to the server. A pooler that changes the connection under a session would run a
+    /// statement that another client gave the same name.
     Auto,
     /// Also through a pooler: it must keep track of prepared statements.
     On,

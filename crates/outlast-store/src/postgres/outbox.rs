@@ -6,10 +6,10 @@ use std::sync::Arc;
 use outlast_core::{Queue, system_queue};
 use tokio_postgres::types::Type;
 
-use super::publish::Part;
-use super::registry::queue_columns;
+use super::publish::PublishPart;
+use super::queue_cache::queue_columns;
 use super::session::Sql;
-use super::transact::{Fault, Name, Queues, Tx};
+use super::transact::{Fault, QueueName, Queues, Tx};
 use crate::publish::Publisher;
 use crate::queues::QueueRows;
 
@@ -38,10 +38,10 @@ pub(super) async fn publish(tx: &mut Tx<'_>) -> Result<(), Fault> {
             queues.insert(name, queue);
         }
     }
-    Part::new(jobs.iter().collect(), Publisher::StateChange).finish(&queues, numbers, tx).await.map(|_| ())
+    PublishPart::new(jobs.iter().collect(), Publisher::StateChange).finish(&queues, numbers, tx).await.map(|_| ())
 }
 
-async fn find((namespace, name): &Name, tx: &mut Tx<'_>) -> Result<Option<Arc<Queue>>, Fault> {
+async fn find((namespace, name): &QueueName, tx: &mut Tx<'_>) -> Result<Option<Arc<Queue>>, Fault> {
     loop {
         let found = tx.session.query(&FIND, &[&namespace.0.cast_signed(), &&**name]).await?;
         match (found.first(), system_queue(name)) {

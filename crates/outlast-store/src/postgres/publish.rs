@@ -10,12 +10,12 @@ use super::rows::{job_columns, record, spec_json};
 use super::session::Sql;
 use super::transact::{Fault, Queues, Tx};
 use crate::checksum::Digest;
-use crate::ids::Ids;
+use crate::codec::job_id::JobIdCodec;
+use crate::codec::row::JobRecord;
 use crate::jobs::{NewJob, Published};
 use crate::publish::{Publisher, Publishing, publish};
-use crate::rows::Record;
 
-/// Takes the keys that nobody has. Racing publishers of one key wait here for each other.
+/// Takes the free keys. Racing publishers of one key wait here for each other.
 pub(super) static TAKE_NEW_KEYS: Sql = Sql {
     text: "
         INSERT INTO dedupe (hash, seqs)
@@ -34,23 +34,23 @@ static HOLDERS: Sql = Sql {
 };
 static WAITING: Sql = Sql {
     text: "
-        SELECT queue.namespace, sum(tally.pending + tally.queued)::bigint
+        SELECT queue.namespace, sum(queue_count.pending + queue_count.queued)::bigint
         FROM queue
-        JOIN tally ON tally.queue = queue.id
+        JOIN queue_count ON queue_count.queue = queue.id
         WHERE queue.namespace = ANY ($1)
         GROUP BY queue.namespace",
     types: &[Type::INT4_ARRAY],
 };
 
 /// The publishes of a group.
-pub(super) struct Part<'g> {
+pub(super) struct PublishPart<'g> {
     jobs: Vec<&'g NewJob>,
     publisher: Publisher,
 }
 
-impl<'g> Part<'g> {
-    pub(super) fn new(jobs: Vec<&'g NewJob>, publisher: Publisher) -> Part<'g> {
-        Part { jobs, publisher }
+impl<'g> PublishPart<'g> {
+    pub(super) fn new(jobs: Vec<&'g NewJob>, publisher: Publisher) -> PublishPart<'g> {
+        PublishPart { jobs, publisher }
     }
 
     /// How many numbers it needs.
@@ -73,7 +73,7 @@ impl<'g> Part<'g> {
         if self.jobs.is_empty() {
             return Ok(Vec::new());
         }
-        let mut desk = Desk { queues, holders: HashMap::new(), waiting: HashMap::new() };
+        let mut desk = PublishBatch { queues, holders: HashMap::new(), waiting: HashMap::new() };
         // Each with its number and the hash of its key.
         let hash = |new: &NewJob| {
             let queue = queues.get(&(new.namespace, Arc::clone(&new.queue)))?;
@@ -99,21 +99,21 @@ impl<'g> Part<'g> {
     }
 }
 
-/// What the publishes of a group share.
-struct Desk<'q> {
+/// State that the publishes of a group share.
+struct PublishBatch<'q> {
     queues: &'q Queues,
     /// By hash: the jobs made with this key, newest first. A key that was free has only the number that took it.
-    holders: HashMap<i64, Vec<Holder>>,
+    holders: HashMap<i64, Vec<KeyOwner>>,
     waiting: HashMap<NamespaceId, u64>,
 }
 
-enum Holder {
+enum KeyOwner {
     /// Taken in this transaction; the job may not have been made yet.
     Tentative(i64),
     Job(Box<Job>),
 }
 
-impl Desk<'_> {
+impl PublishBatch<'_> {
     /// Takes free keys and finds out who has the others.
     async fn take_keys(&mut self, drafts: &[(&NewJob, i64, Option<i64>)], tx: &mut Tx<'_>) -> Result<(), Fault> {
         let mut taken: BTreeMap<i64, i64> = BTreeMap::new();
@@ -129,7 +129,7 @@ impl Desk<'_> {
             for row in &free {
                 let hash: i64 = row.get(0);
                 if let Some(seq) = taken.remove(&hash) {
-                    self.holders.insert(hash, vec![Holder::Tentative(seq)]);
+                    self.holders.insert(hash, vec![KeyOwner::Tentative(seq)]);
                 }
             }
             if !taken.is_empty() {
@@ -159,7 +159,7 @@ impl Desk<'_> {
         }
         for (hash, seqs) in lists {
             let newest_first = seqs.iter().rev().filter_map(|seq| jobs.remove(seq));
-            self.holders.insert(hash, newest_first.map(|job| Holder::Job(Box::new(job))).collect());
+            self.holders.insert(hash, newest_first.map(|job| KeyOwner::Job(Box::new(job))).collect());
         }
         Ok(())
     }
@@ -190,7 +190,7 @@ impl Desk<'_> {
 
 /// One publish of a group.
 struct One<'a, 'q, 't> {
-    desk: &'a mut Desk<'q>,
+    desk: &'a mut PublishBatch<'q>,
     seq: i64,
     tx: &'a mut Tx<'t>,
 }
@@ -202,7 +202,7 @@ impl Publishing for One<'_, '_, '_> {
         self.tx.now
     }
 
-    fn ids(&self) -> Ids {
+    fn ids(&self) -> JobIdCodec {
         self.tx.shared.ids
     }
 
@@ -212,8 +212,8 @@ impl Publishing for One<'_, '_, '_> {
 
     fn find_by_key(&mut self, hash: i64, holds: impl Fn(&Job) -> bool) -> Result<Option<Job>, Fault> {
         Ok(self.desk.holders.get(&hash).into_iter().flatten().find_map(|holder| match holder {
-            Holder::Job(job) if holds(job) => Some(Job::clone(job)),
-            Holder::Job(_) | Holder::Tentative(_) => None,
+            KeyOwner::Job(job) if holds(job) => Some(Job::clone(job)),
+            KeyOwner::Job(_) | KeyOwner::Tentative(_) => None,
         }))
     }
 
@@ -230,7 +230,7 @@ impl Publishing for One<'_, '_, '_> {
         self.seq
     }
 
-    fn insert(&mut self, mut record: Record, queue: &Queue) -> Result<(), Fault> {
+    fn insert(&mut self, mut record: JobRecord, queue: &Queue) -> Result<(), Fault> {
         record.spec_digest = spec_json(&record.job.spec).map(|json| Digest::of_text(json.as_bytes()));
         if let Some(hash) = record.key_hash {
             self.take_over(hash, &record.job);
@@ -244,13 +244,13 @@ impl One<'_, '_, '_> {
     /// The new job is the newest holder. Where the key was free, the row names it already.
     fn take_over(&mut self, hash: i64, job: &Job) {
         let (seq, holders) = (self.seq, self.desk.holders.entry(hash).or_default());
-        let named = holders.iter().any(|holder| matches!(holder, Holder::Tentative(taken) if *taken == seq));
+        let named = holders.iter().any(|holder| matches!(holder, KeyOwner::Tentative(taken) if *taken == seq));
         if named {
-            holders.retain(|holder| matches!(holder, Holder::Job(_)));
+            holders.retain(|holder| matches!(holder, KeyOwner::Job(_)));
         } else {
             self.tx.writes.keys.push((hash, seq));
         }
-        holders.insert(0, Holder::Job(Box::new(job.clone())));
+        holders.insert(0, KeyOwner::Job(Box::new(job.clone())));
     }
 
     /// The job was refused after its key had been taken for it: the key is free again.
@@ -258,7 +258,7 @@ impl One<'_, '_, '_> {
         let seq = self.seq;
         self.tx.writes.keys_gone.push((hash, seq));
         if let Some(holders) = self.desk.holders.get_mut(&hash) {
-            holders.retain(|holder| !matches!(holder, Holder::Tentative(taken) if *taken == seq));
+            holders.retain(|holder| !matches!(holder, KeyOwner::Tentative(taken) if *taken == seq));
         }
     }
 }

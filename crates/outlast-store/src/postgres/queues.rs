@@ -6,12 +6,12 @@ use outlast_core::{NamespaceId, Queue, QueueId, Status, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::registry::{QUEUE_COLUMNS, queue_columns, queue_sum, settings_json};
+use super::queue_cache::{QUEUE_COLUMNS, queue_columns, queue_sum, settings_json};
 use super::session::Sql;
-use super::shared::Shared;
+use super::shared::StoreContext;
 use super::transact::{Fault, Tx};
 use crate::error::Error;
-use crate::queues::{Counts, Lock, QueueDraft, QueueRows};
+use crate::queues::{QueueCounts, QueueDraft, QueueLock, QueueRows};
 
 /// For changes: publishers, who hold the row against deletion, need not be waited for.
 static LOCK_TO_CHANGE: Sql = Sql {
@@ -44,7 +44,7 @@ static UPDATE: Sql = Sql {
 };
 static HAS_JOBS: Sql = Sql { text: "SELECT EXISTS (SELECT FROM job WHERE queue = $1)", types: &[Type::INT4] };
 static DELETE: Sql = Sql {
-    text: "WITH counts AS (DELETE FROM tally WHERE queue = $1) DELETE FROM queue WHERE id = $1",
+    text: "WITH counts AS (DELETE FROM queue_count WHERE queue = $1) DELETE FROM queue WHERE id = $1",
     types: &[Type::INT4],
 };
 
@@ -58,7 +58,7 @@ macro_rules! counted {
                coalesce(sum(succeeded), 0)::bigint, coalesce(sum(failed), 0)::bigint,
                coalesce(sum(cancelled), 0)::bigint, coalesce(sum(expired), 0)::bigint
              FROM queue
-             LEFT JOIN tally ON tally.queue = queue.id ",
+             LEFT JOIN queue_count ON queue_count.queue = queue.id ",
             $rest
         )
     };
@@ -82,11 +82,11 @@ impl QueueRows for Tx<'_> {
         &mut self,
         namespace: NamespaceId,
         name: &str,
-        lock: Lock,
+        lock: QueueLock,
     ) -> Result<Option<Arc<Queue>>, Fault> {
-        // Who deletes a queue counts its jobs: the database must know all that this transaction has done to them.
+        // A deletion counts the queue's jobs, so all changes of this transaction must be sent first.
         self.writes.flush(self.session, self.shared.slot()).await?;
-        let sql = if lock == Lock::Changes { &LOCK_TO_CHANGE } else { &LOCK };
+        let sql = if lock == QueueLock::Changes { &LOCK_TO_CHANGE } else { &LOCK };
         let rows = self.session.query(sql, &[&namespace.0.cast_signed(), &name]).await?;
         Ok(rows.first().map(|row| self.shared.registry.queue(row, 0)).transpose()?)
     }
@@ -130,20 +130,20 @@ impl QueueRows for Tx<'_> {
 }
 
 pub(super) async fn one(
-    shared: &Arc<Shared>,
+    shared: &Arc<StoreContext>,
     namespace: NamespaceId,
     name: &str,
-) -> Result<Option<(Arc<Queue>, Counts)>, Error> {
+) -> Result<Option<(Arc<Queue>, QueueCounts)>, Error> {
     let rows = shared.read(&ONE, &[&namespace.0.cast_signed(), &name]).await?;
     rows.first().map(|row| counted(shared, row)).transpose()
 }
 
 pub(super) async fn page(
-    shared: &Arc<Shared>,
+    shared: &Arc<StoreContext>,
     namespace: NamespaceId,
     after: Option<&str>,
     limit: usize,
-) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
+) -> Result<Vec<(Arc<Queue>, QueueCounts)>, Error> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let rows = shared.read(&PAGE, &[&namespace.0.cast_signed(), &after.unwrap_or_default(), &limit]).await?;
     rows.iter().map(|row| counted(shared, row)).collect()
@@ -155,20 +155,20 @@ static OLDEST: Sql = Sql {
              SELECT queue.id, first.place, first.at
              FROM queue
              CROSS JOIN LATERAL (
-               SELECT place, at FROM turn WHERE turn.queue = queue.id ORDER BY place, at LIMIT 1
+               SELECT place, at FROM ready_and_alarm WHERE ready_and_alarm.queue = queue.id ORDER BY place, at LIMIT 1
              ) AS first
              UNION ALL
              SELECT head.id, next.place, next.at
              FROM head
              CROSS JOIN LATERAL (
-               SELECT place, at FROM turn WHERE turn.queue = head.id AND place > head.place ORDER BY place, at LIMIT 1
+               SELECT place, at FROM ready_and_alarm WHERE ready_and_alarm.queue = head.id AND place > head.place ORDER BY place, at LIMIT 1
              ) AS next
            )
            SELECT id, min(at) FROM head GROUP BY id",
     types: &[],
 };
 
-pub(super) async fn oldest_waiting(shared: &Arc<Shared>) -> Result<Vec<(QueueId, Timestamp)>, Error> {
+pub(super) async fn oldest_waiting(shared: &Arc<StoreContext>) -> Result<Vec<(QueueId, Timestamp)>, Error> {
     let mut oldest = Vec::new();
     for row in shared.read(&OLDEST, &[]).await? {
         let (queue, at): (i32, i64) = (super::rows::get(&row, 0)?, super::rows::get(&row, 1)?);
@@ -177,12 +177,12 @@ pub(super) async fn oldest_waiting(shared: &Arc<Shared>) -> Result<Vec<(QueueId,
     Ok(oldest)
 }
 
-pub(super) async fn census(shared: &Arc<Shared>) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
+pub(super) async fn census(shared: &Arc<StoreContext>) -> Result<Vec<(Arc<Queue>, QueueCounts)>, Error> {
     shared.read(&ALL, &[]).await?.iter().map(|row| counted(shared, row)).collect()
 }
 
-fn counted(shared: &Shared, row: &Row) -> Result<(Arc<Queue>, Counts), Error> {
-    let mut counts = Counts::default();
+fn counted(shared: &StoreContext, row: &Row) -> Result<(Arc<Queue>, QueueCounts), Error> {
+    let mut counts = QueueCounts::default();
     for (status, at) in Status::ALL.into_iter().zip(QUEUE_COLUMNS..) {
         counts.set(status, u64::try_from(super::rows::get::<i64>(row, at)?).unwrap_or(0));
     }

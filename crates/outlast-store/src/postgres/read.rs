@@ -12,18 +12,18 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use super::connect::causes;
-use super::registry::{QUEUE_COLUMNS, queue_columns};
+use super::queue_cache::{QUEUE_COLUMNS, queue_columns};
 use super::rows::{COLUMNS, Cell, get, job_columns, record, row_sum, verify};
 use super::session::{Parameter, Session, Sql};
-use super::shared::Shared;
+use super::shared::StoreContext;
+use crate::checked_decide::label;
 use crate::checksum::Table;
+use crate::codec::events::{CHUNK_BYTES_MAX, ChunkSpan, EventLog};
+use crate::codec::row::JobRecord;
 use crate::error::Error;
-use crate::history::{Log, RUN_BYTES_MAX, Span};
-use crate::job_detail::{JobDetail, LogView, callback_of, has_kept};
-use crate::jobs::{Found, JobPage, ListJobs, Reach};
-use crate::page::{PageSize, Written};
-use crate::rows::Record;
-use crate::step::label;
+use crate::job_detail::{JobDetail, LogView, callback_of, has_artifacts};
+use crate::jobs::{FoundJob, JobPage, ListJobs, Reach};
+use crate::page::{EncodedSize, PageSize};
 
 /// Rows one page of a list looks at.
 const LOOK_MAX: i64 = 5000;
@@ -58,20 +58,20 @@ static JOBS: Sql = Sql {
     ),
     types: &[Type::INT8_ARRAY],
 };
-/// One statement, so that a run that moves from the row to the history is seen in one place and not in two or none. Of the
-/// history it reads the runs of a [`Span`] and no other.
+/// One statement, so that a chunk that moves from the row to the history is seen in one place and not in two or none. Of the
+/// history it reads the chunks of a [`ChunkSpan`] and no other.
 pub(super) static EVENTS: Sql = Sql {
     text: concat!(
         "SELECT ",
         job_columns!(),
         ", NULL::text, ",
         queue_columns!(),
-        ", runs.firsts, runs.events, runs.checksums
+        ", chunks.firsts, chunks.events, chunks.checksums
           FROM job
           CROSS JOIN LATERAL (SELECT * FROM queue WHERE queue.id = job.queue OFFSET 0) AS queue
           CROSS JOIN LATERAL (
-              SELECT array_agg(run.first ORDER BY run.first) AS firsts, array_agg(run.events ORDER BY run.first) AS events,
-                     array_agg(run.checksum ORDER BY run.first) AS checksums
+              SELECT array_agg(chunk.first ORDER BY chunk.first) AS firsts, array_agg(chunk.events ORDER BY chunk.first) AS events,
+                     array_agg(chunk.checksum ORDER BY chunk.first) AS checksums
               FROM (
                   SELECT history.first, history.events, history.checksum,
                       sum(octet_length(history.events)) OVER (ORDER BY history.first) - octet_length(history.events)
@@ -88,9 +88,9 @@ pub(super) static EVENTS: Sql = Sql {
                       AND history.first <= $3
                   ORDER BY history.first
                   LIMIT $4
-              ) AS run
-              WHERE run.bytes_before < $5
-          ) AS runs
+              ) AS chunk
+              WHERE chunk.bytes_before < $5
+          ) AS chunks
           WHERE job.seq = $1"
     ),
     types: &[Type::INT8, Type::INT8, Type::INT8, Type::INT8, Type::INT8],
@@ -122,10 +122,10 @@ static NEWEST_OF_QUEUE: Sql = Sql {
 static NEWEST_DEAD: Sql = Sql {
     text: "
         SELECT job.seq, job.queue, job.status
-        FROM dead
-        JOIN job ON job.seq = dead.seq
-        WHERE dead.queue = $3 AND dead.seq < $1
-        ORDER BY dead.seq DESC
+        FROM dead_letter
+        JOIN job ON job.seq = dead_letter.seq
+        WHERE dead_letter.queue = $3 AND dead_letter.seq < $1
+        ORDER BY dead_letter.seq DESC
         LIMIT $2",
     types: &[Type::INT8, Type::INT8, Type::INT8],
 };
@@ -146,7 +146,7 @@ static QUEUE: Sql = Sql {
     types: &[Type::INT4, Type::TEXT],
 };
 
-impl Shared {
+impl StoreContext {
     /// Runs a statement that only reads; tried again for a while when the connection fails.
     pub(super) async fn read(&self, sql: &Sql, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Error> {
         let started = Instant::now();
@@ -202,23 +202,23 @@ enum ReadFault {
 }
 
 /// Where a read looks: at what is committed by now, statement by statement, or at one snapshot.
-pub(super) struct Look<'s> {
-    shared: &'s Arc<Shared>,
+pub(super) struct ReadView<'s> {
+    shared: &'s Arc<StoreContext>,
     snapshot: Option<&'s Session>,
 }
 
-impl std::ops::Deref for Look<'_> {
-    type Target = Shared;
+impl std::ops::Deref for ReadView<'_> {
+    type Target = StoreContext;
 
-    fn deref(&self) -> &Shared {
+    fn deref(&self) -> &StoreContext {
         self.shared
     }
 }
 
-impl<'s> Look<'s> {
+impl<'s> ReadView<'s> {
     /// Each statement on any connection.
-    pub(super) fn anew(shared: &'s Arc<Shared>) -> Look<'s> {
-        Look { shared, snapshot: None }
+    pub(super) fn anew(shared: &'s Arc<StoreContext>) -> ReadView<'s> {
+        ReadView { shared, snapshot: None }
     }
 
     pub(super) async fn read(&self, sql: &Sql, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Error> {
@@ -239,7 +239,11 @@ impl<'s> Look<'s> {
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// All of it in one snapshot; tried again for a while when the connection fails.
-pub(super) async fn job_detail(shared: &Arc<Shared>, reach: &Reach, id: JobId) -> Result<Option<JobDetail>, Error> {
+pub(super) async fn job_detail(
+    shared: &Arc<StoreContext>,
+    reach: &Reach,
+    id: JobId,
+) -> Result<Option<JobDetail>, Error> {
     let started = Instant::now();
     loop {
         if shared.is_closed() {
@@ -252,7 +256,7 @@ pub(super) async fn job_detail(shared: &Arc<Shared>, reach: &Reach, id: JobId) -
     }
 }
 
-async fn job_detail_once(shared: &Arc<Shared>, reach: &Reach, id: JobId) -> Result<Option<JobDetail>, Error> {
+async fn job_detail_once(shared: &Arc<StoreContext>, reach: &Reach, id: JobId) -> Result<Option<JobDetail>, Error> {
     let session = shared.session().await.map_err(|_| Error::Unavailable)?;
     // A session that is dropped before the transaction has ended is not used again.
     session.begun();
@@ -261,43 +265,43 @@ async fn job_detail_once(shared: &Arc<Shared>, reach: &Reach, id: JobId) -> Resu
         Ok(Err(_)) | Err(_) => Err(Error::Unavailable),
     };
     send(SNAPSHOT).await?;
-    let answer = job_detail_in(&Look { shared, snapshot: Some(&session) }, reach, id).await;
+    let answer = job_detail_in(&ReadView { shared, snapshot: Some(&session) }, reach, id).await;
     // A statement that was refused has ended the transaction; so does this.
     send("COMMIT").await?;
     session.ended();
     answer
 }
 
-async fn job_detail_in(look: &Look<'_>, reach: &Reach, id: JobId) -> Result<Option<JobDetail>, Error> {
+async fn job_detail_in(look: &ReadView<'_>, reach: &Reach, id: JobId) -> Result<Option<JobDetail>, Error> {
     let Some((_, record, queue)) = find(look, &JOB, reach, id, &[]).await? else {
         return Ok(None);
     };
-    let found = Found { job: record.job, queue };
+    let found = FoundJob { job: record.job, queue };
     let mut log = LogView::of(&found.job);
     while let Some((after, limit)) = log.wanted() {
         log.add(events(look, reach, id, after, limit).await?.unwrap_or_default());
     }
-    let kept = match has_kept(&found.job) {
-        true => super::kept::kept(look, reach, id).await?,
+    let artifacts = match has_artifacts(&found.job) {
+        true => super::artifacts::artifacts(look, reach, id).await?,
         false => None,
     };
-    let result = super::kept::result_detail(look, record.seq, &found.job).await?;
+    let result = super::artifacts::result_detail(look, record.seq, &found.job).await?;
     let callback = match callback_of(&found) {
         Some(list) => jobs(look, &list).await?.jobs.pop(),
         None => None,
     };
     let (events, moves) = log.into_parts();
-    Ok(Some(JobDetail { found, events, moves, kept, result, callback }))
+    Ok(Some(JobDetail { found, events, moves, artifacts, result, callback }))
 }
 
 /// The row of a job within reach; `more` are the statement's parameters after the job's.
 pub(super) async fn find(
-    look: &Look<'_>,
+    look: &ReadView<'_>,
     sql: &Sql,
     reach: &Reach,
     id: JobId,
     more: &[Parameter<'_>],
-) -> Result<Option<(Row, Record, Arc<Queue>)>, Error> {
+) -> Result<Option<(Row, JobRecord, Arc<Queue>)>, Error> {
     let seq = look.ids.seq(id);
     let mut parameters: Vec<Parameter<'_>> = vec![&seq];
     parameters.extend_from_slice(more);
@@ -310,50 +314,50 @@ pub(super) async fn find(
     Ok((record.job.id == id && reach.covers(&queue)).then_some((row, record, queue)))
 }
 
-pub(super) async fn job(look: &Look<'_>, reach: &Reach, id: JobId) -> Result<Option<Found>, Error> {
-    Ok(find(look, &JOB, reach, id, &[]).await?.map(|(_, record, queue)| Found { job: record.job, queue }))
+pub(super) async fn job(look: &ReadView<'_>, reach: &Reach, id: JobId) -> Result<Option<FoundJob>, Error> {
+    Ok(find(look, &JOB, reach, id, &[]).await?.map(|(_, record, queue)| FoundJob { job: record.job, queue }))
 }
 
 pub(super) async fn events(
-    look: &Look<'_>,
+    look: &ReadView<'_>,
     reach: &Reach,
     id: JobId,
     after: u64,
     limit: usize,
 ) -> Result<Option<Vec<Event>>, Error> {
-    let span = Span::of_page(after, limit);
-    let bytes_max = i64::try_from(RUN_BYTES_MAX).unwrap_or(i64::MAX);
-    let bounds: [Parameter<'_>; 4] = [&span.from, &span.to, &span.runs_max, &bytes_max];
+    let span = ChunkSpan::of_page(after, limit);
+    let bytes_max = i64::try_from(CHUNK_BYTES_MAX).unwrap_or(i64::MAX);
+    let bounds: [Parameter<'_>; 4] = [&span.from, &span.to, &span.chunks_max, &bytes_max];
     let Some((row, record, _)) = find(look, &EVENTS, reach, id, &bounds).await? else {
         return Ok(None);
     };
     let firsts = get::<Option<Vec<i64>>>(&row, AFTER_QUEUE)?.unwrap_or_default();
     let events = get::<Option<Vec<Vec<u8>>>>(&row, AFTER_QUEUE + 1)?.unwrap_or_default();
     let checksums = get::<Option<Vec<Option<i32>>>>(&row, AFTER_QUEUE + 2)?.unwrap_or_default();
-    let runs: Vec<(i64, Vec<u8>)> = firsts.into_iter().zip(events).collect();
-    for ((first, events), stored) in runs.iter().zip(checksums) {
+    let chunks: Vec<(i64, Vec<u8>)> = firsts.into_iter().zip(events).collect();
+    for ((first, events), stored) in chunks.iter().zip(checksums) {
         let cells = [Cell::Number(record.seq), Cell::Number(*first), Cell::Bytes(events)];
         verify(Table::History, &record.seq.to_string(), stored, row_sum(Table::History, &cells))?;
     }
-    let log = Log { created_at: record.job.created_at, count: record.job.events, inline: &record.history };
-    log.page(&runs, after, limit).map(Some)
+    let log = EventLog { created_at: record.job.created_at, count: record.job.events, inline: &record.history };
+    log.page(&chunks, after, limit).map(Some)
 }
 
 /// A job within reach, without its payload.
 pub(super) async fn reached(
-    look: &Look<'_>,
+    look: &ReadView<'_>,
     reach: &Reach,
     id: JobId,
-) -> Result<Option<(Row, Record, Arc<Queue>)>, Error> {
+) -> Result<Option<(Row, JobRecord, Arc<Queue>)>, Error> {
     find(look, &REACHED, reach, id, &[]).await
 }
 
 /// The row of a job within reach.
-pub(super) async fn seq(look: &Look<'_>, reach: &Reach, id: JobId) -> Result<Option<i64>, Error> {
+pub(super) async fn seq(look: &ReadView<'_>, reach: &Reach, id: JobId) -> Result<Option<i64>, Error> {
     Ok(reached(look, reach, id).await?.map(|(_, record, _)| record.seq))
 }
 
-pub(super) async fn jobs(look: &Look<'_>, list: &ListJobs) -> Result<JobPage, Error> {
+pub(super) async fn jobs(look: &ReadView<'_>, list: &ListJobs) -> Result<JobPage, Error> {
     let (seqs, next) = matching_rows(look, list).await?;
     if seqs.is_empty() {
         return Ok(JobPage { jobs: Vec::new(), next });
@@ -375,7 +379,7 @@ pub(super) async fn jobs(look: &Look<'_>, list: &ListJobs) -> Result<JobPage, Er
             let status_fits = list.status.is_none_or(|status| record.job.status() == status);
             if status_fits && list.fits_labels(&record.job.spec) && list.reach.covers(&queue) {
                 size.add(record.job.written());
-                jobs.push(Found { job: record.job, queue });
+                jobs.push(FoundJob { job: record.job, queue });
             }
             if size.is_full() {
                 return Ok(JobPage { jobs, next: Some(record.seq.cast_unsigned()) });
@@ -386,14 +390,14 @@ pub(super) async fn jobs(look: &Look<'_>, list: &ListJobs) -> Result<JobPage, Er
 }
 
 /// The jobs of these rows, without their payloads; those that are gone or damaged are left out.
-pub(super) async fn jobs_at(look: &Look<'_>, seqs: &[i64]) -> Result<BTreeMap<i64, Found>, Error> {
+pub(super) async fn jobs_at(look: &ReadView<'_>, seqs: &[i64]) -> Result<BTreeMap<i64, FoundJob>, Error> {
     let mut jobs = BTreeMap::new();
     for some in seqs.chunks(JOBS_AT_ONCE) {
         for row in &look.read(&JOBS, &[&some]).await? {
             match record(row, look.ids) {
                 Ok(record) => {
                     let queue = look.registry.queue(row, COLUMNS)?;
-                    jobs.insert(record.seq, Found { job: record.job, queue });
+                    jobs.insert(record.seq, FoundJob { job: record.job, queue });
                 }
                 Err(Error::Corrupt(what)) => look.damage.note(&what),
                 Err(error) => return Err(error),
@@ -404,7 +408,7 @@ pub(super) async fn jobs_at(look: &Look<'_>, seqs: &[i64]) -> Result<BTreeMap<i6
 }
 
 /// Rows that match by queue and status, newest first, and where to go on.
-async fn matching_rows(look: &Look<'_>, list: &ListJobs) -> Result<(Vec<i64>, Option<u64>), Error> {
+async fn matching_rows(look: &ReadView<'_>, list: &ListJobs) -> Result<(Vec<i64>, Option<u64>), Error> {
     let Some((sql, argument)) = source(look, list).await? else {
         return Ok((Vec::new(), None));
     };
@@ -434,7 +438,7 @@ async fn matching_rows(look: &Look<'_>, list: &ListJobs) -> Result<(Vec<i64>, Op
     Ok((found, (!looked_all).then_some(last.cast_unsigned())))
 }
 
-async fn queues_of(look: &Look<'_>, rows: &[Row]) -> Result<Vec<Arc<Queue>>, Error> {
+async fn queues_of(look: &ReadView<'_>, rows: &[Row]) -> Result<Vec<Arc<Queue>>, Error> {
     let mut ids: Vec<i32> = rows.iter().map(|row| row.get(1)).collect();
     ids.sort_unstable();
     ids.dedup();
@@ -442,7 +446,7 @@ async fn queues_of(look: &Look<'_>, rows: &[Row]) -> Result<Vec<Arc<Queue>>, Err
 }
 
 /// The narrowest index for a list; `None` when nothing can match.
-async fn source(look: &Look<'_>, list: &ListJobs) -> Result<Option<(&'static Sql, Option<i64>)>, Error> {
+async fn source(look: &ReadView<'_>, list: &ListJobs) -> Result<Option<(&'static Sql, Option<i64>)>, Error> {
     let Some(namespace) = list.reach.namespace() else {
         return Ok(Some((&NEWEST, None)));
     };
@@ -461,7 +465,11 @@ async fn source(look: &Look<'_>, list: &ListJobs) -> Result<Option<(&'static Sql
     Ok(Some((sql, Some(i64::from(queue.id.0)))))
 }
 
-pub(super) async fn queue(look: &Look<'_>, namespace: NamespaceId, name: &str) -> Result<Option<Arc<Queue>>, Error> {
+pub(super) async fn queue(
+    look: &ReadView<'_>,
+    namespace: NamespaceId,
+    name: &str,
+) -> Result<Option<Arc<Queue>>, Error> {
     let rows = look.read(&QUEUE, &[&namespace.0.cast_signed(), &name]).await?;
     rows.first().map(|row| look.registry.queue(row, 0)).transpose()
 }

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use outlast_core::arrival::Origin;
+use outlast_core::inbound_event::EventOrigin;
 use outlast_core::{Overrides, Spec, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
 
-use super::packed::unpack;
+use super::state_codec::unpack;
 use crate::checksum::{Digest, RowSum, Table};
+use crate::codec::job_id::JobIdCodec;
+use crate::codec::row::{HotRow, JobRecord, StoredOverrides, from_json};
 use crate::error::Error;
-use crate::ids::Ids;
-use crate::rows::{HotRow, Record, StoredOverrides, from_json};
 
 /// Columns of the hot row, in the order [`record`] reads them. The payload, or NULL where it is not needed, follows.
 macro_rules! job_columns {
@@ -27,7 +27,7 @@ pub(super) const COLUMNS: usize = 8;
 
 /// Reads a row of `job_columns!` followed by the payload. Without a payload the job has an empty one, which must not be
 /// shown to anybody.
-pub(super) fn record(row: &Row, ids: Ids) -> Result<Record, Error> {
+pub(super) fn record(row: &Row, ids: JobIdCodec) -> Result<JobRecord, Error> {
     let mut hot = HotRow {
         seq: get(row, 0)?,
         queue: get::<i32>(row, 1)?.cast_unsigned(),
@@ -43,7 +43,7 @@ pub(super) fn record(row: &Row, ids: Ids) -> Result<Record, Error> {
     }
     let spec = Arc::new(spec(row, unpacked.priority)?);
     let (history, wake_at) = (unpacked.history, unpacked.wake_at);
-    Ok(Record { seq, job: hot.job(ids, spec)?, history, wake_at, key_hash: None, spec_digest })
+    Ok(JobRecord { seq, job: hot.job(ids, spec)?, history, wake_at, key_hash: None, spec_digest })
 }
 
 fn spec(row: &Row, priority: i8) -> Result<Spec, Error> {
@@ -89,7 +89,7 @@ struct StoredSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     overrides: Option<StoredOverrides>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    origin: Option<Box<Origin>>,
+    origin: Option<Box<EventOrigin>>,
 }
 
 /// The column `spec`. NULL when there is nothing in it.

@@ -1,4 +1,4 @@
--- checksum is the CRC-32C of a row, NULL where a row was written before there were any. checksum.rs says what it covers.
+-- checksum is the CRC-32C of a row; checksum.rs says what it covers. A row without one passes its check.
 
 -- What the store knows about itself. Integers only, one row per name.
 CREATE TABLE meta (
@@ -6,8 +6,8 @@ CREATE TABLE meta (
     value bigint NOT NULL
 );
 
--- Emptied by a crash of the database and by nothing else: that is what it is for.
-CREATE UNLOGGED TABLE life (
+-- Unlogged: a crash of the database empties it, and nothing else does. A node that misses its row knows of the crash.
+CREATE UNLOGGED TABLE crash_epoch (
     id    bigint PRIMARY KEY,
     since timestamptz NOT NULL DEFAULT now()
 );
@@ -17,7 +17,7 @@ CREATE TABLE namespace (
     name text NOT NULL UNIQUE
 );
 
--- settings is the JSON of every setting, as the API shows it. hold_probe is the id of a job. pace is when the rate limit
+-- settings is the JSON of every setting, as the API shows it. hold_probe is the id of a job. gcra is when the rate limit
 -- is unused again, in microseconds since 1970. secrets are sealed.
 CREATE TABLE queue (
     id         integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -32,7 +32,7 @@ CREATE TABLE queue (
     updated_at bigint NOT NULL,
     hold_cause smallint NOT NULL DEFAULT 0,
     hold_round integer NOT NULL DEFAULT 0,
-    pace       bigint NOT NULL DEFAULT 0,
+    gcra       bigint NOT NULL DEFAULT 0,
     secrets    bytea,
     checksum integer,
     UNIQUE (namespace, name)
@@ -41,8 +41,8 @@ CREATE TABLE queue (
 -- The order of publishing; also the number inside a job's id.
 CREATE SEQUENCE job_seq;
 
--- The hot row. No column that changes stands in an index, so that every change is written on the row's own page without
--- touching an index; the fillfactor leaves room for it. Times are milliseconds since 1970. status is the place in
+-- The hot row. No column that changes is indexed, so every change is written on the row's own page without
+-- touching an index; the fillfactor leaves room for it. Times are milliseconds since 1970. status is the index in
 -- pending, queued, running, succeeded, failed, cancelled, expired, from 0. state is everything else that changes, packed.
 -- spec is the JSON of what was asked for besides payload and priority, NULL when nothing was. A long payload moves out of
 -- the row, so that changes do not copy it.
@@ -63,10 +63,10 @@ CREATE TABLE job (
 -- Lists of one queue, and walks over it.
 CREATE INDEX job_queue ON job (queue, seq);
 
--- Whose turn it is. Of a queue: its queued jobs in the order they go out; place is 100 - priority, at the time they
--- became eligible. Of queue 0: the one alarm of each job that has one; at is when it rings. Nothing else is here, so what
--- claims and alarms look at stays small however many jobs there are.
-CREATE TABLE turn (
+-- Two ordered lists in one index. Rows of a queue: its queued jobs in claim order; place is 100 - priority, at is when the
+-- job became eligible. Rows of queue 0: the one alarm of each job that has one; at is when it is due. Claims and the sweep
+-- read only this table, so they stay fast however many jobs there are.
+CREATE TABLE ready_and_alarm (
     queue integer NOT NULL,
     place smallint NOT NULL,
     at    bigint NOT NULL,
@@ -75,29 +75,29 @@ CREATE TABLE turn (
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
 -- Dead letters.
-CREATE TABLE dead (
+CREATE TABLE dead_letter (
     queue integer NOT NULL,
     seq   bigint NOT NULL,
     failed_at bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (queue, seq)
 );
-CREATE INDEX dead_failed ON dead (queue, failed_at, seq);
+CREATE INDEX dead_letter_failed_at ON dead_letter (queue, failed_at, seq);
 
--- Who holds an idempotency key: the jobs that were made with it, oldest first. The row is what racing publishers of one
--- key wait for. hash covers the queue and the key; the key itself stands in job.spec and is compared.
+-- Idempotency keys: the jobs that were made with a key, oldest first. Racing publishers of one key wait for its row. hash
+-- covers the queue and the key; the key itself is in job.spec and is compared.
 CREATE TABLE dedupe (
     hash bigint PRIMARY KEY,
     seqs bigint[] NOT NULL
 );
 
--- Only for jobs that have tags or a key. label is a hash; what it stands for is compared.
+-- Only for jobs that have tags or a key. label is a hash; the name and value in job.spec are compared.
 CREATE TABLE label (
     label bigint NOT NULL,
     seq   bigint NOT NULL,
     PRIMARY KEY (label, seq)
 );
 
--- Events that no longer fit into the hot row, in runs.
+-- Events that no longer fit into the hot row, in chunks.
 CREATE TABLE history (
     job    bigint NOT NULL,
     first  bigint NOT NULL,
@@ -114,12 +114,12 @@ CREATE TABLE result (
     checksum integer
 );
 
--- Where the next attempt goes on from: as JSON, or the key of an object.
+-- The checkpoint that the next attempt resumes from: JSON, or the key of an object.
 CREATE TABLE checkpoint (
     seq            bigint PRIMARY KEY,
     schema_version bigint NOT NULL,
     at             bigint NOT NULL,
-    run            integer NOT NULL,
+    replays            integer NOT NULL,
     attempt        integer NOT NULL,
     data           text,
     object         text,
@@ -136,14 +136,14 @@ CREATE TABLE section (
     PRIMARY KEY (job, name)
 );
 
--- Objects of the object store: expected, kept, or to be deleted at doomed_at. A row is here before the first byte is
--- written and goes after the last one.
+-- Objects of the object store: expected, attached to the job, or to be deleted after delete_after. A row is inserted before
+-- the first byte is written and deleted after the object is.
 CREATE TABLE object (
     key          text COLLATE "C" PRIMARY KEY,
     job          bigint NOT NULL,
     role         smallint NOT NULL,
-    kept         boolean NOT NULL,
-    doomed_at    bigint,
+    attached         boolean NOT NULL,
+    delete_after    bigint,
     length       bigint NOT NULL,
     sha256       bytea NOT NULL CHECK (length(sha256) = 32),
     content_type text,
@@ -157,11 +157,11 @@ CREATE TABLE object (
     checksum integer
 );
 CREATE INDEX object_job ON object (job);
-CREATE INDEX object_doomed ON object (doomed_at) WHERE doomed_at IS NOT NULL;
+CREATE INDEX object_delete_after ON object (delete_after) WHERE delete_after IS NOT NULL;
 
 -- Jobs per queue and status, spread over slots, so that transactions of one queue do not wait for each other. A count is
 -- the sum over the slots.
-CREATE TABLE tally (
+CREATE TABLE queue_count (
     queue     integer NOT NULL,
     slot      smallint NOT NULL,
     pending   bigint NOT NULL,
@@ -174,8 +174,8 @@ CREATE TABLE tally (
     PRIMARY KEY (queue, slot)
 ) WITH (fillfactor = 20);
 
--- Events that providers send. A number is that of a job or of an arrival, never of both.
-CREATE TABLE arrival (
+-- Events that providers send. A number belongs to a job or to an inbound event, never to both.
+CREATE TABLE inbound_event (
     seq       bigint PRIMARY KEY,
     namespace integer NOT NULL,
     at        bigint NOT NULL,
@@ -188,7 +188,7 @@ CREATE TABLE arrival (
     checksum integer,
     body_checksum integer
 );
-CREATE UNIQUE INDEX arrival_key ON arrival (namespace, source, key) WHERE key IS NOT NULL;
+CREATE UNIQUE INDEX inbound_event_key ON inbound_event (namespace, source, key) WHERE key IS NOT NULL;
 
 CREATE TABLE api_key (
     id         integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -23,8 +23,8 @@ pub(super) struct Session {
     /// Only `None` while it is dropped.
     client: Option<Object>,
     named: bool,
-    /// A transaction or a read is under way: whoever drops it now leaves it in a state that nobody knows, and it must not
-    /// be used again.
+    /// A transaction or a read is under way: a session that is dropped now is in an unknown state and must not be used
+    /// again.
     open: AtomicBool,
 }
 

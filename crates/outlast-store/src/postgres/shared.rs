@@ -1,4 +1,4 @@
-//! What all verbs of the store share: the pool, the ids, chance, time, the queues as last seen.
+//! State that all verbs of the store share: the pool, the ids, entropy, time, the cached queues.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,28 +6,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use deadpool_postgres::Pool;
 use outlast_core::{Clock, Entropy, Timestamp};
 
+use super::claim_cursor::ClaimCursors;
 use super::clock::DatabaseClock;
 use super::connect::causes;
-use super::marks::Marks;
+use super::queue_cache::QueueCache;
 use super::quota::Quota;
-use super::registry::Registry;
 use super::session::Session;
+use crate::codec::job_id::JobIdCodec;
 use crate::damage::Damage;
 use crate::error::Error;
 use crate::handout::HandoutPool;
 use crate::histogram::{COMMIT_BOUNDS, Histogram};
-use crate::ids::Ids;
 use crate::outbox::Compose;
 
 /// Rows a queue's counts are spread over.
 const SLOTS: u16 = 64;
 
-pub(super) struct Shared {
+pub(super) struct StoreContext {
     pub(super) pool: Pool,
-    pub(super) ids: Ids,
-    pub(super) registry: Registry,
+    pub(super) ids: JobIdCodec,
+    pub(super) registry: QueueCache,
     pub(super) quota: Quota,
-    pub(super) marks: Marks,
+    pub(super) cursors: ClaimCursors,
     pub(super) handouts: HandoutPool,
     pub(super) damage: Damage,
     pub(super) commit_times: Arc<Histogram>,
@@ -39,33 +39,33 @@ pub(super) struct Shared {
     named: bool,
     begin: String,
     next_slot: AtomicU16,
-    pub(super) life: AtomicI64,
+    pub(super) crash_epoch: AtomicI64,
     closed: AtomicBool,
 }
 
-/// What a store knows once it is connected.
-pub(super) struct Setup {
+/// Facts about a store that is connected.
+pub(super) struct StoreSetup {
     pub(super) pool: Pool,
-    pub(super) ids: Ids,
+    pub(super) ids: JobIdCodec,
     pub(super) entropy: Box<dyn Entropy + Send>,
     pub(super) compose: Compose,
     pub(super) clock: Arc<DatabaseClock>,
     pub(super) test_clock: Option<Arc<dyn Clock>>,
     pub(super) named: bool,
-    /// What a transaction begins with.
+    /// The statement that begins a transaction.
     pub(super) begin: String,
     pub(super) namespace_waiting_max: u64,
 }
 
-impl Shared {
-    pub(super) fn new(mut setup: Setup) -> Shared {
+impl StoreContext {
+    pub(super) fn new(mut setup: StoreSetup) -> StoreContext {
         let first_slot = setup.entropy.next_u64() % u64::from(SLOTS);
-        Shared {
+        StoreContext {
             pool: setup.pool,
             ids: setup.ids,
-            registry: Registry::default(),
+            registry: QueueCache::default(),
             quota: Quota::new(setup.namespace_waiting_max),
-            marks: Marks::default(),
+            cursors: ClaimCursors::default(),
             handouts: HandoutPool::default(),
             damage: Damage::default(),
             commit_times: Arc::new(Histogram::new(COMMIT_BOUNDS)),
@@ -76,7 +76,7 @@ impl Shared {
             named: setup.named,
             begin: setup.begin,
             next_slot: AtomicU16::new(u16::try_from(first_slot).unwrap_or(0)),
-            life: AtomicI64::new(0),
+            crash_epoch: AtomicI64::new(0),
             closed: AtomicBool::new(false),
         }
     }

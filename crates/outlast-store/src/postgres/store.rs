@@ -5,74 +5,76 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outlast_core::arrival::{Arrival, ArrivalId};
 use outlast_core::checkpoint::Section;
+use outlast_core::inbound_event::{InboundEvent, InboundEventId};
 use outlast_core::{Clock, Event, JobId, NamespaceId, ObjectKey, Outage, Queue, QueueId, Timestamp};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use super::apply::{Patience, due, release};
-use super::attend::Attendance;
+use super::apply::{LockWait, due, release};
 use super::claim::looks_wide;
 use super::clock::DatabaseClock;
-use super::connect::Target;
-use super::findings::Findings;
-use super::inbox::{INBOX_SEATS, Inbox};
-use super::lane::Lane;
+use super::connect::ConnectTarget;
+use super::group_commit::Batcher;
+use super::ingest_handler::{INGEST_TRANSACTIONS_MAX, IngestHandler};
 use super::options::{CONNECTIONS_MIN, OpenError, Options, Prepared};
-use super::read::Look;
+use super::outage_detector::OutageDetector;
+use super::read::ReadView;
+use super::server_check::ServerReport;
 use super::session::Sql;
-use super::shared::{Setup, Shared};
-use super::transact::{Once, Running, Tx, begin_text, startup_options};
-use super::writer::{Answer, Ask, Writer};
-use super::{arrivals, dead_letters, kept, keys, migrate, operations, queues, read, verify};
+use super::shared::{StoreContext, StoreSetup};
+use super::transact::{Once, Tx, TxFuture, begin_text, startup_options};
+use super::write_handler::{WriteAnswer, WriteHandler, WriteRequest};
+use super::{artifacts, dead_letters, inbound_events, keys, migrate, operations, queues, read, verify};
 use crate::alarms::Due;
-use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
+use crate::artifacts::{Artifacts, DueDeletions, InlineResult, ObjectInspection, StoredObject};
+use crate::codec::job_id::JobIdCodec;
 use crate::damage::Damage;
 use crate::dead_letters::{DeadLetterPage, ListDeadLetters};
 use crate::error::Error;
 use crate::histogram::Histogram;
-use crate::ids::Ids;
+use crate::inbound_events::{InboundEventPage, Ingested, ListInboundEvents, NewInboundEvent};
 use crate::job_detail::JobDetail;
 use crate::jobs::{
-    Applied, Claim, Claimed, Declined, Found, JobPage, JobStore, ListJobs, NewJob, Order, Published, Reach,
+    Applied, ClaimRequest, Claimed, Declined, FoundJob, JobCommand, JobPage, JobStore, ListJobs, NewJob, Published,
+    Reach,
 };
-use crate::kept::{Doomed, Inline, Inspection, Kept, Stored};
 use crate::keys::{KeyId, KeyRecord, NewKey, Revocation};
 use crate::operations::{NewOperation, Operation, OperationId};
-use crate::queues::{Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
+use crate::queues::{DeleteRefusal, ExpectedVersion, QueueCounts, QueueDraft, SaveRefusal, StoredQueue};
 
 /// Transactions under way at once. A second one would halve the groups and cost more than its overlap gains; the other
 /// nodes overlap anyway.
 const WRITERS: usize = 1;
-/// What has to wait for somebody else, a job that is held or a queue that counts what runs, must not hold up the rest.
+/// Calls that may wait for another transaction, for a locked job or a queue with a concurrency limit, must not delay
+/// the rest.
 const WAITERS: usize = 3;
-/// How long a start may take, migrations of large tables included; then it fails, and whoever started it may try again.
+/// How long a start may take, migrations of large tables included; then it fails and may be retried.
 const OPEN_MAX: Duration = Duration::from_secs(600);
 
 pub struct PostgresStore {
-    shared: Arc<Shared>,
-    findings: Findings,
+    shared: Arc<StoreContext>,
+    findings: ServerReport,
     identity: u64,
-    writers: Lane<Writer>,
-    waiters: Lane<Writer>,
-    inbox: Lane<Inbox>,
-    attendance: Attendance,
+    writers: Batcher<WriteHandler>,
+    waiters: Batcher<WriteHandler>,
+    inbox: Batcher<IngestHandler>,
+    attendance: OutageDetector,
 }
 
 impl PostgresStore {
     /// Connects, checks what it finds, migrates and starts the lanes.
     pub async fn open(options: Options) -> Result<PostgresStore, OpenError> {
-        let target = Target::parse(&options.url)?;
+        let target = ConnectTarget::parse(&options.url)?;
         let silent = OpenError::Silent { place: target.place.clone(), seconds: OPEN_MAX.as_secs() };
         timeout(OPEN_MAX, PostgresStore::open_at(target, options)).await.unwrap_or(Err(silent))
     }
 
-    async fn open_at(target: Target, options: Options) -> Result<PostgresStore, OpenError> {
+    async fn open_at(target: ConnectTarget, options: Options) -> Result<PostgresStore, OpenError> {
         let (mut client, local) = target.connect().await?;
-        let findings = Findings::ask(&target, &client, local).await?;
+        let findings = ServerReport::ask(&target, &client, local).await?;
         findings.check(options.allow_unsafe)?;
         migrate::migrate(&mut client).await?;
         let mut entropy = options.entropy;
@@ -82,10 +84,10 @@ impl PostgresStore {
             Prepared::Off => false,
             Prepared::Auto => findings.direct,
         };
-        let shared = Arc::new(Shared::new(Setup {
+        let shared = Arc::new(StoreContext::new(StoreSetup {
             pool: target
                 .pool(options.connections.max(CONNECTIONS_MIN), findings.direct.then(startup_options).as_deref())?,
-            ids: Ids::new(secret),
+            ids: JobIdCodec::new(secret),
             entropy,
             compose: options.compose,
             clock: Arc::new(DatabaseClock::new(findings.now)),
@@ -94,14 +96,14 @@ impl PostgresStore {
             begin: begin_text(findings.direct, findings.synchronous_commit || options.allow_unsafe),
             namespace_waiting_max: options.namespace_waiting_max,
         }));
-        shared.begin_life().await?;
+        shared.begin_crash_epoch().await?;
         let waiting_max = options.waiting_writes_max;
         Ok(PostgresStore {
-            writers: Lane::start(&shared, WRITERS, waiting_max),
-            waiters: Lane::start(&shared, WAITERS, waiting_max),
-            inbox: Lane::start(&shared, INBOX_SEATS, waiting_max),
+            writers: Batcher::start(&shared, WRITERS, waiting_max),
+            waiters: Batcher::start(&shared, WAITERS, waiting_max),
+            inbox: Batcher::start(&shared, INGEST_TRANSACTIONS_MAX, waiting_max),
             identity: secret.cast_unsigned(),
-            attendance: Attendance::default(),
+            attendance: OutageDetector::default(),
             findings,
             shared,
         })
@@ -117,7 +119,7 @@ impl PostgresStore {
         self.identity
     }
 
-    pub fn findings(&self) -> &Findings {
+    pub fn findings(&self) -> &ServerReport {
         &self.findings
     }
 
@@ -135,7 +137,7 @@ impl PostgresStore {
     async fn transact<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: for<'t, 's> FnMut(&'t mut Tx<'s>) -> Running<'t, T> + Send + 'static,
+        F: for<'t, 's> FnMut(&'t mut Tx<'s>) -> TxFuture<'t, T> + Send + 'static,
     {
         if self.shared.is_closed() {
             return Err(Error::Stopped);
@@ -177,15 +179,15 @@ async fn secret(client: &Client, drawn: i64) -> Result<i64, OpenError> {
 }
 
 /// A wait for a hand-out. If it is dropped with the answer already inside, the jobs go back at once.
-struct Awaited<'a> {
+struct PendingAnswer<'a> {
     store: &'a PostgresStore,
-    answer: oneshot::Receiver<Result<Answer, Error>>,
+    answer: oneshot::Receiver<Result<WriteAnswer, Error>>,
 }
 
-impl Drop for Awaited<'_> {
+impl Drop for PendingAnswer<'_> {
     fn drop(&mut self) {
         self.answer.close();
-        if let Ok(Ok(Answer::Claimed(claimed))) = self.answer.try_recv() {
+        if let Ok(Ok(WriteAnswer::Claimed(claimed))) = self.answer.try_recv() {
             release(&self.store.shared, claimed);
         }
     }
@@ -197,41 +199,43 @@ const PING_MAX: Duration = Duration::from_secs(2);
 #[async_trait]
 impl JobStore for PostgresStore {
     async fn publish(&self, jobs: Vec<NewJob>) -> Result<Vec<Published>, Error> {
-        match self.writers.call(Ask::Publish(jobs)).await? {
-            Answer::Published(published) => Ok(published),
-            Answer::Claimed(_) | Answer::Applied(_) => Err(Error::Indeterminate),
+        match self.writers.call(WriteRequest::Publish(jobs)).await? {
+            WriteAnswer::Published(published) => Ok(published),
+            WriteAnswer::Claimed(_) | WriteAnswer::Applied(_) => Err(Error::Indeterminate),
         }
     }
 
-    async fn ingest(&self, new: Vec<NewArrival>) -> Result<Vec<Ingested>, Error> {
+    async fn ingest(&self, new: Vec<NewInboundEvent>) -> Result<Vec<Ingested>, Error> {
         self.inbox.call(new).await
     }
 
-    async fn arrival(&self, namespace: NamespaceId, id: ArrivalId) -> Result<Option<Arrival>, Error> {
-        self.shared.noted(arrivals::one(&self.shared, namespace, id).await)
+    async fn inbound_event(&self, namespace: NamespaceId, id: InboundEventId) -> Result<Option<InboundEvent>, Error> {
+        self.shared.noted(inbound_events::one(&self.shared, namespace, id).await)
     }
 
-    async fn arrivals(&self, list: ListArrivals) -> Result<ArrivalPage, Error> {
-        self.shared.noted(arrivals::list(&self.shared, &list).await)
+    async fn inbound_events(&self, list: ListInboundEvents) -> Result<InboundEventPage, Error> {
+        self.shared.noted(inbound_events::list(&self.shared, &list).await)
     }
 
-    async fn prune_arrivals(&self, before: Timestamp, limit: usize) -> Result<usize, Error> {
-        transact!(self, tx, [], arrivals::prune(before, limit, tx))
+    async fn prune_inbound_events(&self, before: Timestamp, limit: usize) -> Result<usize, Error> {
+        transact!(self, tx, [], inbound_events::prune(before, limit, tx))
     }
 
-    async fn claim(&self, want: Claim) -> Result<Option<Claimed>, Error> {
+    async fn claim(&self, want: ClaimRequest) -> Result<Option<Claimed>, Error> {
         let lane = if looks_wide(&want, &self.shared) { &self.writers } else { &self.waiters };
-        let mut awaited = Awaited { store: self, answer: lane.send(Ask::Claim(want))? };
+        let mut awaited = PendingAnswer { store: self, answer: lane.send(WriteRequest::Claim(want))? };
         match (&mut awaited.answer).await.map_err(|_| Error::Indeterminate)?? {
-            Answer::Claimed(claimed) => Ok(claimed),
-            Answer::Published(_) | Answer::Applied(_) => Err(Error::Indeterminate),
+            WriteAnswer::Claimed(claimed) => Ok(claimed),
+            WriteAnswer::Published(_) | WriteAnswer::Applied(_) => Err(Error::Indeterminate),
         }
     }
 
-    async fn apply(&self, orders: Vec<Order>) -> Result<Vec<Result<Applied, Declined>>, Error> {
-        let orders: Arc<[Order]> = orders.into();
-        for (lane, patience) in [(&self.writers, Patience::Hurries), (&self.waiters, Patience::Waits)] {
-            if let Answer::Applied(Some(applied)) = lane.call(Ask::Apply(Arc::clone(&orders), patience)).await? {
+    async fn apply(&self, orders: Vec<JobCommand>) -> Result<Vec<Result<Applied, Declined>>, Error> {
+        let orders: Arc<[JobCommand]> = orders.into();
+        for (lane, patience) in [(&self.writers, LockWait::Hurries), (&self.waiters, LockWait::Waits)] {
+            if let WriteAnswer::Applied(Some(applied)) =
+                lane.call(WriteRequest::Apply(Arc::clone(&orders), patience)).await?
+            {
                 return Ok(applied);
             }
         }
@@ -242,8 +246,8 @@ impl JobStore for PostgresStore {
         due(&self.shared, limit).await
     }
 
-    async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<Found>, Error> {
-        self.shared.noted(read::job(&Look::anew(&self.shared), reach, id).await)
+    async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<FoundJob>, Error> {
+        self.shared.noted(read::job(&ReadView::anew(&self.shared), reach, id).await)
     }
 
     async fn job_detail(&self, reach: &Reach, id: JobId) -> Result<Option<JobDetail>, Error> {
@@ -251,23 +255,23 @@ impl JobStore for PostgresStore {
     }
 
     async fn jobs(&self, list: ListJobs) -> Result<JobPage, Error> {
-        self.shared.noted(read::jobs(&Look::anew(&self.shared), &list).await)
+        self.shared.noted(read::jobs(&ReadView::anew(&self.shared), &list).await)
     }
 
     async fn dead_letters(&self, list: ListDeadLetters) -> Result<DeadLetterPage, Error> {
-        self.shared.noted(dead_letters::dead_letters(&Look::anew(&self.shared), &list).await)
+        self.shared.noted(dead_letters::dead_letters(&ReadView::anew(&self.shared), &list).await)
     }
 
     async fn events(&self, reach: &Reach, id: JobId, after: u64, limit: usize) -> Result<Option<Vec<Event>>, Error> {
-        self.shared.noted(read::events(&Look::anew(&self.shared), reach, id, after, limit).await)
+        self.shared.noted(read::events(&ReadView::anew(&self.shared), reach, id, after, limit).await)
     }
 
-    async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Inline>, Error> {
-        self.shared.noted(kept::result(&Look::anew(&self.shared), reach, id).await)
+    async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<InlineResult>, Error> {
+        self.shared.noted(artifacts::result(&ReadView::anew(&self.shared), reach, id).await)
     }
 
-    async fn kept(&self, reach: &Reach, id: JobId) -> Result<Option<Kept>, Error> {
-        self.shared.noted(kept::kept(&Look::anew(&self.shared), reach, id).await)
+    async fn artifacts(&self, reach: &Reach, id: JobId) -> Result<Option<Artifacts>, Error> {
+        self.shared.noted(artifacts::artifacts(&ReadView::anew(&self.shared), reach, id).await)
     }
 
     async fn sections(
@@ -277,35 +281,35 @@ impl JobStore for PostgresStore {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Option<Vec<Section>>, Error> {
-        self.shared.noted(kept::sections(&Look::anew(&self.shared), reach, id, after, limit).await)
+        self.shared.noted(artifacts::sections(&ReadView::anew(&self.shared), reach, id, after, limit).await)
     }
 
     async fn section(&self, reach: &Reach, id: JobId, name: &str) -> Result<Option<Section>, Error> {
-        self.shared.noted(kept::section(&Look::anew(&self.shared), reach, id, name).await)
+        self.shared.noted(artifacts::section(&ReadView::anew(&self.shared), reach, id, name).await)
     }
 
-    async fn objects(&self, reach: &Reach, id: JobId) -> Result<Option<Vec<Stored>>, Error> {
-        self.shared.noted(kept::objects(&Look::anew(&self.shared), reach, id).await)
+    async fn objects(&self, reach: &Reach, id: JobId) -> Result<Option<Vec<StoredObject>>, Error> {
+        self.shared.noted(artifacts::objects(&ReadView::anew(&self.shared), reach, id).await)
     }
 
     async fn count_download(&self, id: JobId) -> Result<(), Error> {
         let seq = self.shared.ids.seq(id);
-        transact!(self, tx, [], kept::count_download(seq, tx))
+        transact!(self, tx, [], artifacts::count_download(seq, tx))
     }
 
-    async fn record_inspection(&self, key: &ObjectKey, found: Inspection) -> Result<(), Error> {
-        transact!(self, tx, [key = key.to_string(), found = found], kept::record_inspection(&key, &found, tx))
+    async fn record_inspection(&self, key: &ObjectKey, found: ObjectInspection) -> Result<(), Error> {
+        transact!(self, tx, [key = key.to_string(), found = found], artifacts::record_inspection(&key, &found, tx))
     }
 
-    async fn doomed(&self, limit: usize) -> Result<Doomed, Error> {
-        kept::doomed(&self.shared, limit).await
+    async fn due_deletions(&self, limit: usize) -> Result<DueDeletions, Error> {
+        artifacts::due_deletions(&self.shared, limit).await
     }
 
-    async fn postpone_objects(&self, keys: &[ObjectKey], until: Timestamp) -> Result<(), Error> {
+    async fn postpone_deletions(&self, keys: &[ObjectKey], until: Timestamp) -> Result<(), Error> {
         let keys: Arc<[String]> = keys.iter().map(ObjectKey::to_string).collect();
         self.transact(move |tx| {
             let keys = Arc::clone(&keys);
-            Box::pin(async move { kept::postpone_objects(&keys, until, tx).await })
+            Box::pin(async move { artifacts::postpone_deletions(&keys, until, tx).await })
         })
         .await
     }
@@ -315,7 +319,7 @@ impl JobStore for PostgresStore {
             self,
             tx,
             [keys = keys.iter().map(ObjectKey::to_string).collect::<Vec<_>>()],
-            kept::forget_objects(&keys, tx)
+            artifacts::forget_objects(&keys, tx)
         )
     }
 
@@ -324,8 +328,8 @@ impl JobStore for PostgresStore {
         namespace: NamespaceId,
         name: &str,
         draft: QueueDraft,
-        expect: Expect,
-    ) -> Result<Result<Saved, SaveRefusal>, Error> {
+        expect: ExpectedVersion,
+    ) -> Result<Result<StoredQueue, SaveRefusal>, Error> {
         transact!(self, tx, write [name = name.to_owned(), draft = draft], crate::queues::save(tx, namespace, &name, &draft, expect))
     }
 
@@ -337,7 +341,7 @@ impl JobStore for PostgresStore {
         transact!(self, tx, write[name = name.to_owned()], crate::queues::delete(tx, namespace, &name))
     }
 
-    async fn queue(&self, namespace: NamespaceId, name: &str) -> Result<Option<(Arc<Queue>, Counts)>, Error> {
+    async fn queue(&self, namespace: NamespaceId, name: &str) -> Result<Option<(Arc<Queue>, QueueCounts)>, Error> {
         queues::one(&self.shared, namespace, name).await
     }
 
@@ -346,7 +350,7 @@ impl JobStore for PostgresStore {
         namespace: NamespaceId,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
+    ) -> Result<Vec<(Arc<Queue>, QueueCounts)>, Error> {
         queues::page(&self.shared, namespace, after, limit).await
     }
 
@@ -354,15 +358,15 @@ impl JobStore for PostgresStore {
         queues::oldest_waiting(&self.shared).await
     }
 
-    async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
+    async fn census(&self) -> Result<Vec<(Arc<Queue>, QueueCounts)>, Error> {
         queues::census(&self.shared).await
     }
 
-    async fn attend(&self) -> Result<Option<Outage>, Error> {
-        self.attendance.attend(&self.shared).await
+    async fn record_attendance(&self) -> Result<Option<Outage>, Error> {
+        self.attendance.record_attendance(&self.shared).await
     }
 
-    /// Other nodes may be making them; what nobody makes is found by its lease.
+    /// Other nodes may be making them; the lease finds the ones that no node makes.
     async fn interrupted(&self) -> Result<Vec<JobId>, Error> {
         Ok(Vec::new())
     }

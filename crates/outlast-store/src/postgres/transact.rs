@@ -14,14 +14,14 @@ use tokio_postgres::Row;
 use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::types::Type;
 
-use super::batch::Batch;
+use super::batch::WriteBatch;
 use super::key_holders::KeyHolders;
 use super::outbox;
-use super::registry::queue_columns;
+use super::queue_cache::queue_columns;
 use super::rows::record;
 use super::session::{Parameter, Session, Sql};
-use super::shared::Shared;
-use super::write::Writes;
+use super::shared::StoreContext;
+use super::unit_of_work::UnitOfWork;
 use crate::error::Error;
 
 /// How long after a call came in its transaction, which surely did not happen, is tried again.
@@ -30,7 +30,7 @@ const RETRY_MAX: Duration = Duration::from_secs(5);
 const LOOK_MAX: Duration = Duration::from_secs(10);
 /// No transaction takes this long on a healthy database: the connection is given up.
 const TRANSACTION_MAX: Duration = Duration::from_secs(6);
-/// What a call that has waited too long already still gets.
+/// The time that a call gets which has waited too long already.
 const TRANSACTION_MIN: Duration = Duration::from_secs(2);
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -51,12 +51,12 @@ const SETTINGS: [(&str, &str); 9] = [
     ("plan_cache_mode", "force_generic_plan"),
 ];
 
-/// What a connection of our own starts with, so that transactions need not say it.
+/// Settings of a direct connection, so that transactions need not repeat them.
 pub(super) fn startup_options() -> String {
     SETTINGS.map(|(name, value)| format!("-c {name}={value}")).join(" ")
 }
 
-/// What every transaction begins with. Where a pooler may stand between, nothing outlives the transaction.
+/// The beginning of every transaction. With a pooler in between, nothing outlives the transaction.
 pub(super) fn begin_text(own_connection: bool, synchronous_commit: bool) -> String {
     let mut text = BEGIN.to_owned();
     if !own_connection {
@@ -134,30 +134,30 @@ impl From<Error> for Fault {
 /// A transaction under way.
 pub(super) struct Tx<'a> {
     pub(super) session: &'a Session,
-    pub(super) shared: &'a Arc<Shared>,
+    pub(super) shared: &'a Arc<StoreContext>,
     /// The time to decide by: the database's.
     pub(super) now: Timestamp,
     /// The number by which this transaction can be looked up. Known before anything is committed.
     pub(super) number: Option<String>,
-    pub(super) writes: Writes,
-    /// Who has the keys of the jobs that this transaction replays.
+    pub(super) writes: UnitOfWork,
+    /// The holders of the keys of the jobs that this transaction replays.
     pub(super) key_holders: KeyHolders,
-    /// What attempts of some jobs have saved.
+    /// Bytes that attempts of some jobs have saved.
     pub(super) saved_bytes: HashMap<i64, usize>,
 }
 
 /// A queue is called by namespace and name.
-pub(super) type Name = (NamespaceId, Arc<str>);
-pub(super) type Queues = HashMap<Name, Arc<Queue>>;
+pub(super) type QueueName = (NamespaceId, Arc<str>);
+pub(super) type Queues = HashMap<QueueName, Arc<Queue>>;
 
-/// What an opening gives besides the time.
-pub(super) struct Opened<T> {
+/// The result of an opening besides the time.
+pub(super) struct OpenedTx<T> {
     pub(super) seqs: Vec<i64>,
     pub(super) queues: Queues,
     pub(super) rest: T,
 }
 
-/// What a transaction begins with.
+/// The statements at the beginning of a transaction.
 #[derive(Debug, Default)]
 pub(super) struct Opening<'o> {
     /// It will surely write.
@@ -175,7 +175,7 @@ impl Tx<'_> {
         &mut self,
         opening: Opening<'_>,
         first: impl Future<Output = Result<T, tokio_postgres::Error>>,
-    ) -> Result<Opened<T>, Fault> {
+    ) -> Result<OpenedTx<T>, Fault> {
         let session = self.session;
         let sql = if opening.seqs > 0 { &OPENING_TO_PUBLISH } else { &OPENING };
         session.ready(&[sql]).await?;
@@ -199,7 +199,7 @@ impl Tx<'_> {
             self.writes.know_queue(Arc::clone(&queue));
             queues.insert((queue.namespace, Arc::from(queue.name.as_str())), queue);
         }
-        Ok(Opened { seqs: row.get(2), queues, rest: first })
+        Ok(OpenedTx { seqs: row.get(2), queues, rest: first })
     }
 
     /// Takes in the row of a job that was read under a lock, and gives its number. One that cannot be read is set aside,
@@ -228,7 +228,7 @@ impl Tx<'_> {
 
 /// The work of one transaction. It may run more than once; only the last run counts.
 #[async_trait]
-pub(super) trait Work: Send {
+pub(super) trait TxWork: Send {
     type Answer: Send;
     async fn run(&mut self, tx: &mut Tx<'_>) -> Result<Self::Answer, Fault>;
 
@@ -236,15 +236,15 @@ pub(super) trait Work: Send {
     fn is_lost(&mut self) {}
 }
 
-pub(super) type Running<'t, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 't>>;
+pub(super) type TxFuture<'t, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 't>>;
 
 /// Work made of a closure.
 pub(super) struct Once<F>(pub(super) F);
 
 #[async_trait]
-impl<T: Send, F> Work for Once<F>
+impl<T: Send, F> TxWork for Once<F>
 where
-    F: for<'t, 's> FnMut(&'t mut Tx<'s>) -> Running<'t, T> + Send,
+    F: for<'t, 's> FnMut(&'t mut Tx<'s>) -> TxFuture<'t, T> + Send,
 {
     type Answer = T;
 
@@ -256,7 +256,7 @@ where
 /// How a try ended.
 enum Try<T> {
     Done(T),
-    /// It did not happen and will not by itself.
+    /// It did not happen, and a retry is needed.
     Refused(Error),
     /// It did not happen; trying again may help.
     Again(String),
@@ -267,25 +267,25 @@ enum Try<T> {
     },
 }
 
-impl Shared {
+impl StoreContext {
     /// Runs the work in a transaction and commits it. Not to be dropped in the middle: the caller runs it as a task.
-    pub(super) async fn transact<W: Work>(self: &Arc<Self>, work: &mut W) -> Result<W::Answer, Error> {
+    pub(super) async fn transact<W: TxWork>(self: &Arc<Self>, work: &mut W) -> Result<W::Answer, Error> {
         self.transact_since(Instant::now(), work).await
     }
 
     /// The same for calls of which the first has waited since then.
-    pub(super) async fn transact_since<W: Work>(
+    pub(super) async fn transact_since<W: TxWork>(
         self: &Arc<Self>,
         since: Instant,
         work: &mut W,
     ) -> Result<W::Answer, Error> {
         let mut pause = PAUSE_FIRST;
         loop {
-            let life = self.life();
+            let crash_epoch = self.crash_epoch();
             let patience = RETRY_MAX.saturating_sub(since.elapsed()).clamp(TRANSACTION_MIN, TRANSACTION_MAX);
             let outcome = self.attempt(work, patience).await;
             if !matches!(outcome, Try::Done(_)) {
-                self.marks.forget();
+                self.cursors.forget();
             }
             if matches!(outcome, Try::Lost { .. }) {
                 work.is_lost();
@@ -293,7 +293,7 @@ impl Shared {
             let why = match outcome {
                 Try::Done(answer) => return Ok(answer),
                 Try::Refused(error) => return Err(error),
-                Try::Lost { number, answer } => match self.look_up(&number, life).await {
+                Try::Lost { number, answer } => match self.look_up(&number, crash_epoch).await {
                     Some(true) => return Ok(answer),
                     Some(false) => "the connection was lost at the commit, which did not happen".to_owned(),
                     None => return Err(Error::Indeterminate),
@@ -310,7 +310,7 @@ impl Shared {
         }
     }
 
-    async fn attempt<W: Work>(self: &Arc<Self>, work: &mut W, patience: Duration) -> Try<W::Answer> {
+    async fn attempt<W: TxWork>(self: &Arc<Self>, work: &mut W, patience: Duration) -> Try<W::Answer> {
         let session = match timeout(patience, self.session()).await {
             Ok(Ok(session)) => session,
             Ok(Err(why)) => return Try::Again(why),
@@ -323,7 +323,7 @@ impl Shared {
             shared: self,
             now: Timestamp::EPOCH,
             number: None,
-            writes: Writes::default(),
+            writes: UnitOfWork::default(),
             key_holders: KeyHolders::default(),
             saved_bytes: HashMap::new(),
         };
@@ -338,7 +338,7 @@ impl Shared {
         let (number, writes) = (tx.number.take(), std::mem::take(&mut tx.writes));
         match ran {
             Ok(answer) => self.finish(&session, number, writes, answer).await,
-            // What a silent connection would do with a rollback nobody knows.
+            // The effect of a rollback on a silent connection is unknown.
             Err(Fault::Silent) => self.after(Fault::Silent),
             Err(fault) => {
                 roll_back(&session).await;
@@ -352,10 +352,10 @@ impl Shared {
         self: &Arc<Self>,
         session: &Session,
         number: Option<String>,
-        writes: Writes,
+        writes: UnitOfWork,
         answer: T,
     ) -> Try<T> {
-        let batch = Batch::of(&writes, self.slot());
+        let batch = WriteBatch::of(&writes, self.slot());
         let committing = async {
             batch.ready(session).await?;
             // A statement that fails turns the COMMIT behind it into a rollback.
@@ -367,7 +367,7 @@ impl Shared {
             Ok(Ok(())) => {
                 self.commit_times.record(began.elapsed());
                 session.ended();
-                self.marks.inserted(&writes.lined_up());
+                self.cursors.inserted(&writes.lined_up());
                 return Try::Done(answer);
             }
             Ok(Err(error)) if error.as_db_error().is_some_and(|refusal| !ends_connection(refusal)) => {
@@ -409,7 +409,7 @@ impl Shared {
     ///
     /// A database that crashes gives out again the numbers of transactions that left no trace: "committed" then speaks
     /// of somebody else's. So it is believed only if the database has not crashed since this transaction began.
-    async fn look_up(self: &Arc<Self>, number: &str, life: i64) -> Option<bool> {
+    async fn look_up(self: &Arc<Self>, number: &str, crash_epoch: i64) -> Option<bool> {
         let started = Instant::now();
         while started.elapsed() < LOOK_MAX {
             let happened = match timeout(TRANSACTION_MIN, self.ask_status(number)).await {
@@ -421,7 +421,7 @@ impl Shared {
                 Err(_) => None,
             };
             let believed = match happened {
-                Some(true) => self.is_alive(life).await.map(|alive| alive.then_some(true)),
+                Some(true) => self.has_not_crashed(crash_epoch).await.map(|alive| alive.then_some(true)),
                 Some(false) => Some(Some(false)),
                 None => None,
             };

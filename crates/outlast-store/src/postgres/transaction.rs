@@ -5,26 +5,26 @@ use std::sync::Arc;
 use outlast_core::{Command, Effect, Job, JobId, Queue, QueueId, Refusal, Timestamp};
 
 use super::transact::{Fault, Tx};
-use super::write::{Entry, Fate, Writes};
+use super::unit_of_work::{LoadedRow, RowState, UnitOfWork};
+use crate::checked_decide::{CheckedChange, DecideContext, decide_checked};
+use crate::codec::row::JobRecord;
 use crate::damage::Damage;
 use crate::jobs::NewJob;
-use crate::rows::Record;
-use crate::step::{Around, Step, step};
-use crate::transition::{Held, Rewrite, Transaction};
+use crate::transition::{LockedJob, Rewrite, Transaction};
 
-impl Held for Entry {
-    fn record(&self) -> &Record {
+impl LockedJob for LoadedRow {
+    fn record(&self) -> &JobRecord {
         &self.record
     }
 
-    fn record_mut(&mut self) -> &mut Record {
+    fn record_mut(&mut self) -> &mut JobRecord {
         &mut self.record
     }
 }
 
 impl Transaction for Tx<'_> {
     type Fault = Fault;
-    type Held = Entry;
+    type Locked = LoadedRow;
 
     fn damage(&self) -> &Damage {
         &self.shared.damage
@@ -34,18 +34,23 @@ impl Transaction for Tx<'_> {
         self.now
     }
 
-    fn step(&mut self, job: &Job, queue: &Queue, command: Command) -> Result<Step, Refusal> {
+    fn decide_checked(&mut self, job: &Job, queue: &Queue, command: Command) -> Result<CheckedChange, Refusal> {
         let mut entropy = self.shared.entropy();
-        step(job, queue, command, Around { now: self.now, entropy: entropy.as_mut(), compose: self.shared.compose })
+        decide_checked(
+            job,
+            queue,
+            command,
+            DecideContext { now: self.now, entropy: entropy.as_mut(), compose: self.shared.compose },
+        )
     }
 
-    fn take_job(&mut self, id: JobId) -> Result<Option<Entry>, Fault> {
+    fn take_job(&mut self, id: JobId) -> Result<Option<LoadedRow>, Fault> {
         let seq = self.shared.ids.seq(id);
         let is_meant = self.writes.get(seq).is_some_and(|record| record.job.id == id);
         Ok(is_meant.then(|| self.writes.take(seq)).flatten())
     }
 
-    fn put_back(&mut self, entry: Entry) {
+    fn put_back(&mut self, entry: LoadedRow) {
         self.writes.put_back(entry);
     }
 
@@ -53,19 +58,19 @@ impl Transaction for Tx<'_> {
         self.writes.queue(id).cloned()
     }
 
-    fn key_holder(&mut self, entry: &Entry, _: &Queue) -> Result<Option<JobId>, Fault> {
+    fn key_holder(&mut self, entry: &LoadedRow, _: &Queue) -> Result<Option<JobId>, Fault> {
         Ok(self.key_holders.blocks_replay(&entry.record.job, &self.writes, self.shared.ids, self.now))
     }
 
-    fn saved_bytes(&mut self, record: &Record) -> Result<usize, Fault> {
+    fn saved_bytes(&mut self, record: &JobRecord) -> Result<usize, Fault> {
         Ok(self.saved_bytes.get(&record.seq).copied().unwrap_or(0))
     }
 
-    fn write(&mut self, entry: &mut Entry, rewrite: Rewrite<'_>) -> Result<(), Fault> {
+    fn write(&mut self, entry: &mut LoadedRow, rewrite: Rewrite<'_>) -> Result<(), Fault> {
         let (seq, writes) = (entry.record.seq, &mut self.writes);
         match (rewrite.is_alarm_only, entry.fate) {
-            (false, _) => entry.fate = Fate::Changed,
-            (true, Fate::Untouched) => entry.fate = Fate::Rearmed,
+            (false, _) => entry.fate = RowState::Changed,
+            (true, RowState::Untouched) => entry.fate = RowState::Rearmed,
             (true, _) => {}
         }
         writes.history.extend(rewrite.moved_events.map(|(first, events)| (seq, first, events)));
@@ -77,17 +82,17 @@ impl Transaction for Tx<'_> {
     }
 
     fn write_beside(&mut self, seq: i64, effect: Effect) -> Result<(), Fault> {
-        let Writes { kept, results, .. } = &mut self.writes;
+        let UnitOfWork { artifacts, results, .. } = &mut self.writes;
         match effect {
             Effect::KeepResult(body) => drop(results.insert(seq, Some(body))),
             Effect::DropResult => drop(results.insert(seq, None)),
-            Effect::KeepCheckpoint(checkpoint) => kept.keep_checkpoint(seq, checkpoint),
-            Effect::KeepSection(section) => kept.keep_section(seq, section),
-            Effect::DropCheckpoints => kept.drop_checkpoints(seq),
-            Effect::Expect(object) => kept.put_object(seq, object, false),
-            Effect::Keep(object) => kept.put_object(seq, object, true),
-            Effect::Doom(doom) => kept.doom(seq, doom),
-            Effect::SetHold(_) | Effect::SetPace(_) | Effect::Publish { .. } => {}
+            Effect::KeepCheckpoint(checkpoint) => artifacts.keep_checkpoint(seq, checkpoint),
+            Effect::KeepSection(section) => artifacts.keep_section(seq, section),
+            Effect::DropCheckpoints => artifacts.drop_checkpoints(seq),
+            Effect::Expect(object) => artifacts.put_object(seq, object, false),
+            Effect::Keep(object) => artifacts.put_object(seq, object, true),
+            Effect::ScheduleDelete(schedule_delete) => artifacts.schedule_delete(seq, schedule_delete),
+            Effect::SetHold(_) | Effect::SetGcra(_) | Effect::Publish { .. } => {}
         }
         Ok(())
     }
@@ -102,7 +107,7 @@ impl Transaction for Tx<'_> {
         Ok(())
     }
 
-    fn erase(&mut self, entry: Entry, queue: &Queue) -> Result<(), Fault> {
+    fn erase(&mut self, entry: LoadedRow, queue: &Queue) -> Result<(), Fault> {
         self.writes.delete(entry, queue, self.shared.ids);
         Ok(())
     }

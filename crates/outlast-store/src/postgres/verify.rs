@@ -11,21 +11,21 @@ use tokio_postgres::types::Type;
 use super::alarms::OTHERS;
 use super::apply::{DUE, LOCK};
 use super::batch::{ALARMS, COUNT, DELETE_TURNS, INSERT_JOB, INSERT_TURNS, UPDATE_JOB};
-use super::line::{IN_LINE, TAKE};
+use super::claim_scan::{IN_LINE, TAKE};
 use super::publish::TAKE_NEW_KEYS;
 use super::queues::census;
 use super::read::{EVENTS, JOB};
 use super::rows::{job_columns, record};
 use super::session::Sql;
-use super::shared::Shared;
-use super::transact::{Fault, OPENING_TO_PUBLISH, Tx, Work};
+use super::shared::StoreContext;
+use super::transact::{Fault, OPENING_TO_PUBLISH, Tx, TxWork};
+use crate::codec::row::IndexEntry;
 use crate::error::Error;
-use crate::queues::Counts;
-use crate::rows::Place;
+use crate::queues::QueueCounts;
 
 static JOBS: Sql = Sql { text: concat!("SELECT ", job_columns!(), ", NULL::text FROM job"), types: &[] };
-static TURNS: Sql = Sql { text: "SELECT queue, place, at, seq FROM turn", types: &[] };
-static DEAD: Sql = Sql { text: "SELECT queue, seq FROM dead", types: &[] };
+static TURNS: Sql = Sql { text: "SELECT queue, place, at, seq FROM ready_and_alarm", types: &[] };
+static DEAD: Sql = Sql { text: "SELECT queue, seq FROM dead_letter", types: &[] };
 /// Rows that belong to no job, or jobs that lack a row, per table.
 static ORPHANS: Sql = Sql {
     text: "
@@ -48,10 +48,10 @@ static ORPHANS: Sql = Sql {
 struct Tables {
     turns: BTreeSet<(i32, i16, i64, i64)>,
     dead: BTreeSet<(i32, i64)>,
-    counts: BTreeMap<i32, Counts>,
+    counts: BTreeMap<i32, QueueCounts>,
 }
 
-pub(super) async fn verify(shared: &Arc<Shared>) -> Result<bool, Error> {
+pub(super) async fn verify(shared: &Arc<StoreContext>) -> Result<bool, Error> {
     let (wanted, found) = (wanted(shared).await?, found(shared).await?);
     let orphans: Vec<String> = shared.read(&ORPHANS, &[]).await?.iter().map(|row| row.get(0)).collect();
     let sound = wanted == found && orphans.is_empty();
@@ -61,12 +61,12 @@ pub(super) async fn verify(shared: &Arc<Shared>) -> Result<bool, Error> {
     Ok(sound)
 }
 
-/// What the tables beside the jobs should hold.
-async fn wanted(shared: &Arc<Shared>) -> Result<Tables, Error> {
+/// The expected content of the tables beside the jobs.
+async fn wanted(shared: &Arc<StoreContext>) -> Result<Tables, Error> {
     let mut tables = Tables::default();
     for row in &shared.read(&JOBS, &[]).await? {
         let record = record(row, shared.ids)?;
-        let (place, seq) = (Place::of(&record), record.seq);
+        let (place, seq) = (IndexEntry::of(&record), record.seq);
         let queue = place.queue.0.cast_signed();
         tables.counts.entry(queue).or_default().add(place.status);
         tables.turns.extend(place.wake_at.map(|at| (ALARMS, 0, at.as_millis(), seq)));
@@ -80,7 +80,7 @@ async fn wanted(shared: &Arc<Shared>) -> Result<Tables, Error> {
     Ok(tables)
 }
 
-async fn found(shared: &Arc<Shared>) -> Result<Tables, Error> {
+async fn found(shared: &Arc<StoreContext>) -> Result<Tables, Error> {
     let mut tables = Tables::default();
     for row in &shared.read(&TURNS, &[]).await? {
         tables.turns.insert((row.get(0), row.get(1), row.get(2), row.get(3)));
@@ -113,7 +113,7 @@ static HOT: [(&str, &Sql); 14] = [
 ];
 
 /// The plan of each hot statement as a transaction of this store gets it, costs left out.
-pub(super) async fn plans(shared: &Arc<Shared>) -> Result<Vec<(&'static str, String)>, Error> {
+pub(super) async fn plans(shared: &Arc<StoreContext>) -> Result<Vec<(&'static str, String)>, Error> {
     let mut plans = Vec::new();
     for (name, sql) in HOT {
         plans.push((name, shared.transact(&mut Explained(sql)).await?));
@@ -124,7 +124,7 @@ pub(super) async fn plans(shared: &Arc<Shared>) -> Result<Vec<(&'static str, Str
 struct Explained(&'static Sql);
 
 #[async_trait]
-impl Work for Explained {
+impl TxWork for Explained {
     type Answer = String;
 
     async fn run(&mut self, tx: &mut Tx<'_>) -> Result<String, Fault> {

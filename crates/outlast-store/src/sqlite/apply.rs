@@ -3,10 +3,10 @@
 use outlast_core::JobId;
 
 use super::faults::Fault;
-use super::writer::Core;
+use super::writer::WriterState;
 use crate::alarms::Due;
 
-impl Core<'_> {
+impl WriterState<'_> {
     pub(super) fn due(&mut self, limit: usize) -> Result<Due, Fault> {
         let (rows, next) = self.index.due(self.now, limit);
         let mut due = Due { jobs: Vec::with_capacity(rows.len()), next, others: self.other_alarms()? };

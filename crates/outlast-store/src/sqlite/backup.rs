@@ -22,7 +22,7 @@ const PAGE: usize = 1000;
 /// One read transaction. The copy has no free pages and no log.
 const SNAPSHOT: &str = "VACUUM INTO ?1";
 const OBJECTS: &str = "
-    SELECT key, kept AND doomed_at IS NULL, length, sha256
+    SELECT key, attached AND delete_after IS NULL, length, sha256
     FROM object
     WHERE key > ?1
     ORDER BY key

@@ -3,14 +3,14 @@
 
 use std::collections::HashMap;
 
-use crate::rows::Record;
+use crate::codec::row::JobRecord;
 
-/// What a record costs beside its payload; an estimate on the high side.
+/// The cost of a record beside its payload; an estimate on the high side.
 const OVERHEAD_BYTES: u64 = 1200;
 
 #[derive(Debug)]
 pub(super) struct Cache {
-    records: HashMap<i64, Record>,
+    records: HashMap<i64, JobRecord>,
     bytes: u64,
     bytes_max: u64,
 }
@@ -20,7 +20,7 @@ impl Cache {
         Cache { records: HashMap::new(), bytes: 0, bytes_max }
     }
 
-    pub(super) fn put(&mut self, record: Record) {
+    pub(super) fn put(&mut self, record: JobRecord) {
         let size = size(&record);
         if self.bytes + size <= self.bytes_max {
             self.bytes += size;
@@ -28,7 +28,7 @@ impl Cache {
         }
     }
 
-    pub(super) fn take(&mut self, seq: i64) -> Option<Record> {
+    pub(super) fn take(&mut self, seq: i64) -> Option<JobRecord> {
         let record = self.records.remove(&seq)?;
         self.bytes = self.bytes.saturating_sub(size(&record));
         Some(record)
@@ -41,6 +41,6 @@ impl Cache {
 }
 
 /// Must not depend on what changes while a record is cached, else the sum drifts.
-fn size(record: &Record) -> u64 {
+fn size(record: &JobRecord) -> u64 {
     OVERHEAD_BYTES + u64::try_from(record.job.spec.payload.len()).unwrap_or(0)
 }

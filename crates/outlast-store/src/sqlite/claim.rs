@@ -3,14 +3,14 @@
 use outlast_core::Status;
 
 use super::faults::Fault;
-use super::writer::Core;
+use super::writer::WriterState;
+use crate::checked_decide::{admit, lease_of};
 use crate::error::Error;
-use crate::jobs::{Claim, Claimed};
-use crate::step::{admit, lease_of};
+use crate::jobs::{ClaimRequest, Claimed};
 use crate::transition::hand_out;
 
-impl Core<'_> {
-    pub(super) fn claim(&mut self, want: &Claim) -> Result<Option<Claimed>, Fault> {
+impl WriterState<'_> {
+    pub(super) fn claim(&mut self, want: &ClaimRequest) -> Result<Option<Claimed>, Fault> {
         let Some(queue) = self.registry.find(want.namespace, &want.queue).cloned() else {
             return Ok(None);
         };

@@ -5,21 +5,21 @@ use std::sync::Arc;
 use outlast_core::Timestamp;
 use rusqlite::params;
 
-use super::read::Reader;
+use super::read::SnapshotReader;
 use super::write::unreadable;
 use crate::dead_letters::{DeadLetterPage, Failure, ListDeadLetters};
 use crate::error::Error;
-use crate::jobs::Found;
-use crate::page::{PageSize, Written};
+use crate::jobs::FoundJob;
+use crate::page::{EncodedSize, PageSize};
 
 const LATEST_FAILURES: &str = "
     SELECT seq, state_at
-    FROM job INDEXED BY job_failed
+    FROM job INDEXED BY job_failed_at
     WHERE queue = ?1 AND status = 4 AND (state_at, seq) < (?2, ?3)
     ORDER BY state_at DESC, seq DESC
     LIMIT ?4";
 
-impl Reader<'_> {
+impl SnapshotReader<'_> {
     pub(super) fn dead_letters(&self, list: &ListDeadLetters) -> Result<DeadLetterPage, Error> {
         let mut page = DeadLetterPage { jobs: Vec::new(), next: None };
         let queue = list.reach.namespace().and_then(|namespace| self.queues.find(namespace, &list.queue));
@@ -40,7 +40,7 @@ impl Reader<'_> {
             };
             size.add(record.job.written());
             Arc::make_mut(&mut record.job.spec).payload = "".into();
-            page.jobs.push(Found { job: record.job, queue: Arc::clone(&queue) });
+            page.jobs.push(FoundJob { job: record.job, queue: Arc::clone(&queue) });
             if size.is_full() {
                 page.next = Some(*failure);
                 return Ok(page);

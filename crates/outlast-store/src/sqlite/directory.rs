@@ -13,7 +13,7 @@ use super::options::OpenError;
 
 /// Held for the life of the store; the operating system lets go of it when the process ends, however it ends.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(super) struct DirectoryLock {
     _file: File,
 }
 
@@ -34,7 +34,7 @@ pub(super) fn wal_index_path(directory: &Path) -> PathBuf {
 }
 
 /// Makes the directory if needed and takes its lock, before any other file in it is touched.
-pub(super) fn lock(directory: &Path) -> Result<Lock, OpenError> {
+pub(super) fn lock(directory: &Path) -> Result<DirectoryLock, OpenError> {
     let failed = |source: io::Error| OpenError::Directory { directory: directory.to_owned(), source };
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
     check_owner(directory, &fs::metadata(directory).map_err(failed)?)?;
@@ -46,13 +46,13 @@ pub(super) fn lock(directory: &Path) -> Result<Lock, OpenError> {
         .open(lock_path(directory))
         .map_err(failed)?;
     match file.try_lock() {
-        Ok(()) => Ok(Lock { _file: file }),
+        Ok(()) => Ok(DirectoryLock { _file: file }),
         Err(TryLockError::WouldBlock) => Err(OpenError::Locked(directory.to_owned())),
         Err(TryLockError::Error(source)) => Err(failed(source)),
     }
 }
 
-/// Whoever may write the directory can replace what is in it, and a root process would leave files that the owner cannot
+/// A user who may write the directory can replace its files, and a root process would leave files that the owner cannot
 /// open: only the owner runs a server on it.
 pub(super) fn check_owner(directory: &Path, metadata: &fs::Metadata) -> Result<(), OpenError> {
     let directory = || directory.to_owned();
@@ -66,8 +66,8 @@ pub(super) fn check_owner(directory: &Path, metadata: &fs::Metadata) -> Result<(
     }
 }
 
-/// The last sign of life of whoever had the store before. `None` where there was nobody. To be asked before anything is
-/// written. A server that was idle wrote nothing, so this may be long before its end, never after it.
+/// The last sign of the previous process. `None` for a new directory. Ask before anything is written. An idle server
+/// wrote nothing, so this may be long before its end, never after it.
 pub(super) fn last_written(directory: &Path) -> Option<Timestamp> {
     let database = database_path(directory);
     let files = [wal_path(directory), database];
@@ -82,7 +82,7 @@ pub(super) fn touch_database(directory: &Path) -> Result<(), OpenError> {
     make_private(&database_path(directory)).map_err(failed)
 }
 
-/// Makes the file if it is missing, and lets nobody else read it.
+/// Creates the file if it is missing, readable by the owner only.
 pub(super) fn make_private(path: &Path) -> io::Result<()> {
     let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
     file.set_permissions(fs::Permissions::from_mode(0o600))

@@ -1,4 +1,5 @@
-//! What a failure of SQLite means: no room, somebody else's lock, damaged data, or a disk that can no longer be trusted.
+//! Classifies a failure of SQLite: no room, a lock of another process, damaged data, or a disk that can no longer be
+//! trusted.
 
 use rusqlite::{ErrorCode, ffi};
 

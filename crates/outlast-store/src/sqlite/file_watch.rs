@@ -96,7 +96,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Until something has changed. What it was does not matter: all files are looked at.
+/// Waits until something has changed. The kind of change does not matter: all files are checked.
 async fn wait(changes: &AsyncFd<OwnedFd>) {
     let Ok(mut ready) = changes.readable().await else {
         return tokio::time::sleep(LOOK_EVERY).await;

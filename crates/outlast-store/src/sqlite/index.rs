@@ -1,16 +1,16 @@
-//! The scheduling indexes, in memory and owned by the writer: what is eligible in which order, which alarm rings next,
-//! who holds which key, how many jobs are where. Built from the hot rows by one scan at start; `equals` lets a test compare
-//! the living index with a rebuilt one at any moment. What a transaction changes is undone with it, at the price of what it did.
+//! The scheduling indexes, in memory and owned by the writer: ready jobs in claim order, the next alarm, the holders of
+//! keys, counts. Built from the job rows by one scan at start; `equals` lets a test compare the live index with a
+//! rebuilt one at any moment. A rolled-back transaction is undone in them at the cost of what it did.
 
 use std::collections::{BTreeSet, HashMap};
 
 use outlast_core::{NamespaceId, QueueId, Status, Timestamp};
 
-use crate::queues::Counts;
-use crate::rows::Place;
+use crate::codec::row::IndexEntry;
+use crate::queues::QueueCounts;
 
 /// Priority, then age, then row: packed into one number that sorts so. The time has 48 bits, good for 8,900 years.
-fn rank(place: &Place) -> u128 {
+fn rank(place: &IndexEntry) -> u128 {
     let priority = u128::from((100i16 - i16::from(place.priority)).unsigned_abs());
     let ready_at = u128::from(place.ready_at.as_millis().unsigned_abs());
     priority << 112 | ready_at << 64 | u128::from(place.seq.unsigned_abs())
@@ -23,7 +23,7 @@ fn seq_of_rank(rank: u128) -> i64 {
 #[derive(Debug, Default, PartialEq)]
 struct QueueIndex {
     ready: BTreeSet<u128>,
-    counts: Counts,
+    counts: QueueCounts,
 }
 
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ pub(super) struct Index {
     older_keys: BTreeSet<(i64, i64)>,
     waiting: HashMap<NamespaceId, u64>,
     /// Since the last commit.
-    changes: Vec<Change>,
+    changes: Vec<IndexChange>,
     /// There were more of them than are remembered.
     has_forgotten: bool,
 }
@@ -46,9 +46,9 @@ pub(super) struct Index {
 const CHANGES_MAX: usize = 10_000;
 
 #[derive(Clone, Copy, Debug)]
-enum Change {
-    Inserted(Place, NamespaceId),
-    Removed(Place, NamespaceId),
+enum IndexChange {
+    Inserted(IndexEntry, NamespaceId),
+    Removed(IndexEntry, NamespaceId),
     TookKey(i64, i64),
     DroppedKey(i64, i64),
 }
@@ -60,32 +60,32 @@ impl Index {
         self.has_forgotten = false;
     }
 
-    /// Takes back all changes since the last commit. False: there were too many, and the index must be built anew.
+    /// Undoes all changes since the last commit. False: there were too many, and the index must be rebuilt.
     pub(super) fn undo(&mut self) -> bool {
         if self.has_forgotten {
             return false;
         }
         for change in std::mem::take(&mut self.changes).into_iter().rev() {
             match change {
-                Change::Inserted(place, namespace) => self.remove(&place, namespace),
-                Change::Removed(place, namespace) => self.insert(&place, namespace),
-                Change::TookKey(hash, seq) => self.drop_key(hash, seq),
-                Change::DroppedKey(hash, seq) => self.take_key(hash, seq),
+                IndexChange::Inserted(place, namespace) => self.remove(&place, namespace),
+                IndexChange::Removed(place, namespace) => self.insert(&place, namespace),
+                IndexChange::TookKey(hash, seq) => self.drop_key(hash, seq),
+                IndexChange::DroppedKey(hash, seq) => self.take_key(hash, seq),
             }
         }
         self.settle();
         true
     }
 
-    fn remember(&mut self, change: Change) {
+    fn remember(&mut self, change: IndexChange) {
         match self.changes.len() < CHANGES_MAX {
             true => self.changes.push(change),
             false => self.has_forgotten = true,
         }
     }
 
-    pub(super) fn insert(&mut self, place: &Place, namespace: NamespaceId) {
-        self.remember(Change::Inserted(*place, namespace));
+    pub(super) fn insert(&mut self, place: &IndexEntry, namespace: NamespaceId) {
+        self.remember(IndexChange::Inserted(*place, namespace));
         let queue = self.queues.entry(place.queue).or_default();
         queue.counts.add(place.status);
         if place.status == Status::Queued {
@@ -99,8 +99,8 @@ impl Index {
         }
     }
 
-    pub(super) fn remove(&mut self, place: &Place, namespace: NamespaceId) {
-        self.remember(Change::Removed(*place, namespace));
+    pub(super) fn remove(&mut self, place: &IndexEntry, namespace: NamespaceId) {
+        self.remember(IndexChange::Removed(*place, namespace));
         if let Some(queue) = self.queues.get_mut(&place.queue) {
             queue.counts.remove(place.status);
             if place.status == Status::Queued {
@@ -118,7 +118,7 @@ impl Index {
     }
 
     /// A job that is only counted: it can be neither handed out nor woken.
-    pub(super) fn count(&mut self, place: &Place) {
+    pub(super) fn count(&mut self, place: &IndexEntry) {
         self.queues.entry(place.queue).or_default().counts.add(place.status);
     }
 
@@ -142,7 +142,7 @@ impl Index {
         oldest
     }
 
-    pub(super) fn counts(&self, queue: QueueId) -> Counts {
+    pub(super) fn counts(&self, queue: QueueId) -> QueueCounts {
         self.queues.get(&queue).map(|queue| queue.counts).unwrap_or_default()
     }
 
@@ -189,7 +189,7 @@ impl Index {
 
     /// The newest job takes the key over.
     pub(super) fn take_key(&mut self, hash: i64, seq: i64) {
-        self.remember(Change::TookKey(hash, seq));
+        self.remember(IndexChange::TookKey(hash, seq));
         let Some(held) = self.keys.insert(hash, seq).filter(|held| *held != seq) else {
             return;
         };
@@ -198,7 +198,7 @@ impl Index {
     }
 
     pub(super) fn drop_key(&mut self, hash: i64, seq: i64) {
-        self.remember(Change::DroppedKey(hash, seq));
+        self.remember(IndexChange::DroppedKey(hash, seq));
         if self.keys.get(&hash) != Some(&seq) {
             self.older_keys.remove(&(hash, seq));
             return;
@@ -238,8 +238,8 @@ fn is_waiting(status: Status) -> bool {
 mod tests {
     use super::*;
 
-    fn queued(seq: i64, priority: i8, ready_at: i64) -> Place {
-        Place {
+    fn queued(seq: i64, priority: i8, ready_at: i64) -> IndexEntry {
+        IndexEntry {
             seq,
             queue: QueueId(1),
             status: Status::Queued,
@@ -282,7 +282,7 @@ mod tests {
                     index.remove(&queued(seq, 0, seq), ours);
                     index.drop_key(seq % 7, seq);
                     let wake_at = Some(Timestamp::EPOCH);
-                    index.insert(&Place { status: Status::Running, wake_at, ..queued(seq, 0, seq) }, ours);
+                    index.insert(&IndexEntry { status: Status::Running, wake_at, ..queued(seq, 0, seq) }, ours);
                 }
                 for seq in 60..70 {
                     index.insert(&queued(seq, 1, seq), ours);

@@ -9,8 +9,8 @@ use rusqlite::{Connection, OpenFlags};
 use super::directory::database_path;
 use super::faults::is_damage;
 use super::options::OpenError;
+use super::row_checksums::{CONTENTS, ChecksumLayout, FOUNDATION};
 use super::scan::step_over;
-use super::sealed::{CONTENTS, FOUNDATION, Layout};
 use super::write::unreadable;
 use crate::checksum::Table;
 use crate::damage::Damage;
@@ -36,11 +36,11 @@ const LOST_JOBS: &str = "
 const LOST_SPECS: &str = "
     SELECT job.seq FROM job NOT INDEXED LEFT JOIN spec ON spec.seq = job.seq WHERE spec.seq IS NULL LIMIT ?1";
 
-/// What is done about the findings of a start.
+/// The reaction to the findings of a start.
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum InspectionVerdict {
     Sound,
-    /// Only what can be made anew from the tables is damaged.
+    /// Only indexes are damaged, which can be rebuilt from the tables.
     Rebuild,
     /// Rows are damaged or lost, and nothing else is in danger.
     Confined,
@@ -58,8 +58,8 @@ pub(super) fn check_at_start(connection: &Connection, damage: &Damage) -> Result
     let (lines, trees) = (integrity(connection)?, trees(connection)?);
     let named = || lines.iter().map(|line| name_tree(line, &trees)).collect::<Vec<_>>();
     match judge(&lines, &trees) {
-        Verdict::Sound => {}
-        Verdict::Rebuild => {
+        InspectionVerdict::Sound => {}
+        InspectionVerdict::Rebuild => {
             tracing::warn!(findings = named().join("; "), "indexes are damaged; building them anew from their tables");
             // One transaction at the end of the log. The state file speaks of less until the log is settled, which is what a kill
             // after any commit leaves; a kill in between leaves a torn transaction, which counts for nothing.
@@ -67,13 +67,13 @@ pub(super) fn check_at_start(connection: &Connection, damage: &Damage) -> Result
                 return Err(OpenError::Corrupt(named().join("; ")));
             }
             let left = integrity(connection)?;
-            if judge(&left, &self::trees(connection)?) == Verdict::Refuse {
+            if judge(&left, &self::trees(connection)?) == InspectionVerdict::Refuse {
                 return Err(OpenError::Corrupt(left.join("; ")));
             }
             left.iter().for_each(|line| damage.note_loss(line));
         }
-        Verdict::Confined => named().iter().for_each(|line| damage.note_loss(line)),
-        Verdict::Refuse => return Err(OpenError::Corrupt(named().join("; "))),
+        InspectionVerdict::Confined => named().iter().for_each(|line| damage.note_loss(line)),
+        InspectionVerdict::Refuse => return Err(OpenError::Corrupt(named().join("; "))),
     }
     find_lost(connection, damage);
     Ok(())
@@ -107,7 +107,7 @@ fn check_foundation(connection: &Connection, damage: &Damage) -> Result<(), Open
     Ok(())
 }
 
-/// What SQLite finds in the structure of the file; nothing if it is sound.
+/// SQLite's findings about the structure of the file; none if it is sound.
 fn integrity(connection: &Connection) -> Result<Vec<String>, OpenError> {
     let mut statement = connection.prepare(&format!("PRAGMA integrity_check({LINES_MAX})"))?;
     let mut rows = statement.query([])?;
@@ -149,29 +149,33 @@ fn name_tree(line: &str, trees: &Trees) -> String {
     }
 }
 
-fn judge(lines: &[String], trees: &Trees) -> Verdict {
+fn judge(lines: &[String], trees: &Trees) -> InspectionVerdict {
     if lines.is_empty() {
-        return Verdict::Sound;
+        return InspectionVerdict::Sound;
     }
     if lines.len() >= LINES_MAX {
-        return Verdict::Refuse;
+        return InspectionVerdict::Refuse;
     }
-    let kinds: BTreeSet<Kind> = lines.iter().map(|line| kind(line, trees)).collect();
-    let has = |kind: Kind| kinds.contains(&kind);
+    let kinds: BTreeSet<InspectionKind> = lines.iter().map(|line| kind(line, trees)).collect();
+    let has = |kind: InspectionKind| kinds.contains(&kind);
     match () {
-        () if has(Kind::Unknown) || has(Kind::TwoOwners) => Verdict::Refuse,
-        () if has(Kind::Table) && has(Kind::FreePages) => Verdict::Refuse,
+        () if has(InspectionKind::Unknown) || has(InspectionKind::TwoOwners) => InspectionVerdict::Refuse,
+        () if has(InspectionKind::Table) && has(InspectionKind::FreePages) => InspectionVerdict::Refuse,
         // Rebuilding the index would help and cannot be done while a table is damaged.
-        () if (has(Kind::Table) || has(Kind::Value)) && has(Kind::SharedByIndex) => Verdict::Refuse,
-        () if has(Kind::Table) || has(Kind::Value) => Verdict::Confined,
-        () if has(Kind::Index) || has(Kind::SharedByIndex) || has(Kind::FreePages) => Verdict::Rebuild,
-        () => Verdict::Confined,
+        () if (has(InspectionKind::Table) || has(InspectionKind::Value)) && has(InspectionKind::SharedByIndex) => {
+            InspectionVerdict::Refuse
+        }
+        () if has(InspectionKind::Table) || has(InspectionKind::Value) => InspectionVerdict::Confined,
+        () if has(InspectionKind::Index) || has(InspectionKind::SharedByIndex) || has(InspectionKind::FreePages) => {
+            InspectionVerdict::Rebuild
+        }
+        () => InspectionVerdict::Confined,
     }
 }
 
-/// What a line of the check is about.
+/// The subject of a line of the check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum InspectionKind {
     /// A page of a table.
     Table,
     /// A value that its column does not allow.
@@ -191,40 +195,40 @@ enum Kind {
     Unknown,
 }
 
-fn kind(line: &str, trees: &Trees) -> Kind {
+fn kind(line: &str, trees: &Trees) -> InspectionKind {
     if line.starts_with("Freelist") {
-        return Kind::FreePages;
+        return InspectionKind::FreePages;
     }
     if line.starts_with(ABORTED) {
-        return Kind::Aborted;
+        return InspectionKind::Aborted;
     }
     // It does not say of which tree.
     if line.starts_with("Fragmentation of") {
-        return Kind::Table;
+        return InspectionKind::Table;
     }
     if line.starts_with("Page ") && line.ends_with("never used") {
-        return Kind::Unused;
+        return InspectionKind::Unused;
     }
     if let Some(rest) = line.strip_prefix("Tree ") {
         let root = rest.split_whitespace().next().and_then(|root| root.trim_end_matches(':').parse().ok());
         return match root.and_then(|root: u64| trees.get(&root)) {
-            Some((kind, _)) if kind == "index" && line.contains("2nd reference") => Kind::SharedByIndex,
-            Some((kind, _)) if kind == "index" => Kind::Index,
+            Some((kind, _)) if kind == "index" && line.contains("2nd reference") => InspectionKind::SharedByIndex,
+            Some((kind, _)) if kind == "index" => InspectionKind::Index,
             // The rows of this table are found by another way than its tree.
-            Some((_, table)) if table == "arrival_key" => Kind::Index,
-            Some((kind, _)) if kind == "table" && line.contains("2nd reference") => Kind::TwoOwners,
-            Some((kind, _)) if kind == "table" => Kind::Table,
-            _ => Kind::Unknown,
+            Some((_, table)) if table == "inbound_event_key" => InspectionKind::Index,
+            Some((kind, _)) if kind == "table" && line.contains("2nd reference") => InspectionKind::TwoOwners,
+            Some((kind, _)) if kind == "table" => InspectionKind::Table,
+            _ => InspectionKind::Unknown,
         };
     }
     let about_index = ["missing from index", "wrong # of entries in index", "non-unique entry in index", "of index"];
     if about_index.iter().any(|words| line.contains(words)) || line.contains("values differ from index") {
-        return Kind::Index;
+        return InspectionKind::Index;
     }
     let about_value = [" value in ", "CHECK constraint failed in", "row not in PRIMARY KEY order"];
     match about_value.iter().any(|words| line.contains(words)) {
-        true => Kind::Value,
-        false => Kind::Unknown,
+        true => InspectionKind::Value,
+        false => InspectionKind::Unknown,
     }
 }
 
@@ -260,7 +264,7 @@ pub fn inspect(directory: &Path) -> Result<Vec<String>, OpenError> {
     Ok(damage.list())
 }
 
-fn check_rows(connection: &Connection, layout: &Layout, damage: &Damage) -> Result<(), Error> {
+fn check_rows(connection: &Connection, layout: &ChecksumLayout, damage: &Damage) -> Result<(), Error> {
     let mut from = i64::MIN;
     loop {
         match layout.check(connection, from, ROWS) {
@@ -285,7 +289,7 @@ fn check_rows(connection: &Connection, layout: &Layout, damage: &Damage) -> Resu
 mod tests {
     use super::*;
 
-    fn verdict(lines: &[&str]) -> Verdict {
+    fn verdict(lines: &[&str]) -> InspectionVerdict {
         let of = |kind: &str, table: &str| (kind.to_owned(), table.to_owned());
         let trees =
             BTreeMap::from([(1, of("schema", "sqlite_schema")), (2, of("table", "job")), (3, of("index", "job"))]);
@@ -295,25 +299,34 @@ mod tests {
     #[test]
     fn a_start_is_refused_only_where_a_write_could_spread_the_damage() {
         for (lines, expected) in [
-            (vec![], Verdict::Sound),
-            (vec!["wrong # of entries in index job_queue"], Verdict::Rebuild),
-            (vec!["Tree 3 page 9 cell 2: 2nd reference to page 12", "Page 14: never used"], Verdict::Rebuild),
-            (vec!["Freelist: 2nd reference to page 7"], Verdict::Rebuild),
-            (vec!["Tree 2 page 9: btreeInitPage() returns error code 11"], Verdict::Confined),
-            (vec!["Tree 2 page 9 cell 3: Rowid 7 out of order"], Verdict::Confined),
-            (vec!["NULL value in job.queue", "row 3 missing from index job_queue"], Verdict::Confined),
-            (vec!["Page 14: never used"], Verdict::Confined),
-            (vec!["not all rows can be read: malformed"], Verdict::Confined),
-            (vec!["Fragmentation of 256 bytes reported as 0 on page 33"], Verdict::Confined),
-            (vec!["Tree 2 page 9: btreeInitPage() returns error code 11", "Freelist: size is 0"], Verdict::Refuse),
+            (vec![], InspectionVerdict::Sound),
+            (vec!["wrong # of entries in index job_queue"], InspectionVerdict::Rebuild),
+            (vec!["Tree 3 page 9 cell 2: 2nd reference to page 12", "Page 14: never used"], InspectionVerdict::Rebuild),
+            (vec!["Freelist: 2nd reference to page 7"], InspectionVerdict::Rebuild),
+            (vec!["Tree 2 page 9: btreeInitPage() returns error code 11"], InspectionVerdict::Confined),
+            (vec!["Tree 2 page 9 cell 3: Rowid 7 out of order"], InspectionVerdict::Confined),
+            (vec!["NULL value in job.queue", "row 3 missing from index job_queue"], InspectionVerdict::Confined),
+            (vec!["Page 14: never used"], InspectionVerdict::Confined),
+            (vec!["not all rows can be read: malformed"], InspectionVerdict::Confined),
+            (vec!["Fragmentation of 256 bytes reported as 0 on page 33"], InspectionVerdict::Confined),
+            (
+                vec!["Tree 2 page 9: btreeInitPage() returns error code 11", "Freelist: size is 0"],
+                InspectionVerdict::Refuse,
+            ),
             (
                 vec!["Tree 2 page 9 cell 2: 2nd reference to page 12", "Tree 2 page 8 cell 1: Rowid 9 out of order"],
-                Verdict::Refuse,
+                InspectionVerdict::Refuse,
             ),
-            (vec!["Tree 2 page 9 cell 2: 2nd reference to page 12", "NULL value in job.queue"], Verdict::Refuse),
-            (vec!["Tree 3 page 9 cell 2: 2nd reference to page 12", "NULL value in job.queue"], Verdict::Refuse),
-            (vec!["Tree 1 page 1: free space corruption"], Verdict::Refuse),
-            (vec!["something new"], Verdict::Refuse),
+            (
+                vec!["Tree 2 page 9 cell 2: 2nd reference to page 12", "NULL value in job.queue"],
+                InspectionVerdict::Refuse,
+            ),
+            (
+                vec!["Tree 3 page 9 cell 2: 2nd reference to page 12", "NULL value in job.queue"],
+                InspectionVerdict::Refuse,
+            ),
+            (vec!["Tree 1 page 1: free space corruption"], InspectionVerdict::Refuse),
+            (vec!["something new"], InspectionVerdict::Refuse),
         ] {
             assert_eq!(verdict(&lines), expected, "{lines:?}");
         }

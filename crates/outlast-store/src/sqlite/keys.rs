@@ -4,14 +4,14 @@ use outlast_core::{NamespaceId, Timestamp};
 use rusqlite::{Row, params};
 
 use super::faults::Fault;
-use super::sealed::{self, verify};
+use super::row_checksums::{self, verify};
 use super::write::unreadable;
-use super::writer::Core;
+use super::writer::WriterState;
 use crate::checksum::Table;
 use crate::error::Error;
 use crate::keys::{KeyId, KeyRecord, NewKey, Revocation, is_last_admin};
 
-/// Without the index, which may have lost one: a namespace that is not found is made anew, without its jobs.
+/// Without the index, which may have lost one: a namespace that is not found would be created again, without its jobs.
 const NAMESPACES: &str = "SELECT id, name, checksum FROM namespace NOT INDEXED LIMIT 1000000";
 const NEXT_NAMESPACE: &str = "SELECT coalesce(max(id), 0) + 1 FROM namespace";
 const INSERT_NAMESPACE: &str = "INSERT INTO namespace (id, name, checksum) VALUES (?1, ?2, ?3)";
@@ -35,7 +35,7 @@ const CHECKSUM: usize = 9;
 
 const SEALING_KEY: &str = "sealing_key";
 
-impl Core<'_> {
+impl WriterState<'_> {
     pub(super) fn sealing_key(&mut self, key: i64, replaces: &[i64]) -> Result<i64, Fault> {
         match self.noted(SEALING_KEY)? {
             Some(present) if !replaces.contains(&present) => Ok(present),
@@ -54,7 +54,7 @@ impl Core<'_> {
         }
         let id: u32 = self.connection.prepare_cached(NEXT_NAMESPACE)?.query_row([], |row| row.get(0))?;
         let mut insert = self.connection.prepare_cached(INSERT_NAMESPACE)?;
-        sealed::execute(&mut insert, Table::Namespace, params![id, name])?;
+        row_checksums::execute(&mut insert, Table::Namespace, params![id, name])?;
         Ok(NamespaceId(id))
     }
 
@@ -132,7 +132,7 @@ impl Core<'_> {
             key.expires_at.map(Timestamp::as_millis),
             key.revoked_at.map(Timestamp::as_millis),
         ];
-        sealed::execute(&mut *self.connection.prepare_cached(UPDATE_KEY)?, Table::ApiKey, columns)?;
+        row_checksums::execute(&mut *self.connection.prepare_cached(UPDATE_KEY)?, Table::ApiKey, columns)?;
         Ok(())
     }
 }

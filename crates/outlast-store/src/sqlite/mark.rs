@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// "O" and "L" in short, so that a database of ours can be told from others.
+/// "O" and "L" in short: recognises a database of Outlast.
 const TAG: u32 = 0x4f4 << BITS;
 const BITS: u32 = 20;
 const MASK: u32 = (1 << BITS) - 1;

@@ -4,23 +4,9 @@
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::options::OpenError;
-use super::sealed::FOUNDATION;
 
 /// Number, name and text of each migration, in order. Never edited after a release.
-pub const MIGRATIONS: &[(u32, &str, &str)] = &[
-    (1, "foundation", include_str!("migrations/0001_foundation.sql")),
-    (2, "push", include_str!("migrations/0002_push.sql")),
-    (3, "work", include_str!("migrations/0003_work.sql")),
-    (4, "inbound", include_str!("migrations/0004_inbound.sql")),
-    (5, "origin", include_str!("migrations/0005_origin.sql")),
-    (6, "skipped", include_str!("migrations/0006_skipped.sql")),
-    (7, "object_checksums", include_str!("migrations/0007_object_checksums.sql")),
-    (8, "checksum", include_str!("migrations/0008_checksum.sql")),
-    (9, "failures", include_str!("migrations/0009_failures.sql")),
-];
-
-/// The migration that brought checksums. The small tables get theirs at once: some of their rows are never written again.
-const CHECKSUMS: u32 = 8;
+pub const MIGRATIONS: &[(u32, &str, &str)] = &[(1, "schema", include_str!("migrations/0001_schema.sql"))];
 
 /// The sum of all migrations, for readers; a test keeps it equal.
 pub const SCHEMA: &str = include_str!("schema.sql");
@@ -37,13 +23,6 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), OpenError> {
         transaction.pragma_update(None, "user_version", number)?;
         transaction.commit()?;
         tracing::info!(number, name, "schema migrated");
-    }
-    if found < CHECKSUMS {
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Exclusive)?;
-        for layout in &FOUNDATION {
-            layout.seal(&transaction)?;
-        }
-        transaction.commit()?;
     }
     Ok(())
 }
@@ -63,7 +42,7 @@ pub fn migrated_schema(scripts: &[&str]) -> Result<Vec<String>, rusqlite::Error>
     }
     let mut statement = connection.prepare(TABLES)?;
     let rows = statement.query_map([], |row| row.get::<_, String>(0))?;
-    // A column that was added later stands on the line of the one before it.
+    // SQLite puts a column that was added later on the line of the previous one.
     let plain =
         |sql: String| sql.split_whitespace().collect::<Vec<_>>().join(" ").replace(" ,", ",").replace(" )", ")");
     rows.map(|sql| sql.map(plain)).collect()

@@ -1,4 +1,4 @@
-//! Operations inside the writer: each step changes some jobs and the position in one transaction.
+//! Operations inside the writer: each next_step changes some jobs and the position in one transaction.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::faults::Fault;
-use super::sealed::{self, verify};
+use super::row_checksums::{self, verify};
 use super::write::unreadable;
-use super::writer::Core;
+use super::writer::WriterState;
 use crate::checksum::Table;
+use crate::codec::row::{JobRecord, to_json};
 use crate::error::Error;
-use crate::operations::{NewOperation, Operation, OperationId, OperationKind, OperationRows, Step, step};
-use crate::rows::{Record, to_json};
+use crate::operations::{NewOperation, Operation, OperationId, OperationKind, OperationRows, OperationStep, next_step};
 
 const LOOK_MAX: usize = 2000;
 
@@ -37,11 +37,11 @@ const UPDATE: &str = "
     WHERE id = ?1";
 
 const NEXT_DEAD: &str =
-    "SELECT seq FROM job INDEXED BY job_dead WHERE queue = ?1 AND status = 4 AND seq > ?2 ORDER BY seq LIMIT ?3";
+    "SELECT seq FROM job INDEXED BY job_dead_letter WHERE queue = ?1 AND status = 4 AND seq > ?2 ORDER BY seq LIMIT ?3";
 const NEXT_OF_QUEUE: &str =
     "SELECT seq FROM job INDEXED BY job_queue WHERE queue = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
 
-impl OperationRows for Core<'_> {
+impl OperationRows for WriterState<'_> {
     const LOOK_MAX: usize = LOOK_MAX;
 
     async fn insert_operation(&mut self, mut draft: Operation) -> Result<Operation, Fault> {
@@ -78,7 +78,7 @@ impl OperationRows for Core<'_> {
         self.candidates(operation, LOOK_MAX)
     }
 
-    fn take_row(&mut self, seq: i64) -> Result<Option<Record>, Fault> {
+    fn take_row(&mut self, seq: i64) -> Result<Option<JobRecord>, Fault> {
         match self.take(seq) {
             // It is listed already.
             Err(Fault::Unsound(_)) => Ok(None),
@@ -100,7 +100,7 @@ impl OperationRows for Core<'_> {
     }
 }
 
-impl Core<'_> {
+impl WriterState<'_> {
     pub(super) fn operation(&self, id: OperationId) -> Result<Option<Operation>, Error> {
         let mut found = self.select_operations(&format!("{COLUMNS} WHERE id = ?1 LIMIT ?2"), i64::from(id.0), 1)?;
         Ok(found.pop())
@@ -139,7 +139,7 @@ impl Core<'_> {
                 let Some(record) = self.take(seq)? else {
                     continue;
                 };
-                count += u64::from(step(&operation, &record.job) != Step::Skip);
+                count += u64::from(next_step(&operation, &record.job) != OperationStep::Skip);
                 self.keep(record);
                 if count >= u64::try_from(limit).unwrap_or(u64::MAX) {
                     return Ok(count);
@@ -177,7 +177,7 @@ impl Core<'_> {
             operation.finished_at.map(Timestamp::as_millis),
             operation.skipped.cast_signed(),
         ];
-        sealed::execute(&mut *self.connection.prepare_cached(UPDATE)?, Table::Operation, columns)?;
+        row_checksums::execute(&mut *self.connection.prepare_cached(UPDATE)?, Table::Operation, columns)?;
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! What an embedded store is opened with, and why opening can fail.
+//! Options of an embedded store, and errors of opening it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -107,7 +107,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// The same for a start that was already told to go on with what can be read.
+    /// The same for a start that already continues with the readable part.
     pub(super) fn beyond_help(self) -> OpenError {
         match self {
             OpenError::Corrupt(what) => OpenError::BeyondHelp(what),

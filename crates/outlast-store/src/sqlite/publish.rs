@@ -5,72 +5,72 @@ use std::sync::Arc;
 use outlast_core::dedupe::blocks_replay;
 use outlast_core::{Job, JobId, NamespaceId, Queue, Timestamp, system_queue};
 
+use super::compressed_text::CompressedText;
 use super::faults::Fault;
-use super::long_text::Packed;
-use super::writer::Core;
-use crate::ids::Ids;
+use super::writer::WriterState;
+use crate::codec::job_id::JobIdCodec;
+use crate::codec::row::JobRecord;
 use crate::jobs::{NewJob, Published};
 use crate::publish::{Publisher, Publishing, publish};
-use crate::rows::Record;
 
 /// How a new job goes to disk.
 #[derive(Clone, Copy)]
-pub(super) struct Form<'a> {
-    pub(super) payload: &'a Packed,
+pub(super) struct SpecEncoding<'a> {
+    pub(super) payload: &'a CompressedText,
     /// The event it comes of, if that is stored with it.
-    pub(super) arrival: Option<i64>,
+    pub(super) inbound_event: Option<i64>,
 }
 
 /// One publish.
-struct Desk<'a, 'c> {
-    core: &'a mut Core<'c>,
-    form: Form<'a>,
+struct Publication<'a, 'c> {
+    state: &'a mut WriterState<'c>,
+    form: SpecEncoding<'a>,
 }
 
-impl Publishing for Desk<'_, '_> {
+impl Publishing for Publication<'_, '_> {
     type Fault = Fault;
 
     fn now(&self) -> Timestamp {
-        self.core.now
+        self.state.now
     }
 
-    fn ids(&self) -> Ids {
-        self.core.ids
+    fn ids(&self) -> JobIdCodec {
+        self.state.ids
     }
 
     fn find_queue(&self, namespace: NamespaceId, name: &Arc<str>) -> Option<Arc<Queue>> {
-        self.core.registry.find(namespace, name).cloned()
+        self.state.registry.find(namespace, name).cloned()
     }
 
     fn find_by_key(&mut self, hash: i64, holds: impl Fn(&Job) -> bool) -> Result<Option<Job>, Fault> {
-        self.core.find_by_key(hash, None, holds)
+        self.state.find_by_key(hash, None, holds)
     }
 
     fn quota_reached(&mut self, namespace: NamespaceId) -> Option<u64> {
-        let waiting_max = self.core.namespace_waiting_max;
-        (self.core.index.waiting(namespace) >= waiting_max).then_some(waiting_max)
+        let waiting_max = self.state.namespace_waiting_max;
+        (self.state.index.waiting(namespace) >= waiting_max).then_some(waiting_max)
     }
 
     fn seq(&self) -> i64 {
-        self.core.next_seq
+        self.state.next_seq
     }
 
-    fn insert(&mut self, record: Record, queue: &Queue) -> Result<(), Fault> {
-        self.core.insert(&record, &self.form, queue)?;
-        self.core.next_seq += 1;
-        self.core.keep(record);
+    fn insert(&mut self, record: JobRecord, queue: &Queue) -> Result<(), Fault> {
+        self.state.insert(&record, &self.form, queue)?;
+        self.state.next_seq += 1;
+        self.state.keep(record);
         Ok(())
     }
 }
 
-impl Core<'_> {
+impl WriterState<'_> {
     /// Each with its payload as it goes to disk.
-    pub(super) fn publish(&mut self, jobs: &[(NewJob, Packed)]) -> Result<Vec<Published>, Fault> {
-        jobs.iter().map(|(new, payload)| self.publish_one(new, Form { payload, arrival: None })).collect()
+    pub(super) fn publish(&mut self, jobs: &[(NewJob, CompressedText)]) -> Result<Vec<Published>, Fault> {
+        jobs.iter().map(|(new, payload)| self.publish_one(new, SpecEncoding { payload, inbound_event: None })).collect()
     }
 
-    pub(super) fn publish_one(&mut self, new: &NewJob, form: Form<'_>) -> Result<Published, Fault> {
-        publish(&mut Desk { core: self, form }, new, Publisher::User)
+    pub(super) fn publish_one(&mut self, new: &NewJob, form: SpecEncoding<'_>) -> Result<Published, Fault> {
+        publish(&mut Publication { state: self, form }, new, Publisher::User)
     }
 
     /// A job that a state change creates. A system queue is made when it is first needed.
@@ -80,13 +80,13 @@ impl Core<'_> {
         {
             self.create_queue(new.namespace, own.name, &(own.settings)().into())?;
         }
-        let payload = Packed::new(&new.spec.payload);
-        let form = Form { payload: &payload, arrival: None };
-        publish(&mut Desk { core: self, form }, new, Publisher::StateChange).map(|_| ())
+        let payload = CompressedText::new(&new.spec.payload);
+        let form = SpecEncoding { payload: &payload, inbound_event: None };
+        publish(&mut Publication { state: self, form }, new, Publisher::StateChange).map(|_| ())
     }
 
     /// The job that has the key of `record` and keeps it from being replayed. The record is in the caller's hands.
-    pub(super) fn blocks_replay(&mut self, record: &Record, queue: &Queue) -> Result<Option<JobId>, Fault> {
+    pub(super) fn blocks_replay(&mut self, record: &JobRecord, queue: &Queue) -> Result<Option<JobId>, Fault> {
         let (Some(hash), now) = (record.key_hash, self.now) else {
             return Ok(None);
         };

@@ -4,16 +4,16 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use outlast_core::pace::Pace;
+use outlast_core::gcra::Gcra;
 use outlast_core::{NamespaceId, Queue, QueueId, QueueSettings, Timestamp};
 use rusqlite::params;
 
 use super::faults::Fault;
-use super::sealed;
-use super::writer::Core;
+use super::row_checksums;
+use super::writer::WriterState;
 use crate::checksum::Table;
 use crate::error::Error;
-use crate::queues::{Counts, Lock, QueueDraft, QueueRows};
+use crate::queues::{QueueCounts, QueueDraft, QueueLock, QueueRows};
 
 const INSERT_QUEUE: &str = "
     INSERT INTO queue (namespace, name, settings, paused, version, created_at, updated_at, secrets)
@@ -27,14 +27,19 @@ const UPDATE_QUEUE: &str = "
 
 const DELETE_QUEUE: &str = "DELETE FROM queue WHERE id = ?1";
 
-impl QueueRows for Core<'_> {
+impl QueueRows for WriterState<'_> {
     type Fault = Fault;
 
     fn now(&self) -> Timestamp {
         self.now
     }
 
-    async fn lock_queue(&mut self, namespace: NamespaceId, name: &str, _: Lock) -> Result<Option<Arc<Queue>>, Fault> {
+    async fn lock_queue(
+        &mut self,
+        namespace: NamespaceId,
+        name: &str,
+        _: QueueLock,
+    ) -> Result<Option<Arc<Queue>>, Fault> {
         Ok(self.registry.find(namespace, name).cloned())
     }
 
@@ -52,7 +57,7 @@ impl QueueRows for Core<'_> {
         changed.updated_at = self.now;
         self.write_queue(&changed)?;
         if is_gate_changed {
-            self.write_hold_and_pace(&changed)?;
+            self.write_hold_and_gcra(&changed)?;
         }
         Ok(self.registry.put(changed))
     }
@@ -77,8 +82,8 @@ pub(super) fn at_once<T>(work: impl Future<Output = Result<T, Fault>>) -> Result
     }
 }
 
-impl Core<'_> {
-    pub(super) fn queue(&self, namespace: NamespaceId, name: &str) -> Option<(Arc<Queue>, Counts)> {
+impl WriterState<'_> {
+    pub(super) fn queue(&self, namespace: NamespaceId, name: &str) -> Option<(Arc<Queue>, QueueCounts)> {
         self.registry.find(namespace, name).map(|queue| self.counted(queue))
     }
 
@@ -87,7 +92,7 @@ impl Core<'_> {
         namespace: NamespaceId,
         after: Option<&str>,
         limit: usize,
-    ) -> Vec<(Arc<Queue>, Counts)> {
+    ) -> Vec<(Arc<Queue>, QueueCounts)> {
         self.registry.page(namespace, after, limit).iter().map(|queue| self.counted(queue)).collect()
     }
 
@@ -95,11 +100,11 @@ impl Core<'_> {
         self.index.oldest()
     }
 
-    pub(super) fn census(&self) -> Vec<(Arc<Queue>, Counts)> {
+    pub(super) fn census(&self) -> Vec<(Arc<Queue>, QueueCounts)> {
         self.registry.all().map(|queue| self.counted(queue)).collect()
     }
 
-    fn counted(&self, queue: &Arc<Queue>) -> (Arc<Queue>, Counts) {
+    fn counted(&self, queue: &Arc<Queue>) -> (Arc<Queue>, QueueCounts) {
         (Arc::clone(queue), self.index.counts(queue.id))
     }
 
@@ -126,14 +131,14 @@ impl Core<'_> {
             settings: draft.settings.clone(),
             paused: false,
             hold: None,
-            pace: Pace::default(),
+            gcra: Gcra::default(),
             secrets: draft.secrets.clone(),
             version: 1,
             created_at: now,
             updated_at: now,
         };
         self.write_queue(&queue)?;
-        self.write_hold_and_pace(&queue)?;
+        self.write_hold_and_gcra(&queue)?;
         Ok(self.registry.put(queue))
     }
 
@@ -149,7 +154,7 @@ impl Core<'_> {
             Timestamp::as_millis(queue.updated_at),
             queue.secrets.as_deref(),
         ];
-        sealed::execute(&mut *self.connection.prepare_cached(UPDATE_QUEUE)?, Table::Queue, columns)?;
+        row_checksums::execute(&mut *self.connection.prepare_cached(UPDATE_QUEUE)?, Table::Queue, columns)?;
         Ok(())
     }
 }

@@ -9,24 +9,24 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use tokio::sync::Semaphore;
 
 use super::directory::database_path;
-use super::hot::select_record;
 use super::options::OpenError;
-use super::registry::Shared;
+use super::queue_cache::CommittedQueues;
+use super::row_checksums::verify;
 use super::rows::record;
 use super::scan::first_reachable;
-use super::sealed::verify;
+use super::statements::select_record;
 use super::store::keep_plans;
 use super::write::{is_lost, unreadable};
+use crate::checked_decide::label;
 use crate::checksum::Table;
+use crate::codec::events::{CHUNK_BYTES_MAX, ChunkSpan, EventLog};
+use crate::codec::job_id::JobIdCodec;
+use crate::codec::row::JobRecord;
 use crate::damage::Damage;
 use crate::error::Error;
-use crate::history::{Log, RUN_BYTES_MAX, Span};
-use crate::ids::Ids;
-use crate::job_detail::{JobDetail, LogView, callback_of, has_kept};
-use crate::jobs::{Found, JobPage, ListJobs, Reach};
-use crate::page::{PageSize, Written};
-use crate::rows::Record;
-use crate::step::label;
+use crate::job_detail::{JobDetail, LogView, callback_of, has_artifacts};
+use crate::jobs::{FoundJob, JobPage, ListJobs, Reach};
+use crate::page::{EncodedSize, PageSize};
 
 /// Readers at work at once; what they hold in memory is bounded by it.
 const READERS_MAX: usize = 16;
@@ -41,13 +41,13 @@ pub(super) struct Readers {
     idle: Mutex<Vec<Connection>>,
     seats: Arc<Semaphore>,
     path: std::path::PathBuf,
-    ids: Ids,
-    queues: Shared,
+    ids: JobIdCodec,
+    queues: CommittedQueues,
     damage: Damage,
 }
 
 impl Readers {
-    pub(super) fn new(directory: &Path, ids: Ids, queues: Shared, damage: Damage) -> Readers {
+    pub(super) fn new(directory: &Path, ids: JobIdCodec, queues: CommittedQueues, damage: Damage) -> Readers {
         Readers {
             idle: Mutex::new(Vec::new()),
             seats: Arc::new(Semaphore::new(READERS_MAX)),
@@ -61,7 +61,7 @@ impl Readers {
     /// Runs `work` on a connection in the blocking pool.
     pub(super) async fn run<T: Send + 'static>(
         self: &Arc<Self>,
-        work: impl FnOnce(&Reader<'_>) -> Result<T, Error> + Send + 'static,
+        work: impl FnOnce(&SnapshotReader<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let readers = Arc::clone(self);
         let seat = Arc::clone(&self.seats).acquire_owned().await.map_err(|_| Error::Stopped)?;
@@ -69,7 +69,7 @@ impl Readers {
             let connection = readers.connection().map_err(|error| Error::Unreadable(error.to_string()))?;
             // One snapshot for all statements: the writer may move rows between two of them.
             connection.prepare_cached("BEGIN").and_then(|mut begin| begin.execute([])).map_err(unreadable)?;
-            let answer = work(&Reader {
+            let answer = work(&SnapshotReader {
                 connection: &connection,
                 ids: readers.ids,
                 queues: &readers.queues,
@@ -108,15 +108,15 @@ impl Readers {
     }
 }
 
-pub(super) struct Reader<'a> {
+pub(super) struct SnapshotReader<'a> {
     pub(super) connection: &'a Connection,
-    pub(super) ids: Ids,
-    pub(super) queues: &'a Shared,
+    pub(super) ids: JobIdCodec,
+    pub(super) queues: &'a CommittedQueues,
     pub(super) damage: &'a Damage,
 }
 
-/// The runs of a [`Span`], and no other.
-const RUNS: &str = "
+/// The chunks of a [`ChunkSpan`], and no other.
+const CHUNKS: &str = "
     SELECT job, first, events, checksum
     FROM history
     WHERE job = ?1
@@ -125,19 +125,19 @@ const RUNS: &str = "
     ORDER BY first
     LIMIT ?4";
 
-fn runs(connection: &Connection, job: i64, span: &Span) -> Result<Vec<(i64, Vec<u8>)>, Error> {
-    let mut statement = connection.prepare_cached(RUNS).map_err(unreadable)?;
-    let mut rows = statement.query([job, span.from, span.to, span.runs_max]).map_err(unreadable)?;
-    let (mut runs, mut bytes) = (Vec::new(), 0);
-    while bytes < RUN_BYTES_MAX
+fn chunks(connection: &Connection, job: i64, span: &ChunkSpan) -> Result<Vec<(i64, Vec<u8>)>, Error> {
+    let mut statement = connection.prepare_cached(CHUNKS).map_err(unreadable)?;
+    let mut rows = statement.query([job, span.from, span.to, span.chunks_max]).map_err(unreadable)?;
+    let (mut chunks, mut bytes) = (Vec::new(), 0);
+    while bytes < CHUNK_BYTES_MAX
         && let Some(row) = rows.next().map_err(unreadable)?
     {
         verify(Table::History, row, 0..3, 3)?;
-        let run: Vec<u8> = row.get(2).map_err(unreadable)?;
-        bytes += run.len();
-        runs.push((row.get(1).map_err(unreadable)?, run));
+        let chunk: Vec<u8> = row.get(2).map_err(unreadable)?;
+        bytes += chunk.len();
+        chunks.push((row.get(1).map_err(unreadable)?, chunk));
     }
-    Ok(runs)
+    Ok(chunks)
 }
 
 const NEWEST: &str = "SELECT seq, queue, status FROM job WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2";
@@ -149,7 +149,7 @@ const NEWEST_OF_QUEUE: &str = "
     LIMIT ?2";
 const NEWEST_DEAD: &str = "
     SELECT seq, queue, status
-    FROM job INDEXED BY job_dead
+    FROM job INDEXED BY job_dead_letter
     WHERE queue = ?3 AND status = 4 AND seq < ?1
     ORDER BY seq DESC
     LIMIT ?2";
@@ -161,12 +161,12 @@ const NEWEST_LABELLED: &str = "
     ORDER BY label.seq DESC
     LIMIT ?2";
 
-impl Reader<'_> {
-    pub(super) fn job(&self, reach: &Reach, id: JobId) -> Result<Option<Found>, Error> {
+impl SnapshotReader<'_> {
+    pub(super) fn job(&self, reach: &Reach, id: JobId) -> Result<Option<FoundJob>, Error> {
         Ok(self.record(reach, id)?.map(|(_, found)| found))
     }
 
-    fn record(&self, reach: &Reach, id: JobId) -> Result<Option<(Record, Found)>, Error> {
+    fn record(&self, reach: &Reach, id: JobId) -> Result<Option<(JobRecord, FoundJob)>, Error> {
         let seq = self.ids.seq(id);
         let Some(record) = self.row(seq)? else {
             return match is_lost(self.connection, self.damage, self.ids, id)? {
@@ -180,11 +180,11 @@ impl Reader<'_> {
         let queue = self.queues.get(record.job.queue).filter(|queue| reach.covers(queue));
         Ok(queue.map(|queue| {
             let job = record.job.clone();
-            (record, Found { job, queue })
+            (record, FoundJob { job, queue })
         }))
     }
 
-    pub(super) fn row(&self, seq: i64) -> Result<Option<Record>, Error> {
+    pub(super) fn row(&self, seq: i64) -> Result<Option<JobRecord>, Error> {
         let mut statement = self.connection.prepare_cached(&select_record()).map_err(unreadable)?;
         let ids = self.ids;
         let found = statement.query_row([seq], |row| Ok(record(row, ids))).optional().map_err(unreadable);
@@ -205,10 +205,10 @@ impl Reader<'_> {
         record.map(|record| self.events_of(&record, after, limit)).transpose()
     }
 
-    fn events_of(&self, record: &Record, after: u64, limit: usize) -> Result<Vec<Event>, Error> {
-        let runs = runs(self.connection, record.seq, &Span::of_page(after, limit))?;
-        let log = Log { created_at: record.job.created_at, count: record.job.events, inline: &record.history };
-        log.page(&runs, after, limit)
+    fn events_of(&self, record: &JobRecord, after: u64, limit: usize) -> Result<Vec<Event>, Error> {
+        let chunks = chunks(self.connection, record.seq, &ChunkSpan::of_page(after, limit))?;
+        let log = EventLog { created_at: record.job.created_at, count: record.job.events, inline: &record.history };
+        log.page(&chunks, after, limit)
     }
 
     /// All of it in the snapshot of this reader.
@@ -220,17 +220,17 @@ impl Reader<'_> {
         while let Some((after, limit)) = log.wanted() {
             log.add(self.events_of(&record, after, limit)?);
         }
-        let kept = has_kept(&found.job).then(|| self.kept_of(&record)).transpose()?;
+        let artifacts = has_artifacts(&found.job).then(|| self.artifacts_of(&record)).transpose()?;
         let callback = match callback_of(&found) {
             Some(list) => self.jobs(&list)?.jobs.pop(),
             None => None,
         };
         let result = self.result_detail(&record)?;
         let (events, moves) = log.into_parts();
-        Ok(Some(JobDetail { found, events, moves, kept, result, callback }))
+        Ok(Some(JobDetail { found, events, moves, artifacts, result, callback }))
     }
 
-    pub(super) fn row_of(&self, reach: &Reach, id: JobId) -> Result<Option<Record>, Error> {
+    pub(super) fn row_of(&self, reach: &Reach, id: JobId) -> Result<Option<JobRecord>, Error> {
         Ok(self.record(reach, id)?.map(|(record, _)| record))
     }
 
@@ -260,7 +260,7 @@ impl Reader<'_> {
                 size.add(record.job.written());
                 // Lists do not show the payload; it was read because the row's checksum covers it.
                 Arc::make_mut(&mut record.job.spec).payload = "".into();
-                jobs.push(Found { job: record.job, queue });
+                jobs.push(FoundJob { job: record.job, queue });
             }
             if size.is_full() {
                 return Ok(JobPage { jobs, next: Some(seq.cast_unsigned()) });
@@ -274,7 +274,7 @@ impl Reader<'_> {
         let Some(source) = self.source(list) else {
             return Ok((Vec::new(), None));
         };
-        let mut page = Page::from(list);
+        let mut page = ListQuery::from(list);
         match self.walk(list, &source, &mut page) {
             Err(Error::Corrupt(what)) => {
                 self.damage.note(&what);
@@ -286,8 +286,8 @@ impl Reader<'_> {
 
     /// Without an index, and around pages of the table that cannot be read.
     fn walk_over_damage(&self, list: &ListJobs) -> Result<(Vec<i64>, Option<u64>), Error> {
-        let source = Source { statement: NEWEST, argument: Argument::None };
-        let mut page = Page::from(list);
+        let source = ListSource { statement: NEWEST, argument: Argument::None };
+        let mut page = ListQuery::from(list);
         loop {
             match self.walk(list, &source, &mut page) {
                 Err(Error::Corrupt(what)) => self.damage.note(&what),
@@ -304,7 +304,7 @@ impl Reader<'_> {
         }
     }
 
-    fn walk(&self, list: &ListJobs, source: &Source, page: &mut Page) -> Result<(), Error> {
+    fn walk(&self, list: &ListJobs, source: &ListSource, page: &mut ListQuery) -> Result<(), Error> {
         let before = page.last;
         let mut statement = self.connection.prepare_cached(source.statement).map_err(unreadable)?;
         let mut rows = match &source.argument {
@@ -333,7 +333,7 @@ impl Reader<'_> {
     }
 
     /// The narrowest index for a list; `None` when nothing can match.
-    fn source(&self, list: &ListJobs) -> Option<Source> {
+    fn source(&self, list: &ListJobs) -> Option<ListSource> {
         let namespace = match &list.reach {
             Reach::Everything => None,
             Reach::Namespace(namespace) | Reach::Queues(namespace, _) => Some(*namespace),
@@ -342,30 +342,30 @@ impl Reader<'_> {
             let tag = list.tags.first().map(|(name, value)| label(namespace, name, value));
             let key = list.key.as_ref().map(|key| label(namespace, "", key));
             if let Some(label) = tag.or(key) {
-                return Some(Source { statement: NEWEST_LABELLED, argument: Argument::Label(label) });
+                return Some(ListSource { statement: NEWEST_LABELLED, argument: Argument::Label(label) });
             }
             if let Some(name) = &list.queue {
                 let queue = self.queues.find(namespace, name)?;
                 let statement = if list.status == Some(Status::Failed) { NEWEST_DEAD } else { NEWEST_OF_QUEUE };
-                return Some(Source { statement, argument: Argument::Queue(queue.id) });
+                return Some(ListSource { statement, argument: Argument::Queue(queue.id) });
             }
         }
-        Some(Source { statement: NEWEST, argument: Argument::None })
+        Some(ListSource { statement: NEWEST, argument: Argument::None })
     }
 }
 
 /// A page of a list in the making.
-struct Page {
+struct ListQuery {
     found: Vec<i64>,
     limit: usize,
     looked: i64,
     last: i64,
 }
 
-impl Page {
-    fn from(list: &ListJobs) -> Page {
+impl ListQuery {
+    fn from(list: &ListJobs) -> ListQuery {
         let last = list.before.map_or(i64::MAX, u64::cast_signed);
-        Page { found: Vec::new(), limit: list.limit, looked: 0, last }
+        ListQuery { found: Vec::new(), limit: list.limit, looked: 0, last }
     }
 
     fn is_full(&self) -> bool {
@@ -379,7 +379,7 @@ impl Page {
     }
 }
 
-struct Source {
+struct ListSource {
     statement: &'static str,
     argument: Argument,
 }
@@ -396,14 +396,14 @@ mod tests {
 
     use super::*;
 
-    /// Three jobs, of which each has a thousand runs of five events.
+    /// Three jobs, of which each has a thousand chunks of five events.
     fn filled() -> Connection {
         let connection = Connection::open_in_memory().unwrap();
         connection.execute_batch(include_str!("schema.sql")).unwrap();
         for job in 1..=3 {
-            for run in 0..1000 {
+            for chunk in 0..1000 {
                 connection
-                    .execute("INSERT INTO history (job, first, events) VALUES (?1, ?2, x'00')", [job, run * 5 + 1])
+                    .execute("INSERT INTO history (job, first, events) VALUES (?1, ?2, x'00')", [job, chunk * 5 + 1])
                     .unwrap();
             }
         }
@@ -421,10 +421,10 @@ mod tests {
             (2501, 10, vec![2501, 2506, 2511]),
             (9000, 10, vec![4996]),
         ] {
-            let found = runs(&connection, 2, &Span::of_page(after, limit)).unwrap();
+            let found = chunks(&connection, 2, &ChunkSpan::of_page(after, limit)).unwrap();
             assert_eq!(found.into_iter().map(|(first, _)| first).collect::<Vec<_>>(), expected, "{after}, {limit}");
         }
-        assert_eq!(runs(&connection, 4, &Span::of_page(0, 100)).unwrap(), []);
+        assert_eq!(chunks(&connection, 4, &ChunkSpan::of_page(0, 100)).unwrap(), []);
     }
 
     // The steps of SQLite's machine are what reading rows costs.
@@ -432,9 +432,9 @@ mod tests {
     fn a_page_at_the_end_of_a_long_log_costs_as_much_as_one_at_its_beginning() {
         let connection = filled();
         let steps = |after: u64| {
-            let span = Span::of_page(after, 10);
-            let mut statement = connection.prepare(RUNS).unwrap();
-            let found = statement.query_map([2, span.from, span.to, span.runs_max], |_| Ok(())).unwrap().count();
+            let span = ChunkSpan::of_page(after, 10);
+            let mut statement = connection.prepare(CHUNKS).unwrap();
+            let found = statement.query_map([2, span.from, span.to, span.chunks_max], |_| Ok(())).unwrap().count();
             assert_eq!(found, 3);
             statement.get_status(StatementStatus::VmStep)
         };

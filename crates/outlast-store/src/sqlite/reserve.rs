@@ -10,7 +10,7 @@ use std::time::Duration;
 use outlast_core::Timestamp;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
-/// How often a full store looks whether space has returned. Only when somebody wants to write, never by itself.
+/// How often a full store checks whether space has returned. Only on a write, never by a timer.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]

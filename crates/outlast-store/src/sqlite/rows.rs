@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use outlast_core::arrival::{ArrivalId, Headers, Origin};
+use outlast_core::inbound_event::{EventHeaders, EventOrigin, InboundEventId};
 use outlast_core::{Overrides, Spec, Timestamp};
 use rusqlite::Row;
 
-use super::long_text::Unpacked;
-use super::sealed::verify;
+use super::compressed_text::DecompressedText;
+use super::row_checksums::verify;
 use crate::checksum::Table;
+use crate::codec::job_id::JobIdCodec;
+use crate::codec::row::{HotRow, JobRecord, StoredOverrides, from_json};
 use crate::error::Error;
-use crate::ids::Ids;
-use crate::rows::{HotRow, Record, StoredOverrides, from_json};
 
-/// Columns of the hot row, in the order [`record`] reads them.
+/// Columns of the statements row, in the order [`record`] reads them.
 pub(super) const JOB_COLUMNS: &str = "
-    job.seq, job.queue, job.status, job.detail, job.priority, job.created_at, job.version, job.run, job.attempt, job.epoch,
+    job.seq, job.queue, job.status, job.detail, job.priority, job.created_at, job.version, job.replays, job.attempt, job.epoch,
     job.deferrals, job.events, job.history, job.state_at, job.wake_at, job.key_hash, job.opened_at, job.queued_at,
     job.started_at, job.lease, job.last_how, job.expires_at, job.extension, job.heartbeat_at, job.revoke_at, job.result,
     job.last_error, job.worker, job.work";
@@ -25,9 +25,9 @@ pub(super) const JOB_WIDTH: usize = 29;
 /// checksum.
 pub(super) const SPEC_COLUMNS: &str = "
     spec.payload, spec.idempotency_key, spec.key, spec.tags, spec.not_before, spec.start_by, spec.callback_url,
-    spec.notify_email, spec.traceparent, spec.overrides, spec.origin, spec.arrival, spec.checksum, arrival.seq,
-    arrival.namespace, arrival.at, arrival.source, arrival.kind, arrival.key, arrival.headers, arrival.jobs,
-    arrival.checksum";
+    spec.notify_email, spec.traceparent, spec.overrides, spec.origin, spec.inbound_event, spec.checksum, inbound_event.seq,
+    inbound_event.namespace, inbound_event.at, inbound_event.source, inbound_event.kind, inbound_event.key, inbound_event.headers, inbound_event.jobs,
+    inbound_event.checksum";
 
 const FIRST_SPEC_COLUMN: usize = JOB_WIDTH + 1;
 const SPEC_CHECKSUM: usize = FIRST_SPEC_COLUMN + 12;
@@ -35,17 +35,17 @@ const FIRST_EVENT_COLUMN: usize = SPEC_CHECKSUM + 1;
 const EVENT_CHECKSUM: usize = FIRST_EVENT_COLUMN + 8;
 
 /// Reads a row of [`JOB_COLUMNS`] and its checksum followed by [`SPEC_COLUMNS`].
-pub(super) fn record(row: &Row<'_>, ids: Ids) -> Result<Record, Error> {
+pub(super) fn record(row: &Row<'_>, ids: JobIdCodec) -> Result<JobRecord, Error> {
     verify(Table::Job, row, 0..JOB_WIDTH, JOB_WIDTH)?;
     verify(Table::Spec, row, std::iter::once(0).chain(FIRST_SPEC_COLUMN..SPEC_CHECKSUM), SPEC_CHECKSUM)?;
-    let hot = HotRow {
+    let statements = HotRow {
         seq: get(row, 0)?,
         queue: get(row, 1)?,
         status: get(row, 2)?,
         detail: get(row, 3)?,
         created_at: get(row, 5)?,
         version: get(row, 6)?,
-        replays: get::<u32>(row, 7)?.saturating_sub(1),
+        replays: get(row, 7)?,
         attempt: get(row, 8)?,
         epoch: get(row, 9)?,
         deferrals: get(row, 10)?,
@@ -66,9 +66,9 @@ pub(super) fn record(row: &Row<'_>, ids: Ids) -> Result<Record, Error> {
         work: get(row, 28)?,
     };
     let spec = Arc::new(spec(row, get(row, 4)?, ids)?);
-    Ok(Record {
-        seq: hot.seq,
-        job: hot.job(ids, spec)?,
+    Ok(JobRecord {
+        seq: statements.seq,
+        job: statements.job(ids, spec)?,
         history: get(row, 12)?,
         wake_at: get::<Option<i64>>(row, 14)?.map(Timestamp::from_millis),
         key_hash: get(row, 15)?,
@@ -76,12 +76,12 @@ pub(super) fn record(row: &Row<'_>, ids: Ids) -> Result<Record, Error> {
     })
 }
 
-fn spec(row: &Row<'_>, priority: i8, ids: Ids) -> Result<Spec, Error> {
+fn spec(row: &Row<'_>, priority: i8, ids: JobIdCodec) -> Result<Spec, Error> {
     let at = |offset: usize| FIRST_SPEC_COLUMN + offset;
     let text = |offset: usize| get::<Option<String>>(row, at(offset)).map(|text| text.map(Into::into));
     let time = |offset: usize| get::<Option<i64>>(row, at(offset)).map(|time| time.map(Timestamp::from_millis));
     Ok(Spec {
-        payload: get::<Unpacked>(row, at(0))?.0.into(),
+        payload: get::<DecompressedText>(row, at(0))?.0.into(),
         priority,
         idempotency_key: text(1)?,
         key: text(2)?,
@@ -101,18 +101,18 @@ fn spec(row: &Row<'_>, priority: i8, ids: Ids) -> Result<Spec, Error> {
 }
 
 /// A job's own, in column `first`, or that of the event it came of.
-fn origin(row: &Row<'_>, first: usize, ids: Ids) -> Result<Option<Origin>, Error> {
+fn origin(row: &Row<'_>, first: usize, ids: JobIdCodec) -> Result<Option<EventOrigin>, Error> {
     if let Some(json) = get::<Option<String>>(row, first)? {
         return from_json(&json).map(Some);
     }
     let Some(seq) = get(row, first + 1)? else {
         return Ok(None);
     };
-    verify(Table::Arrival, row, FIRST_EVENT_COLUMN..EVENT_CHECKSUM, EVENT_CHECKSUM)?;
+    verify(Table::InboundEvent, row, FIRST_EVENT_COLUMN..EVENT_CHECKSUM, EVENT_CHECKSUM)?;
     // If the event is gone, its columns are empty, which is an error.
     let came_at = Timestamp::from_millis(get(row, FIRST_EVENT_COLUMN + 2)?);
-    Ok(Some(Origin {
-        event: ArrivalId(ids.id(seq, came_at)),
+    Ok(Some(EventOrigin {
+        event: InboundEventId(ids.id(seq, came_at)),
         source: get::<String>(row, FIRST_EVENT_COLUMN + 3)?.into(),
         kind: get::<String>(row, FIRST_EVENT_COLUMN + 4)?.into(),
         headers: headers(get(row, FIRST_EVENT_COLUMN + 6)?)?,
@@ -120,7 +120,7 @@ fn origin(row: &Row<'_>, first: usize, ids: Ids) -> Result<Option<Origin>, Error
 }
 
 /// The headers of an event; none are not written.
-pub(super) fn headers(json: Option<String>) -> Result<Headers, Error> {
+pub(super) fn headers(json: Option<String>) -> Result<EventHeaders, Error> {
     Ok(json.map(|json| from_json(&json)).transpose()?.unwrap_or_default())
 }
 

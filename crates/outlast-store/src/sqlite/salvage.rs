@@ -13,19 +13,19 @@ use rusqlite::{Connection, Row, Statement, params, params_from_iter};
 use super::directory::{database_path, make_private, wal_index_path, wal_path};
 use super::faults::is_damage;
 use super::migrate::{MIGRATIONS, migrate};
-use super::opening::keep;
 use super::options::OpenError;
+use super::row_checksums::FOUNDATION;
 use super::scan::step_over;
-use super::sealed::FOUNDATION;
+use super::startup::keep;
 use crate::checksum::Table;
 use crate::damage::Damage;
 
 const FRESH: &str = "outlast.db.new";
-/// Made anew from the table of arrivals, and so is the note of how far it goes.
-const REMADE: &str = "arrival_key";
+/// Rebuilt from the table of inbound events, and so is the note of how far it goes.
+const REMADE: &str = "inbound_event_key";
 const REMADE_NOTE: &str = "arrival_keys";
 
-/// `WITHOUT ROWID` is left out: there is one such table, which is made anew.
+/// `WITHOUT ROWID` is left out: there is one such table, which is rebuilt.
 const TABLES: &str = "
     SELECT name, (SELECT group_concat(name, ', ') FROM pragma_table_info(sqlite_schema.name))
     FROM sqlite_schema
@@ -178,7 +178,7 @@ impl Copying<'_> {
         let places: Vec<String> = (1..=columns.split(',').count()).map(|number| format!("?{number}")).collect();
         let insert = format!("INSERT INTO {table} ({columns}) VALUES ({})", places.join(", "));
         let mut insert = fresh.prepare(&insert)?;
-        // What names the table, or describes its columns, is damaged.
+        // The name of the table, or the description of its columns, is damaged.
         if let Err(error) = source.prepare(&select) {
             damage.note_loss(&format!("table {table}: {error}"));
             return Ok(());
@@ -187,8 +187,8 @@ impl Copying<'_> {
         loop {
             match self.rows_from(&select, &mut insert, &mut from, &left_out) {
                 Ok(()) => return Ok(()),
-                Err(Stop::Fresh(error)) => return Err(error.into()),
-                Err(Stop::Source(error)) if is_damage(&error) => {
+                Err(SalvageStop::Fresh(error)) => return Err(error.into()),
+                Err(SalvageStop::Source(error)) if is_damage(&error) => {
                     match step_over(source, table, "rowid", from.max(0), damage) {
                         Ok(next) => from = next,
                         Err(error) => {
@@ -197,7 +197,7 @@ impl Copying<'_> {
                         }
                     }
                 }
-                Err(Stop::Source(error)) => return Err(error.into()),
+                Err(SalvageStop::Source(error)) => return Err(error.into()),
             }
         }
     }
@@ -209,11 +209,11 @@ impl Copying<'_> {
         insert: &mut Statement<'_>,
         from: &mut i64,
         left_out: &BTreeSet<i64>,
-    ) -> Result<(), Stop> {
-        let mut statement = self.source.prepare_cached(select).map_err(Stop::Source)?;
-        let mut rows = statement.query([*from]).map_err(Stop::Source)?;
-        while let Some(row) = rows.next().map_err(Stop::Source)? {
-            let rowid: i64 = row.get(0).map_err(Stop::Source)?;
+    ) -> Result<(), SalvageStop> {
+        let mut statement = self.source.prepare_cached(select).map_err(SalvageStop::Source)?;
+        let mut rows = statement.query([*from]).map_err(SalvageStop::Source)?;
+        while let Some(row) = rows.next().map_err(SalvageStop::Source)? {
+            let rowid: i64 = row.get(0).map_err(SalvageStop::Source)?;
             if rowid < *from {
                 self.damage.note_loss(&format!("table {}: row {rowid} stands behind row {from}", self.table));
                 continue;
@@ -228,7 +228,7 @@ impl Copying<'_> {
                 Err(error) if is_damage(&error) => {
                     self.damage.note_loss(&format!("table {}: row {rowid}: {error}", self.table));
                 }
-                Err(error) => return Err(Stop::Fresh(error)),
+                Err(error) => return Err(SalvageStop::Fresh(error)),
             }
             if rowid == i64::MAX {
                 break;
@@ -257,7 +257,7 @@ impl Copying<'_> {
 }
 
 /// Which side failed.
-enum Stop {
+enum SalvageStop {
     Source(rusqlite::Error),
     Fresh(rusqlite::Error),
 }

@@ -10,21 +10,21 @@ use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::faults::is_damage;
 use super::index::Index;
-use super::registry::Registry;
+use super::queue_cache::QueueCache;
+use super::row_checksums::verify;
 use super::rows::{JOB_COLUMNS, JOB_WIDTH};
-use super::sealed::verify;
 use super::write::{NEXT_SEQ, unreadable};
-use super::writer::Core;
+use super::writer::WriterState;
 use crate::checksum::Table;
+use crate::codec::events::{PHASES, code};
+use crate::codec::row::{IndexEntry, UPLOAD};
 use crate::damage::Damage;
 use crate::error::Error;
-use crate::history::{PHASES, code};
-use crate::rows::{Place, UPLOAD};
 
 /// Tables whose rows have numbers that are given out once.
-const NUMBERED: [&str; 3] = ["job", "spec", "arrival"];
+const NUMBERED: [&str; 3] = ["job", "spec", "inbound_event"];
 
-/// What is built from all rows.
+/// The memory of the writer, built from all rows.
 #[derive(Default)]
 pub(super) struct Scan {
     pub(super) index: Index,
@@ -35,19 +35,19 @@ pub(super) struct Scan {
     last: i64,
 }
 
-impl Core<'_> {
-    /// After a transaction was undone: memory follows it. Costs what the transaction did and not what the store holds, so that
-    /// a call which keeps failing harms nobody else.
+impl WriterState<'_> {
+    /// After a rollback: undoes its changes in memory. Costs what the transaction did and not what the store holds, so
+    /// that a call that keeps failing does not slow down others.
     pub(super) fn undo_changes(&mut self) -> Result<(), Error> {
         if !self.index.undo() {
             return self.rebuild().map(|_| ());
         }
         self.cache.clear();
         if self.registry.has_changed() {
-            self.registry = Registry::load(self.connection, self.ids, self.registry.shared(), &self.damage)?;
+            self.registry = QueueCache::load(self.connection, self.ids, self.registry.shared(), &self.damage)?;
         }
         if self.has_new_keys {
-            self.young_keys = self.scan_young_keys()?;
+            self.memtable = self.scan_young_keys()?;
             self.has_new_keys = false;
         }
         self.noted_seq = self.noted(NEXT_SEQ)?.unwrap_or(1);
@@ -58,12 +58,12 @@ impl Core<'_> {
     /// Builds all memory from the rows. Says which rows are being delivered.
     pub(super) fn rebuild(&mut self) -> Result<Vec<i64>, Error> {
         self.cache.clear();
-        self.registry = Registry::load(self.connection, self.ids, self.registry.shared(), &self.damage)?;
+        self.registry = QueueCache::load(self.connection, self.ids, self.registry.shared(), &self.damage)?;
         let Scan { index, delivering, set_aside, .. } = self.scan()?;
         self.index = index;
         self.index.settle();
         self.set_aside.extend(set_aside);
-        self.young_keys = self.scan_young_keys()?;
+        self.memtable = self.scan_young_keys()?;
         let mut newest = 0;
         for table in NUMBERED {
             let sql = format!("SELECT coalesce(max(seq), 0) FROM {table}");
@@ -78,7 +78,7 @@ impl Core<'_> {
         Ok(delivering)
     }
 
-    /// What the rows say.
+    /// The indexes as the rows say.
     pub(super) fn scan(&self) -> Result<Scan, Error> {
         let mut scan = Scan::default();
         let mut from = 0;
@@ -118,7 +118,7 @@ impl Core<'_> {
         Ok(())
     }
 
-    fn entry(&self, row: &Row<'_>) -> Result<Entry, Error> {
+    fn entry(&self, row: &Row<'_>) -> Result<ScanEntry, Error> {
         let status: usize = row.get(2).map_err(unreadable)?;
         let status = *Status::ALL.get(status).ok_or_else(|| Error::Corrupt("status of a job row".to_owned()))?;
         let queue = QueueId(row.get(1).map_err(unreadable)?);
@@ -130,7 +130,7 @@ impl Core<'_> {
             .get(queue)
             .ok_or_else(|| Error::Corrupt(format!("a job of queue {} which does not exist", queue.0)))?
             .namespace;
-        let place = Place {
+        let place = IndexEntry {
             seq: row.get(0).map_err(unreadable)?,
             queue,
             status,
@@ -140,20 +140,20 @@ impl Core<'_> {
         };
         let phase = row.get::<_, i64>(3).map_err(unreadable)? % UPLOAD;
         let is_delivering = status == Status::Running && phase == i64::from(code(&PHASES, Phase::Delivering));
-        Ok(Entry { place, namespace, is_delivering, key_hash: row.get(15).map_err(unreadable)? })
+        Ok(ScanEntry { place, namespace, is_delivering, key_hash: row.get(15).map_err(unreadable)? })
     }
 }
 
 /// A row as the memory needs it.
-struct Entry {
-    place: Place,
+struct ScanEntry {
+    place: IndexEntry,
     namespace: NamespaceId,
     is_delivering: bool,
     key_hash: Option<i64>,
 }
 
 impl Scan {
-    fn add(&mut self, entry: &Entry) {
+    fn add(&mut self, entry: &ScanEntry) {
         self.index.insert(&entry.place, entry.namespace);
         if entry.is_delivering {
             self.delivering.push(entry.place.seq);
@@ -164,7 +164,7 @@ impl Scan {
     }
 
     /// It still counts, so that its queue is not taken for empty, and holds its key, so that no second job gets it.
-    fn set_aside(&mut self, seq: i64, entry: Option<Entry>) {
+    fn set_aside(&mut self, seq: i64, entry: Option<ScanEntry>) {
         self.set_aside.insert(seq, entry.as_ref().map(|entry| entry.place.queue));
         if let Some(entry) = entry {
             self.index.count(&entry.place);
@@ -173,9 +173,9 @@ impl Scan {
     }
 }
 
-/// The way to the row `first` or the next one leads through a page that cannot be read. Notes the gap and gives the next row
-/// that can be reached, which is searched for by itself: a search for what comes after another number may take the way of that
-/// number. Where nothing behind the page can be reached, the table is lost.
+/// The way to the row `first` or the next one leads through a page that cannot be read. Notes the gap and returns the
+/// next row that can be reached, which takes a search of its own: a search for the rows after another number may lead
+/// through the same page. Where nothing behind the page can be reached, the table is lost.
 pub(super) fn step_over(
     connection: &Connection,
     table: &str,

@@ -1,4 +1,4 @@
--- checksum is the CRC-32C of a row, NULL where a row was written before there were any. checksum.rs says what it covers.
+-- checksum is the CRC-32C of a row; checksum.rs says what it covers. A row without one passes its check.
 
 -- What the store knows about itself. Integers only, one row per name.
 CREATE TABLE meta (
@@ -13,7 +13,7 @@ CREATE TABLE namespace (
     checksum INTEGER
 );
 
--- settings is the JSON of every setting, as the API shows it. pace is when the rate limit is unused again, in
+-- settings is the JSON of every setting, as the API shows it. gcra is when the rate limit is unused again, in
 -- microseconds since 1970. secrets are sealed.
 CREATE TABLE queue (
     id         INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -28,7 +28,7 @@ CREATE TABLE queue (
     updated_at INTEGER NOT NULL,
     hold_cause INTEGER NOT NULL DEFAULT 0,
     hold_round INTEGER NOT NULL DEFAULT 0,
-    pace INTEGER NOT NULL DEFAULT 0,
+    gcra INTEGER NOT NULL DEFAULT 0,
     secrets BLOB,
     checksum INTEGER,
     gate_checksum INTEGER,
@@ -45,7 +45,7 @@ CREATE TABLE job (
     priority     INTEGER NOT NULL CHECK (priority BETWEEN -100 AND 100),
     created_at   INTEGER NOT NULL,
     version      INTEGER NOT NULL CHECK (version >= 1),
-    run          INTEGER NOT NULL CHECK (run >= 1),
+    replays          INTEGER NOT NULL CHECK (replays >= 0),
     attempt      INTEGER NOT NULL CHECK (attempt >= 1),
     epoch        INTEGER NOT NULL,
     deferrals    INTEGER NOT NULL,
@@ -74,10 +74,11 @@ CREATE TABLE job (
 CREATE INDEX job_queue ON job (queue, seq);
 
 -- Dead letters.
-CREATE INDEX job_dead ON job (queue, seq) WHERE status = 4;
-CREATE INDEX job_failed ON job (queue, state_at, seq) WHERE status = 4;
+CREATE INDEX job_dead_letter ON job (queue, seq) WHERE status = 4;
+CREATE INDEX job_failed_at ON job (queue, state_at, seq) WHERE status = 4;
 
--- What was asked for: written once. Where a job came from stands with the event, if arrival says which, or in origin.
+-- What was asked for: written once. inbound_event is the event that the job was made of; origin is a copy of its source and headers
+-- for jobs that outlive the event.
 CREATE TABLE spec (
     seq             INTEGER PRIMARY KEY,
     payload         TEXT NOT NULL,
@@ -91,7 +92,7 @@ CREATE TABLE spec (
     traceparent     TEXT,
     overrides       TEXT,
     origin          TEXT,
-    arrival         INTEGER,
+    inbound_event   INTEGER,
     checksum INTEGER
 );
 
@@ -102,7 +103,7 @@ CREATE TABLE label (
 );
 CREATE UNIQUE INDEX label_seq ON label (label, seq);
 
--- Events that no longer fit into the hot row, in runs.
+-- Events that no longer fit into the hot row, in chunks.
 CREATE TABLE history (
     job    INTEGER NOT NULL,
     first  INTEGER NOT NULL,
@@ -119,12 +120,12 @@ CREATE TABLE result (
     checksum INTEGER
 );
 
--- Where the next attempt goes on from: as JSON, or the key of an object.
+-- The checkpoint that the next attempt resumes from: JSON, or the key of an object.
 CREATE TABLE checkpoint (
     seq            INTEGER PRIMARY KEY,
     schema_version INTEGER NOT NULL,
     at             INTEGER NOT NULL,
-    run            INTEGER NOT NULL,
+    replays            INTEGER NOT NULL,
     attempt        INTEGER NOT NULL,
     data           TEXT,
     object         TEXT,
@@ -141,14 +142,14 @@ CREATE TABLE section (
 );
 CREATE UNIQUE INDEX section_name ON section (job, name);
 
--- Objects of the object store: expected, kept, or to be deleted at doomed_at. A row is here before the first byte is
--- written and goes after the last one.
+-- Objects of the object store: expected, attached to the job, or to be deleted after delete_after. A row is inserted before
+-- the first byte is written and deleted after the object is.
 CREATE TABLE object (
     key          TEXT PRIMARY KEY,
     job          INTEGER NOT NULL,
     role         INTEGER NOT NULL,
-    kept         INTEGER NOT NULL,
-    doomed_at    INTEGER,
+    attached         INTEGER NOT NULL,
+    delete_after    INTEGER,
     length       INTEGER NOT NULL,
     sha256       BLOB NOT NULL CHECK (length(sha256) = 32),
     content_type TEXT,
@@ -162,10 +163,10 @@ CREATE TABLE object (
     checksum INTEGER
 );
 CREATE INDEX object_job ON object (job);
-CREATE INDEX object_doomed ON object (doomed_at) WHERE doomed_at IS NOT NULL;
+CREATE INDEX object_delete_after ON object (delete_after) WHERE delete_after IS NOT NULL;
 
--- Events that providers send. A number is that of a job or of an arrival, never of both.
-CREATE TABLE arrival (
+-- Events that providers send. A number belongs to a job or to an inbound event, never to both.
+CREATE TABLE inbound_event (
     seq       INTEGER PRIMARY KEY,
     namespace INTEGER NOT NULL,
     at        INTEGER NOT NULL,
@@ -173,7 +174,7 @@ CREATE TABLE arrival (
     kind      TEXT NOT NULL,
     key       TEXT,
     headers   TEXT,
-    -- Where a job has the same text as its payload, it stands there.
+    -- NULL where a job has the same text as its payload; body_of is that job.
     body      TEXT,
     body_of   INTEGER,
     jobs      INTEGER NOT NULL,
@@ -181,7 +182,7 @@ CREATE TABLE arrival (
     body_checksum INTEGER
 );
 -- Ids of providers by hash. The newest are not in here yet: they come in no order, so they are written many at a time.
-CREATE TABLE arrival_key (
+CREATE TABLE inbound_event_key (
     hash INTEGER NOT NULL,
     seq  INTEGER NOT NULL,
     PRIMARY KEY (hash, seq)

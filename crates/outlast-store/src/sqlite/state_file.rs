@@ -30,9 +30,9 @@ pub struct WalPosition {
     pub checksum: (u32, u32),
 }
 
-/// What the next start may expect of the log.
+/// The state of the log that the next start may expect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Log {
+pub enum WalState {
     /// Nothing is known: no start has been completed since the file was made.
     Unknown,
     /// A server is running, or ended without a clean stop.
@@ -47,7 +47,7 @@ pub enum Log {
 pub struct StateRecord {
     /// Grows with every start that accepted a loss.
     pub incarnation: u32,
-    pub log: Log,
+    pub log: WalState,
     /// The mark that was last committed; see `mark.rs`.
     pub mark: u32,
     /// The mark that a complete checkpoint has brought into the database file.
@@ -60,7 +60,7 @@ pub struct StateRecord {
     pub at: Timestamp,
 }
 
-/// What is in the place of the state file.
+/// The content of the state file's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateFound {
     Missing,
@@ -141,10 +141,10 @@ fn newest(file: &File) -> io::Result<Option<(u64, StateRecord)>> {
 
 fn encode(counter: u64, record: &StateRecord) -> Vec<u8> {
     let (kind, position) = match record.log {
-        Log::Unknown => (0, None),
-        Log::Running(position) => (1, Some(position)),
-        Log::Emptying(position) => (2, Some(position)),
-        Log::Stopped => (3, None),
+        WalState::Unknown => (0, None),
+        WalState::Running(position) => (1, Some(position)),
+        WalState::Emptying(position) => (2, Some(position)),
+        WalState::Stopped => (3, None),
     };
     let position = position.unwrap_or(WalPosition { salt: (0, 0), frames: 0, checksum: (0, 0) });
     let mut bytes = Vec::with_capacity(BODY_BYTES + DIGEST_BYTES);
@@ -178,7 +178,7 @@ fn decode(bytes: &[u8; BODY_BYTES + DIGEST_BYTES]) -> Option<(u64, StateRecord)>
     if Sha256::digest(body).get(..DIGEST_BYTES)? != digest {
         return None;
     }
-    let mut fields = Fields(body.strip_prefix(&MAGIC)?);
+    let mut fields = FieldReader(body.strip_prefix(&MAGIC)?);
     let (counter, next_seq, at) = (fields.wide()?, fields.wide()?.cast_signed(), fields.wide()?.cast_signed());
     let kind = fields.narrow()?;
     let (incarnation, mark) = (fields.narrow()?, fields.narrow()?);
@@ -189,19 +189,19 @@ fn decode(bytes: &[u8; BODY_BYTES + DIGEST_BYTES]) -> Option<(u64, StateRecord)>
         checksum: (fields.narrow()?, fields.narrow()?),
     };
     let log = match kind {
-        0 => Log::Unknown,
-        1 => Log::Running(position),
-        2 => Log::Emptying(position),
-        3 => Log::Stopped,
+        0 => WalState::Unknown,
+        1 => WalState::Running(position),
+        2 => WalState::Emptying(position),
+        3 => WalState::Stopped,
         _ => return None,
     };
     let at = Timestamp::from_millis(at);
     Some((counter, StateRecord { incarnation, log, mark, checkpointed, copied, next_seq, at }))
 }
 
-struct Fields<'b>(&'b [u8]);
+struct FieldReader<'b>(&'b [u8]);
 
-impl Fields<'_> {
+impl FieldReader<'_> {
     fn wide(&mut self) -> Option<u64> {
         let (first, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
@@ -223,7 +223,7 @@ mod tests {
         let position = WalPosition { salt: (7, 8), frames, checksum: (9, 10) };
         StateRecord {
             incarnation: 1,
-            log: Log::Running(position),
+            log: WalState::Running(position),
             mark: 3,
             checkpointed: 2,
             copied: 0,
@@ -235,9 +235,9 @@ mod tests {
     #[test]
     fn every_kind_of_record_is_read_as_it_was_written() {
         let directory = tempfile::tempdir().unwrap();
-        let Log::Running(position) = record(5).log else { unreachable!() };
+        let WalState::Running(position) = record(5).log else { unreachable!() };
         let mut state = StateFile::create(directory.path(), record(5)).unwrap();
-        for log in [Log::Unknown, Log::Running(position), Log::Emptying(position), Log::Stopped] {
+        for log in [WalState::Unknown, WalState::Running(position), WalState::Emptying(position), WalState::Stopped] {
             let written = StateRecord { log, ..record(5) };
             state.write(written).unwrap();
 

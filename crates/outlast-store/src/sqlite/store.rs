@@ -7,49 +7,50 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outlast_core::arrival::{Arrival, ArrivalId};
 use outlast_core::checkpoint::Section;
+use outlast_core::inbound_event::{InboundEvent, InboundEventId};
 use outlast_core::{Clock, Command, Entropy, Event, JobId, NamespaceId, ObjectKey, Outage, Queue, QueueId, Timestamp};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::{oneshot, watch};
 
-use super::arrivals::Ready;
 use super::clock::StoreClock;
+use super::compressed_text::CompressedText;
 use super::directory::{database_path, last_written, lock};
 use super::faults::Fault;
 use super::file_watch::FileWatch;
+use super::inbound_events::Ready;
 use super::inspect::{check_at_start, check_wholly};
-use super::long_text::Packed;
 use super::migrate::migrate;
-use super::opening::{Inspected, begin_anew, inspect, settle};
 use super::options::{Durability, OpenError, Options};
+use super::queue_cache::CommittedQueues;
 use super::queues::at_once;
 use super::read::Readers;
-use super::registry::Shared;
 use super::reserve::Reserve;
+use super::row_checksums;
 use super::salvage::salvage;
-use super::sealed;
+use super::startup::{Inspected, begin_anew, inspect, settle};
 use super::state_file::StateFile;
 use super::wal_index::WalIndex;
 use super::wal_tracker::WalTracker;
-use super::writer::{Call, Core, Kind, Outside, Setup, Task, Writer};
+use super::writer::{CallKind, GroupWriter, Task, WriteCall, WriterIo, WriterSetup, WriterState};
 use crate::alarms::Due;
-use crate::arrivals::{ArrivalPage, Ingested, ListArrivals, NewArrival};
+use crate::artifacts::{Artifacts, DueDeletions, InlineResult, ObjectInspection, StoredObject};
 use crate::checksum::Table;
+use crate::codec::job_id::JobIdCodec;
 use crate::damage::Damage;
 use crate::dead_letters::{DeadLetterPage, ListDeadLetters};
 use crate::error::Error;
 use crate::histogram::{COMMIT_BOUNDS, Histogram};
-use crate::ids::Ids;
+use crate::inbound_events::{InboundEventPage, Ingested, ListInboundEvents, NewInboundEvent};
 use crate::job_detail::JobDetail;
 use crate::jobs::{
-    Applied, Claim, Claimed, Declined, Found, JobPage, JobStore, ListJobs, NewJob, Order, Published, Reach,
+    Applied, ClaimRequest, Claimed, Declined, FoundJob, JobCommand, JobPage, JobStore, ListJobs, NewJob, Published,
+    Reach,
 };
-use crate::kept::{Doomed, Inline, Inspection, Kept, Stored};
 use crate::keys::{KeyId, KeyRecord, NewKey, Revocation};
 use crate::operations::{self, NewOperation, Operation, OperationId};
-use crate::queues::{self, Counts, DeleteRefusal, Expect, QueueDraft, SaveRefusal, Saved};
+use crate::queues::{self, DeleteRefusal, ExpectedVersion, QueueCounts, QueueDraft, SaveRefusal, StoredQueue};
 use crate::transition::apply;
 
 const STATEMENTS_MAX: usize = 64;
@@ -57,11 +58,11 @@ const STATEMENTS_MAX: usize = 64;
 const BUSY_MAX: Duration = Duration::from_millis(200);
 
 pub struct SqliteStore {
-    calls: Mutex<Option<SyncSender<Box<dyn Call>>>>,
+    calls: Mutex<Option<SyncSender<Box<dyn WriteCall>>>>,
     readers: Arc<Readers>,
     failed: watch::Receiver<Option<String>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    ids: Ids,
+    ids: JobIdCodec,
     damage: Damage,
     commit_times: Arc<Histogram>,
     /// Before this start.
@@ -91,13 +92,13 @@ impl SqliteStore {
         let files = FileWatch::of(&options.directory).map_err(failed)?;
         let clock = Arc::new(StoreClock::start(options.clock, last_commit));
         let mut entropy = options.entropy;
-        let ids = Ids::new(secret(&connection, entropy.as_mut())?);
-        let shared = Shared::default();
+        let ids = JobIdCodec::new(secret(&connection, entropy.as_mut())?);
+        let shared = CommittedQueues::default();
         let (sender, calls) = sync_channel(options.waiting_writes_max);
         let (failed_sender, failed) = watch::channel(None);
         let commit_times = Arc::new(Histogram::new(COMMIT_BOUNDS));
         let now = clock.now();
-        let setup = Setup {
+        let setup = WriterSetup {
             ids,
             entropy,
             compose: options.compose,
@@ -109,7 +110,7 @@ impl SqliteStore {
             accepts_loss: options.accepts_loss,
             damage: damage.clone(),
         };
-        let outside = Outside {
+        let outside = WriterIo {
             clock: Arc::clone(&clock) as _,
             tracker,
             calls,
@@ -168,27 +169,27 @@ impl SqliteStore {
 
     /// Does the index in memory say what the rows say? For tests and `doctor`; reads every row.
     pub async fn verify(&self) -> Result<bool, Error> {
-        self.call(Kind::Read, |core| {
-            Ok(core.scan()?.index.equals(&core.index)
-                && core.scan_young_keys()? == core.young_keys
-                && core.hints.hold(core.connection)?)
+        self.call(CallKind::Read, |state| {
+            Ok(state.scan()?.index.equals(&state.index)
+                && state.scan_young_keys()? == state.memtable
+                && state.key_bloom.hold(state.connection)?)
         })
         .await
     }
 
     async fn call<T: Send + 'static>(
         &self,
-        kind: Kind,
-        work: impl FnMut(&mut Core<'_>) -> Result<T, Fault> + Send + 'static,
+        kind: CallKind,
+        work: impl FnMut(&mut WriterState<'_>) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, Error> {
         self.send(kind, work, |_, _| {})?.await.map_err(|_| Error::Indeterminate)?
     }
 
     fn send<T: Send + 'static>(
         &self,
-        kind: Kind,
-        work: impl FnMut(&mut Core<'_>) -> Result<T, Fault> + Send + 'static,
-        undelivered: fn(T, &mut Core<'_>),
+        kind: CallKind,
+        work: impl FnMut(&mut WriterState<'_>) -> Result<T, Fault> + Send + 'static,
+        undelivered: fn(T, &mut WriterState<'_>),
     ) -> Result<oneshot::Receiver<Result<T, Error>>, Error> {
         let (reply, answer) = oneshot::channel();
         let task = Task { kind, work, value: None, reply, undelivered };
@@ -205,14 +206,14 @@ impl SqliteStore {
 /// The writer's thread. It owns the connection, so that the statements it uses all the time can stay prepared.
 fn write_until_closed(
     connection: &Connection,
-    setup: Setup,
-    outside: Outside,
+    setup: WriterSetup,
+    outside: WriterIo,
     ready: &SyncSender<Result<(), OpenError>>,
 ) {
-    match Core::start(connection, setup) {
-        Ok(core) => {
+    match WriterState::start(connection, setup) {
+        Ok(state) => {
             let _ = ready.send(Ok(()));
-            Writer { core, outside }.run();
+            GroupWriter { state, outside }.run();
         }
         Err(error) => {
             let _ = ready.send(Err(error));
@@ -221,22 +222,22 @@ fn write_until_closed(
 }
 
 /// A wait for a hand-out. If it is dropped with the answer already inside, the jobs go back at once.
-struct HandOut<'a> {
+struct PendingHandout<'a> {
     store: &'a SqliteStore,
     answer: oneshot::Receiver<Result<Option<Claimed>, Error>>,
 }
 
-impl Drop for HandOut<'_> {
+impl Drop for PendingHandout<'_> {
     fn drop(&mut self) {
         self.answer.close();
         if let Ok(Ok(Some(claimed))) = self.answer.try_recv() {
             let unwanted = Some(claimed);
-            // Refused only when the store has stopped or is overloaded; then the leases run out by themselves.
+            // Refused only when the store has stopped or is overloaded; then the leases run out.
             let _ = self.store.send(
-                Kind::Write,
-                move |core| {
-                    core.orphan(unwanted.clone());
-                    core.release_orphans()
+                CallKind::Write,
+                move |state| {
+                    state.orphan(unwanted.clone());
+                    state.release_orphans()
                 },
                 |(), _| {},
             );
@@ -256,8 +257,8 @@ fn go_on_with_the_rest(options: &Options, state: StateFile, damage: &Damage) -> 
     begin_anew(&options.directory, state.record).map_err(failed)
 }
 
-/// To read what is there. With a writable schema, which nobody writes, the library takes a file that was cut as it is, and
-/// leaves out what it cannot understand of the schema.
+/// A read-only connection. With a writable schema, which is never written, the library accepts a file that was cut, and
+/// leaves out the parts of the schema that it cannot understand.
 fn open_damaged(options: &Options) -> Result<Connection, OpenError> {
     let connection = Connection::open(database_path(&options.directory))?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
@@ -290,8 +291,8 @@ fn prepare(connection: &Connection, options: &Options) -> Result<(), OpenError> 
     Ok(())
 }
 
-/// A plan stays whatever values are bound. Without this the library compiles some statements anew for every value, in the
-/// hope of a better plan: a sixth of the processor time of a status poll.
+/// Keeps a plan whatever values are bound. Without this the library compiles some statements again for every value, in
+/// the hope of a better plan: a sixth of the processor time of a status poll.
 pub(super) fn keep_plans(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(|_| ())
 }
@@ -305,57 +306,61 @@ fn secret(connection: &Connection, entropy: &mut dyn Entropy) -> Result<i64, Ope
         return Ok(secret);
     }
     let secret = entropy.next_u64().cast_signed();
-    sealed::execute(&mut connection.prepare(WRITE_SECRET)?, Table::Meta, params!["secret", secret])?;
+    row_checksums::execute(&mut connection.prepare(WRITE_SECRET)?, Table::Meta, params!["secret", secret])?;
     Ok(secret)
 }
 
 #[async_trait]
 impl JobStore for SqliteStore {
     async fn publish(&self, jobs: Vec<NewJob>) -> Result<Vec<Published>, Error> {
-        // What can be done beforehand is not left to the writer: all others wait for it.
-        let payloads: Vec<Packed> = jobs.iter().map(|new| Packed::new(&new.spec.payload)).collect();
-        let jobs: Vec<(NewJob, Packed)> = jobs.into_iter().zip(payloads).collect();
-        self.call(Kind::Grow, move |core| core.publish(&jobs)).await
+        // Work that is possible before the writer's turn is done here: all other calls wait for the writer.
+        let payloads: Vec<CompressedText> = jobs.iter().map(|new| CompressedText::new(&new.spec.payload)).collect();
+        let jobs: Vec<(NewJob, CompressedText)> = jobs.into_iter().zip(payloads).collect();
+        self.call(CallKind::Grow, move |state| state.publish(&jobs)).await
     }
 
-    async fn ingest(&self, arrivals: Vec<NewArrival>) -> Result<Vec<Ingested>, Error> {
+    async fn ingest(&self, inbound_events: Vec<NewInboundEvent>) -> Result<Vec<Ingested>, Error> {
         let ids = self.ids;
-        let arrivals = arrivals.into_iter().map(|new| Ready::new(new, ids)).collect::<Result<Vec<_>, _>>()?;
-        self.call(Kind::Grow, move |core| core.ingest(&arrivals)).await?
+        let inbound_events =
+            inbound_events.into_iter().map(|new| Ready::new(new, ids)).collect::<Result<Vec<_>, _>>()?;
+        self.call(CallKind::Grow, move |state| state.ingest(&inbound_events)).await?
     }
 
-    async fn arrival(&self, namespace: NamespaceId, id: ArrivalId) -> Result<Option<Arrival>, Error> {
-        self.readers.run(move |reader| reader.arrival(namespace, id)).await
+    async fn inbound_event(&self, namespace: NamespaceId, id: InboundEventId) -> Result<Option<InboundEvent>, Error> {
+        self.readers.run(move |reader| reader.inbound_event(namespace, id)).await
     }
 
-    async fn arrivals(&self, list: ListArrivals) -> Result<ArrivalPage, Error> {
-        self.readers.run(move |reader| reader.arrivals(&list)).await
+    async fn inbound_events(&self, list: ListInboundEvents) -> Result<InboundEventPage, Error> {
+        self.readers.run(move |reader| reader.inbound_events(&list)).await
     }
 
-    async fn prune_arrivals(&self, before: Timestamp, limit: usize) -> Result<usize, Error> {
-        self.call(Kind::Write, move |core| core.prune_arrivals(before, limit)).await
+    async fn prune_inbound_events(&self, before: Timestamp, limit: usize) -> Result<usize, Error> {
+        self.call(CallKind::Write, move |state| state.prune_inbound_events(before, limit)).await
     }
 
-    async fn claim(&self, want: Claim) -> Result<Option<Claimed>, Error> {
-        let answer = self.send(Kind::HandOut, move |core| core.claim(&want), |claimed, core| core.orphan(claimed))?;
-        let mut hand_out = HandOut { store: self, answer };
+    async fn claim(&self, want: ClaimRequest) -> Result<Option<Claimed>, Error> {
+        let answer =
+            self.send(CallKind::HandOut, move |state| state.claim(&want), |claimed, state| state.orphan(claimed))?;
+        let mut hand_out = PendingHandout { store: self, answer };
         (&mut hand_out.answer).await.map_err(|_| Error::Indeterminate)?
     }
 
-    async fn apply(&self, orders: Vec<Order>) -> Result<Vec<Result<Applied, Declined>>, Error> {
+    async fn apply(&self, orders: Vec<JobCommand>) -> Result<Vec<Result<Applied, Declined>>, Error> {
         let kind = match &orders {
-            orders if orders.iter().any(|order| order.command.grows()) => Kind::Grow,
-            orders if orders.iter().all(|order| matches!(order.command, Command::Heartbeat { .. })) => Kind::Patient,
-            _ => Kind::Write,
+            orders if orders.iter().any(|order| order.command.grows()) => CallKind::Grow,
+            orders if orders.iter().all(|order| matches!(order.command, Command::Heartbeat { .. })) => {
+                CallKind::Patient
+            }
+            _ => CallKind::Write,
         };
-        self.call(kind, move |core| orders.iter().map(|order| apply(core, order)).collect()).await
+        self.call(kind, move |state| orders.iter().map(|order| apply(state, order)).collect()).await
     }
 
     async fn due(&self, limit: usize) -> Result<Due, Error> {
-        self.call(Kind::Read, move |core| core.due(limit)).await
+        self.call(CallKind::Read, move |state| state.due(limit)).await
     }
 
-    async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<Found>, Error> {
+    async fn job(&self, reach: &Reach, id: JobId) -> Result<Option<FoundJob>, Error> {
         let reach = reach.clone();
         self.readers.run(move |reader| reader.job(&reach, id)).await
     }
@@ -378,14 +383,14 @@ impl JobStore for SqliteStore {
         self.readers.run(move |reader| reader.events(&reach, id, after, limit)).await
     }
 
-    async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<Inline>, Error> {
+    async fn result(&self, reach: &Reach, id: JobId) -> Result<Option<InlineResult>, Error> {
         let reach = reach.clone();
         self.readers.run(move |reader| reader.result(&reach, id)).await
     }
 
-    async fn kept(&self, reach: &Reach, id: JobId) -> Result<Option<Kept>, Error> {
+    async fn artifacts(&self, reach: &Reach, id: JobId) -> Result<Option<Artifacts>, Error> {
         let reach = reach.clone();
-        self.readers.run(move |reader| reader.kept(&reach, id)).await
+        self.readers.run(move |reader| reader.artifacts(&reach, id)).await
     }
 
     async fn sections(
@@ -404,32 +409,32 @@ impl JobStore for SqliteStore {
         self.readers.run(move |reader| reader.section(&reach, id, &name)).await
     }
 
-    async fn objects(&self, reach: &Reach, id: JobId) -> Result<Option<Vec<Stored>>, Error> {
+    async fn objects(&self, reach: &Reach, id: JobId) -> Result<Option<Vec<StoredObject>>, Error> {
         let reach = reach.clone();
         self.readers.run(move |reader| reader.objects(&reach, id)).await
     }
 
     async fn count_download(&self, id: JobId) -> Result<(), Error> {
-        self.call(Kind::Write, move |core| core.count_download(id)).await
+        self.call(CallKind::Write, move |state| state.count_download(id)).await
     }
 
-    async fn record_inspection(&self, key: &ObjectKey, found: Inspection) -> Result<(), Error> {
+    async fn record_inspection(&self, key: &ObjectKey, found: ObjectInspection) -> Result<(), Error> {
         let key = *key;
-        self.call(Kind::Write, move |core| core.record_inspection(&key, &found)).await
+        self.call(CallKind::Write, move |state| state.record_inspection(&key, &found)).await
     }
 
-    async fn doomed(&self, limit: usize) -> Result<Doomed, Error> {
-        self.call(Kind::Read, move |core| core.doomed(limit)).await
+    async fn due_deletions(&self, limit: usize) -> Result<DueDeletions, Error> {
+        self.call(CallKind::Read, move |state| state.due_deletions(limit)).await
     }
 
-    async fn postpone_objects(&self, keys: &[ObjectKey], until: Timestamp) -> Result<(), Error> {
+    async fn postpone_deletions(&self, keys: &[ObjectKey], until: Timestamp) -> Result<(), Error> {
         let keys = keys.to_vec();
-        self.call(Kind::Write, move |core| core.postpone_objects(&keys, until)).await
+        self.call(CallKind::Write, move |state| state.postpone_deletions(&keys, until)).await
     }
 
     async fn forget_objects(&self, keys: &[ObjectKey]) -> Result<(), Error> {
         let keys = keys.to_vec();
-        self.call(Kind::Write, move |core| core.forget_objects(&keys)).await
+        self.call(CallKind::Write, move |state| state.forget_objects(&keys)).await
     }
 
     async fn save_queue(
@@ -437,25 +442,25 @@ impl JobStore for SqliteStore {
         namespace: NamespaceId,
         name: &str,
         draft: QueueDraft,
-        expect: Expect,
-    ) -> Result<Result<Saved, SaveRefusal>, Error> {
+        expect: ExpectedVersion,
+    ) -> Result<Result<StoredQueue, SaveRefusal>, Error> {
         let name = name.to_owned();
-        self.call(Kind::Grow, move |core| at_once(queues::save(core, namespace, &name, &draft, expect))).await
+        self.call(CallKind::Grow, move |state| at_once(queues::save(state, namespace, &name, &draft, expect))).await
     }
 
     async fn set_paused(&self, namespace: NamespaceId, name: &str, paused: bool) -> Result<Option<Arc<Queue>>, Error> {
         let name = name.to_owned();
-        self.call(Kind::Write, move |core| at_once(queues::set_paused(core, namespace, &name, paused))).await
+        self.call(CallKind::Write, move |state| at_once(queues::set_paused(state, namespace, &name, paused))).await
     }
 
     async fn delete_queue(&self, namespace: NamespaceId, name: &str) -> Result<Result<(), DeleteRefusal>, Error> {
         let name = name.to_owned();
-        self.call(Kind::Write, move |core| at_once(queues::delete(core, namespace, &name))).await
+        self.call(CallKind::Write, move |state| at_once(queues::delete(state, namespace, &name))).await
     }
 
-    async fn queue(&self, namespace: NamespaceId, name: &str) -> Result<Option<(Arc<Queue>, Counts)>, Error> {
+    async fn queue(&self, namespace: NamespaceId, name: &str) -> Result<Option<(Arc<Queue>, QueueCounts)>, Error> {
         let name = name.to_owned();
-        self.call(Kind::Read, move |core| Ok(core.queue(namespace, &name))).await
+        self.call(CallKind::Read, move |state| Ok(state.queue(namespace, &name))).await
     }
 
     async fn queues(
@@ -463,82 +468,85 @@ impl JobStore for SqliteStore {
         namespace: NamespaceId,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
+    ) -> Result<Vec<(Arc<Queue>, QueueCounts)>, Error> {
         let after = after.map(str::to_owned);
-        self.call(Kind::Read, move |core| Ok(core.queues(namespace, after.as_deref(), limit))).await
+        self.call(CallKind::Read, move |state| Ok(state.queues(namespace, after.as_deref(), limit))).await
     }
 
     async fn oldest_waiting(&self) -> Result<Vec<(QueueId, Timestamp)>, Error> {
-        self.call(Kind::Read, |core| Ok(core.oldest_waiting())).await
+        self.call(CallKind::Read, |state| Ok(state.oldest_waiting())).await
     }
 
-    async fn census(&self) -> Result<Vec<(Arc<Queue>, Counts)>, Error> {
-        self.call(Kind::Read, |core| Ok(core.census())).await
+    async fn census(&self) -> Result<Vec<(Arc<Queue>, QueueCounts)>, Error> {
+        self.call(CallKind::Read, |state| Ok(state.census())).await
     }
 
-    /// Differs: nobody but this process looks, so only its start is told. What it was itself not awake for, it knows itself.
-    async fn attend(&self) -> Result<Option<Outage>, Error> {
+    /// Differs: only this process serves the alarms, so only its start reports an outage. The engine detects its own
+    /// pauses.
+    async fn record_attendance(&self) -> Result<Option<Outage>, Error> {
         Ok(self.away)
     }
 
     async fn interrupted(&self) -> Result<Vec<JobId>, Error> {
-        self.call(Kind::Read, |core| core.interrupted()).await
+        self.call(CallKind::Read, |state| state.interrupted()).await
     }
 
     async fn sealing_key(&self, key: i64, replaces: &[i64]) -> Result<i64, Error> {
         let replaces = replaces.to_vec();
-        self.call(Kind::Grow, move |core| core.sealing_key(key, &replaces)).await
+        self.call(CallKind::Grow, move |state| state.sealing_key(key, &replaces)).await
     }
 
     async fn namespace(&self, name: &str) -> Result<NamespaceId, Error> {
         let name = name.to_owned();
-        self.call(Kind::Grow, move |core| core.namespace(&name)).await
+        self.call(CallKind::Grow, move |state| state.namespace(&name)).await
     }
 
     async fn add_key(&self, key: NewKey) -> Result<KeyRecord, Error> {
-        self.call(Kind::Grow, move |core| core.add_key(&key)).await
+        self.call(CallKind::Grow, move |state| state.add_key(&key)).await
     }
 
     async fn add_first_key(&self, key: NewKey) -> Result<Option<KeyRecord>, Error> {
-        self.call(Kind::Grow, move |core| core.add_first_key(&key)).await
+        self.call(CallKind::Grow, move |state| state.add_first_key(&key)).await
     }
 
     async fn keys(&self) -> Result<Vec<KeyRecord>, Error> {
-        self.call(Kind::Read, |core| Ok(core.keys()?)).await
+        self.call(CallKind::Read, |state| Ok(state.keys()?)).await
     }
 
     async fn revoke_key(&self, namespace: Option<NamespaceId>, id: KeyId, force: bool) -> Result<Revocation, Error> {
-        self.call(Kind::Write, move |core| core.revoke_key(namespace, id, force)).await
+        self.call(CallKind::Write, move |state| state.revoke_key(namespace, id, force)).await
     }
 
     async fn start_operation(&self, operation: NewOperation) -> Result<Option<Operation>, Error> {
-        self.call(Kind::Grow, move |core| at_once(operations::start(core, &operation))).await
+        self.call(CallKind::Grow, move |state| at_once(operations::start(state, &operation))).await
     }
 
     async fn operation(&self, namespace: NamespaceId, id: OperationId) -> Result<Option<Operation>, Error> {
-        self.call(Kind::Read, move |core| Ok(core.operation(id)?.filter(|operation| operation.namespace == namespace)))
-            .await
+        self.call(CallKind::Read, move |state| {
+            Ok(state.operation(id)?.filter(|operation| operation.namespace == namespace))
+        })
+        .await
     }
 
     async fn operations(&self, namespace: NamespaceId, limit: usize) -> Result<Vec<Operation>, Error> {
-        self.call(Kind::Read, move |core| Ok(core.operations(namespace, limit)?)).await
+        self.call(CallKind::Read, move |state| Ok(state.operations(namespace, limit)?)).await
     }
 
     async fn open_operations(&self) -> Result<Vec<Operation>, Error> {
-        self.call(Kind::Read, |core| Ok(core.open_operations()?)).await
+        self.call(CallKind::Read, |state| Ok(state.open_operations()?)).await
     }
 
     async fn stop_operation(&self, namespace: NamespaceId, id: OperationId) -> Result<Option<Operation>, Error> {
-        self.call(Kind::Write, move |core| at_once(operations::stop(core, namespace, id))).await
+        self.call(CallKind::Write, move |state| at_once(operations::stop(state, namespace, id))).await
     }
 
     async fn advance_operation(&self, id: OperationId, limit: usize) -> Result<Option<Operation>, Error> {
-        self.call(Kind::Write, move |core| at_once(operations::advance(core, id, limit))).await
+        self.call(CallKind::Write, move |state| at_once(operations::advance(state, id, limit))).await
     }
 
     async fn count_operation(&self, operation: &NewOperation, limit: usize) -> Result<u64, Error> {
         let operation = operation.clone();
-        self.call(Kind::Read, move |core| core.count_operation(&operation, limit)).await
+        self.call(CallKind::Read, move |state| state.count_operation(&operation, limit)).await
     }
 
     fn commit_times(&self) -> Option<Arc<Histogram>> {
@@ -550,7 +558,7 @@ impl JobStore for SqliteStore {
     }
 
     async fn ping(&self) -> Result<(), Error> {
-        self.call(Kind::Probe, |_| Ok(())).await
+        self.call(CallKind::Probe, |_| Ok(())).await
     }
 
     async fn close(&self) {

@@ -1,6 +1,6 @@
-//! Looks at the files of a data directory before SQLite opens them and says what is missing of what was acknowledged. Only
-//! reads; `outlast doctor` shows the same. What it cannot see: a torn last transaction that was synced and whose record in
-//! the state file a power cut took, and damage inside the database file.
+//! Checks the files of a data directory before SQLite opens them and names what is missing of acknowledged data. Only
+//! reads; `outlast doctor` shows the same. It cannot see a torn last transaction that was synced and whose record in
+//! the state file a power cut took, nor damage inside the database file.
 
 use std::fmt;
 use std::fs;
@@ -9,14 +9,14 @@ use std::path::Path;
 
 use super::directory::{database_path, wal_path};
 use super::mark::{DatabaseFile, reaches, read_database};
-use super::state_file::{Log, StateFound, StateRecord, WalPosition, read_state};
+use super::state_file::{StateFound, StateRecord, WalPosition, WalState, read_state};
 use super::wal::{WalScan, scan};
 
 /// Files that a server makes beside its database and never before it.
 const BESIDE_DATABASE: [&str; 2] = ["admin.key", "secret.key"];
 const OBJECTS: &str = "objects";
 
-/// What is in a data directory.
+/// The content of a data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survey {
     /// `None` if it is missing or empty.
@@ -155,10 +155,10 @@ impl Survey {
         // The last mark is in the file, so a checkpoint has copied everything before it.
         let is_whole = database.mark.is_some_and(|mark| reaches(mark, record.mark));
         let (position, may_be_empty) = match record.log {
-            Log::Unknown => return self.broken_log(),
-            Log::Stopped => return self.has_log().then_some(Loss::LogAfterStop),
-            Log::Running(position) => (position, false),
-            Log::Emptying(position) => (position, is_whole),
+            WalState::Unknown => return self.broken_log(),
+            WalState::Stopped => return self.has_log().then_some(Loss::LogAfterStop),
+            WalState::Running(position) => (position, false),
+            WalState::Emptying(position) => (position, is_whole),
         };
         let Some(log) = self.log.filter(|log| !log.is_empty()) else {
             return (!may_be_empty).then_some(Loss::LogMissing { frames: position.frames });
@@ -192,8 +192,8 @@ fn same_log(log: &WalScan, position: WalPosition) -> Option<Loss> {
 impl StateRecord {
     pub fn position(&self) -> Option<WalPosition> {
         match self.log {
-            Log::Running(position) | Log::Emptying(position) => Some(position),
-            Log::Unknown | Log::Stopped => None,
+            WalState::Running(position) | WalState::Emptying(position) => Some(position),
+            WalState::Unknown | WalState::Stopped => None,
         }
     }
 }
@@ -206,7 +206,7 @@ mod tests {
 
     const POSITION: WalPosition = WalPosition { salt: (10, 99), frames: 8, checksum: (1, 2) };
 
-    fn record(log: Log) -> StateRecord {
+    fn record(log: WalState) -> StateRecord {
         let at = Timestamp::EPOCH;
         StateRecord { incarnation: 1, log, mark: 5, checkpointed: 4, copied: 0, next_seq: 1, at }
     }
@@ -216,28 +216,28 @@ mod tests {
         WalScan { bytes: 4096, salt: Some(salt), committed, checksum, broken_at: None }
     }
 
-    fn loss(state: Log, mark: u32, log: Option<WalScan>) -> Option<Loss> {
+    fn loss(state: WalState, mark: u32, log: Option<WalScan>) -> Option<Loss> {
         let database = Some(DatabaseFile { bytes: 4096, mark: Some(mark) });
         Survey { database, state: StateFound::Found(record(state)), log, companions: Vec::new() }.loss()
     }
 
     #[test]
     fn what_a_kill_leaves_is_no_loss() {
-        let running = Log::Running(POSITION);
+        let running = WalState::Running(POSITION);
         assert_eq!(loss(running, 4, Some(log((10, 99), 8))), None);
         assert_eq!(loss(running, 4, Some(log((10, 99), 11))), None, "committed and not recorded yet");
         assert_eq!(loss(running, 5, Some(log((11, 7), 2))), None, "started over after a checkpoint");
-        assert_eq!(loss(Log::Emptying(POSITION), 5, None), None);
-        assert_eq!(loss(Log::Emptying(POSITION), 5, Some(log((77, 7), 2))), None, "emptied, and a new one begun");
-        assert_eq!(loss(Log::Stopped, 5, None), None);
-        assert_eq!(loss(Log::Unknown, 5, Some(log((77, 7), 2))), None);
+        assert_eq!(loss(WalState::Emptying(POSITION), 5, None), None);
+        assert_eq!(loss(WalState::Emptying(POSITION), 5, Some(log((77, 7), 2))), None, "emptied, and a new one begun");
+        assert_eq!(loss(WalState::Stopped, 5, None), None);
+        assert_eq!(loss(WalState::Unknown, 5, Some(log((77, 7), 2))), None);
     }
 
     #[test]
     fn what_does_not_fit_together_is_a_loss() {
-        let running = Log::Running(POSITION);
+        let running = WalState::Running(POSITION);
         assert_eq!(loss(running, 5, None), Some(Loss::LogMissing { frames: 8 }));
-        assert_eq!(loss(Log::Emptying(POSITION), 4, None), Some(Loss::LogMissing { frames: 8 }));
+        assert_eq!(loss(WalState::Emptying(POSITION), 4, None), Some(Loss::LogMissing { frames: 8 }));
         assert_eq!(loss(running, 4, Some(log((10, 99), 7))), Some(Loss::LogCut { found: 7, expected: 8 }));
         assert_eq!(loss(running, 4, Some(log((11, 7), 2))), Some(Loss::LogForeign), "no checkpoint was completed");
         assert_eq!(loss(running, 5, Some(log((12, 7), 2))), Some(Loss::LogForeign));
@@ -247,6 +247,6 @@ mod tests {
         assert_eq!(loss(running, 4, Some(broken)), Some(Loss::LogBroken { at: 9 }));
         assert_eq!(loss(running, 3, None), Some(Loss::DatabaseOlder { found: Some(3), expected: 4 }));
         assert_eq!(loss(running, 6, None), Some(Loss::StateOlder { found: 5, expected: 6 }));
-        assert_eq!(loss(Log::Stopped, 5, Some(log((10, 99), 8))), Some(Loss::LogAfterStop));
+        assert_eq!(loss(WalState::Stopped, 5, Some(log((10, 99), 8))), Some(Loss::LogAfterStop));
     }
 }

@@ -11,11 +11,11 @@ const HEADER_BYTES: usize = 32;
 const FRAME_HEADER_BYTES: usize = 24;
 /// The lowest bit says whether checksums are computed over big-endian numbers.
 const MAGIC: u32 = 0x377f_0682;
-/// What a disk writes at once, at the least.
+/// The least unit that a disk writes at once.
 const SECTOR_BYTES: usize = 512;
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// What is in a log.
+/// The content of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalScan {
     pub bytes: u64,

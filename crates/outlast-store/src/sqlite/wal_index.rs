@@ -22,7 +22,7 @@ impl WalIndex {
         File::open(wal_index_path(directory)).map(WalIndex)
     }
 
-    /// To be asked by the writer between two of its transactions, when nobody of this process changes it.
+    /// The writer asks between two of its transactions, when no thread of this process changes it.
     pub(super) fn position(&self) -> io::Result<WalPosition> {
         let mut header = [0; HEADER_BYTES];
         self.0.read_exact_at(&mut header, 0)?;

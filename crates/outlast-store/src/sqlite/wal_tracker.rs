@@ -9,7 +9,7 @@ use rusqlite::{Connection, ErrorCode};
 use rustix::io::Errno;
 
 use super::mark::{next, to_application_id};
-use super::state_file::{Log, StateFile, StateRecord};
+use super::state_file::{StateFile, StateRecord, WalState};
 use super::wal_index::WalIndex;
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl WalTracker {
         let position = self.index.position()?;
         let before = self.record();
         let is_new_log = before.position().is_none_or(|before| before.salt != position.salt);
-        let mut record = StateRecord { log: Log::Running(position), next_seq, at: now, ..before };
+        let mut record = StateRecord { log: WalState::Running(position), next_seq, at: now, ..before };
         if is_new_log {
             record.copied = 0;
         }
@@ -67,7 +67,7 @@ impl WalTracker {
         let position = self.index.position()?;
         let before = self.record();
         let copied = position.frames;
-        self.write(StateRecord { log: Log::Running(position), copied, ..before })?;
+        self.write(StateRecord { log: WalState::Running(position), copied, ..before })?;
         self.sync()
     }
 
@@ -81,7 +81,7 @@ impl WalTracker {
     pub(super) fn will_empty(&mut self) -> io::Result<()> {
         let position = self.index.position()?;
         let before = self.record();
-        self.write(StateRecord { log: Log::Emptying(position), copied: position.frames, ..before })?;
+        self.write(StateRecord { log: WalState::Emptying(position), copied: position.frames, ..before })?;
         self.sync()
     }
 
@@ -94,7 +94,7 @@ impl WalTracker {
     /// A clean stop.
     pub(super) fn stopped(&mut self) -> io::Result<()> {
         let before = self.record();
-        self.write(StateRecord { log: Log::Stopped, checkpointed: before.mark, copied: 0, ..before })?;
+        self.write(StateRecord { log: WalState::Stopped, checkpointed: before.mark, copied: 0, ..before })?;
         self.sync()
     }
 
@@ -103,7 +103,8 @@ impl WalTracker {
         !self.is_behind
     }
 
-    /// A full disk fails nobody: the file is overwritten in place, and where even that needs space the older record is true.
+    /// A full disk is no failure: the file is overwritten in place, and where even that needs space the older record is
+    /// true.
     fn write(&mut self, record: StateRecord) -> io::Result<()> {
         match self.state.write(record) {
             Err(error) if is_full(&error) => {

@@ -1,35 +1,35 @@
 //! Loading and writing single jobs inside the writer's transaction, and keeping the memory in step with the rows.
 
-use outlast_core::gate::Cause;
+use outlast_core::gate::HoldCause;
 use outlast_core::state::Phase;
 use outlast_core::{Command, JobId, Outcome, Queue, Spec, State, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Statement, params};
 
+use super::compressed_text::CompressedText;
 use super::faults::Fault;
 use super::faults::is_damage;
-use super::long_text::Packed;
-use super::publish::Form;
+use super::publish::SpecEncoding;
+use super::row_checksums::{self, verify};
 use super::rows::{overrides_json, record, tags_json};
-use super::sealed::{self, verify};
-use super::writer::Core;
+use super::writer::WriterState;
+use crate::checked_decide::labels;
 use crate::checksum::Table;
+use crate::codec::events::code;
+use crate::codec::job_id::JobIdCodec;
+use crate::codec::row::{IndexEntry, JobRecord, opened_at_column, queued_at_column, state_columns, to_json};
+use crate::codec::work::work_column;
 use crate::damage::Damage;
 use crate::error::Error;
-use crate::history::code;
-use crate::ids::Ids;
-use crate::jobs::{Order, Reach};
-use crate::progress::work_column;
-use crate::rows::{Place, Record, opened_at_column, queued_at_column, state_columns, to_json};
-use crate::step::labels;
+use crate::jobs::{JobCommand, Reach};
 use crate::transition::apply;
 
 const PAGE_BYTES: usize = 4096;
 
-impl Core<'_> {
+impl WriterState<'_> {
     pub(super) fn begin(&mut self) -> Result<(), Fault> {
         // Open already only in the rig that answers first.
         if self.connection.is_autocommit() {
-            self.hot.begin.execute([]).map_err(|error| match Fault::from(error) {
+            self.statements.begin.execute([]).map_err(|error| match Fault::from(error) {
                 Fault::Busy => Fault::NotBegun,
                 fault => fault,
             })?;
@@ -39,15 +39,15 @@ impl Core<'_> {
 
     /// The sync happens here.
     pub(super) fn commit(&mut self) -> Result<(), Fault> {
-        self.hot.commit.execute([])?;
+        self.statements.commit.execute([])?;
         self.index.settle();
         self.committed_seq = self.stored_seq;
         self.has_new_keys = false;
         Ok(())
     }
 
-    /// The record of a row, from memory or disk. It leaves the cache: whoever takes it puts it back.
-    pub(super) fn take(&mut self, seq: i64) -> Result<Option<Record>, Fault> {
+    /// The record of a row, from memory or disk. It leaves the cache: the caller puts it back.
+    pub(super) fn take(&mut self, seq: i64) -> Result<Option<JobRecord>, Fault> {
         if let Some(record) = self.cache.take(seq) {
             return Ok(Some(record));
         }
@@ -55,7 +55,7 @@ impl Core<'_> {
             return Err(Fault::Unsound(Error::Corrupt(format!("job row {seq} is set aside"))));
         }
         let ids = self.ids;
-        let found = self.hot.select.query_row([seq], |row| Ok(record(row, ids))).optional();
+        let found = self.statements.select.query_row([seq], |row| Ok(record(row, ids))).optional();
         match found.map(Option::transpose) {
             Ok(Ok(record)) => Ok(record),
             Ok(Err(error)) => Err(self.put_aside(seq, error)),
@@ -76,7 +76,7 @@ impl Core<'_> {
     }
 
     /// The record an id names. `None` for ids that were never ours.
-    pub(super) fn take_by_id(&mut self, id: JobId) -> Result<Option<Record>, Fault> {
+    pub(super) fn take_by_id(&mut self, id: JobId) -> Result<Option<JobRecord>, Fault> {
         let seq = self.ids.seq(id);
         let Some(record) = self.take(seq)? else {
             let is_lost = is_lost(self.connection, &self.damage, self.ids, id)?;
@@ -95,55 +95,55 @@ impl Core<'_> {
 
     /// Back into memory, unless it will hardly be asked for again: it is finished, or its outcome is awaited, which may take
     /// hours and would keep fresh jobs out.
-    pub(super) fn keep(&mut self, record: Record) {
+    pub(super) fn keep(&mut self, record: JobRecord) {
         let is_awaited = matches!(&record.job.state, State::Running(running) if running.phase == Phase::AwaitingAck);
         if !is_awaited && !record.job.status().is_terminal() {
             self.cache.put(record);
         }
     }
 
-    pub(super) fn insert(&mut self, record: &Record, form: &Form<'_>, queue: &Queue) -> Result<(), Fault> {
+    pub(super) fn insert(&mut self, record: &JobRecord, form: &SpecEncoding<'_>, queue: &Queue) -> Result<(), Fault> {
         let (job, spec) = (&record.job, &record.job.spec);
         self.stored_seq = self.stored_seq.max(record.seq + 1);
-        write_job(&mut self.hot.insert_job, record)?;
+        write_job(&mut self.statements.insert_job, record)?;
         self.dirty_pages += 1 + pages(form.payload.len());
-        write_spec(&mut self.hot.insert_spec, record.seq, spec, form)?;
+        write_spec(&mut self.statements.insert_spec, record.seq, spec, form)?;
         for label in labels(job, queue.namespace) {
             self.connection.prepare_cached(INSERT_LABEL)?.execute(params![label, record.seq])?;
         }
         if let Some(hash) = record.key_hash {
             self.index.take_key(hash, record.seq);
         }
-        self.index.insert(&Place::of(record), queue.namespace);
+        self.index.insert(&IndexEntry::of(record), queue.namespace);
         Ok(())
     }
 
-    /// The rest of the spec stays as it is; whether its event still stands beside it is read again.
-    pub(super) fn update_payload(&mut self, record: &Record) -> Result<(), Fault> {
-        let arrival = self.connection.prepare_cached(ARRIVAL_OF)?.query_row([record.seq], |row| row.get(0))?;
-        let payload = Packed::new(&record.job.spec.payload);
+    /// The rest of the spec stays as it is; whether its event is still stored is read again.
+    pub(super) fn update_payload(&mut self, record: &JobRecord) -> Result<(), Fault> {
+        let inbound_event = self.connection.prepare_cached(ARRIVAL_OF)?.query_row([record.seq], |row| row.get(0))?;
+        let payload = CompressedText::new(&record.job.spec.payload);
         let mut update = self.connection.prepare_cached(UPDATE_SPEC)?;
-        write_spec(&mut update, record.seq, &record.job.spec, &Form { payload: &payload, arrival })?;
+        write_spec(&mut update, record.seq, &record.job.spec, &SpecEncoding { payload: &payload, inbound_event })?;
         Ok(())
     }
 
-    pub(super) fn write_hold_and_pace(&self, queue: &Queue) -> Result<(), Fault> {
+    pub(super) fn write_hold_and_gcra(&self, queue: &Queue) -> Result<(), Fault> {
         let hold = queue.hold;
         let mut update = self.connection.prepare_cached(UPDATE_GATE)?;
         let columns = params![
             queue.id.0,
             hold.map(|hold| hold.until.as_millis()),
             hold.and_then(|hold| hold.probe).map(|id| self.ids.seq(id)),
-            hold.map_or(0, |hold| code(&Cause::ALL, hold.cause)),
+            hold.map_or(0, |hold| code(&HoldCause::ALL, hold.cause)),
             hold.map_or(0, |hold| hold.round),
-            queue.pace.0
+            queue.gcra.0
         ];
-        sealed::execute(&mut update, Table::Gate, columns)?;
+        row_checksums::execute(&mut update, Table::Gate, columns)?;
         Ok(())
     }
 
     /// Removes the rows of a job and all that belongs to it.
-    pub(super) fn delete_rows(&mut self, record: &Record, queue: &Queue) -> Result<(), Fault> {
+    pub(super) fn delete_rows(&mut self, record: &JobRecord, queue: &Queue) -> Result<(), Fault> {
         self.give_body_back(record)?;
         for statement in [DELETE_JOB, DELETE_SPEC, DELETE_RESULT, DELETE_HISTORY] {
             self.connection.prepare_cached(statement)?.execute([record.seq])?;
@@ -155,7 +155,7 @@ impl Core<'_> {
         if let Some(hash) = record.key_hash {
             self.index.drop_key(hash, record.seq);
         }
-        self.index.remove(&Place::of(record), queue.namespace);
+        self.index.remove(&IndexEntry::of(record), queue.namespace);
         self.keep_next_seq(record.seq)?;
         self.dirty_pages += 2;
         Ok(())
@@ -182,7 +182,7 @@ impl Core<'_> {
 
     /// Writes a number down under a name.
     pub(super) fn note(&self, name: &str, value: i64) -> Result<(), Fault> {
-        sealed::execute(&mut *self.connection.prepare_cached(NOTE)?, Table::Meta, params![name, value])?;
+        row_checksums::execute(&mut *self.connection.prepare_cached(NOTE)?, Table::Meta, params![name, value])?;
         Ok(())
     }
 
@@ -205,14 +205,14 @@ impl Core<'_> {
                 outcome: Outcome::Release,
                 evidence: outlast_core::Evidence::default(),
             };
-            let _ = apply(self, &Order { id, reach: Reach::Everything, command })?;
+            let _ = apply(self, &JobCommand { id, reach: Reach::Everything, command })?;
         }
         Ok(())
     }
 }
 
 /// Was there a job of this number, which is gone without having been deleted? A job and its spec go together.
-pub(super) fn is_lost(connection: &Connection, damage: &Damage, ids: Ids, id: JobId) -> Result<bool, Error> {
+pub(super) fn is_lost(connection: &Connection, damage: &Damage, ids: JobIdCodec, id: JobId) -> Result<bool, Error> {
     let seq = ids.seq(id);
     if !ids.is_ours(id) {
         return Ok(false);
@@ -233,8 +233,8 @@ pub(super) fn unreadable(error: rusqlite::Error) -> Error {
     }
 }
 
-/// Writes the hot row by a statement with the parameters of [`super::hot`].
-pub(super) fn write_job(statement: &mut Statement<'_>, record: &Record) -> rusqlite::Result<usize> {
+/// Writes the statements row by a statement with the parameters of [`super::statements`].
+pub(super) fn write_job(statement: &mut Statement<'_>, record: &JobRecord) -> rusqlite::Result<usize> {
     let (job, columns) = (&record.job, state_columns(&record.job));
     let row = params![
         record.seq,
@@ -244,7 +244,7 @@ pub(super) fn write_job(statement: &mut Statement<'_>, record: &Record) -> rusql
         job.spec.priority,
         job.created_at.as_millis(),
         job.version.cast_signed(),
-        job.replays + 1,
+        job.replays,
         job.attempt,
         job.epoch.cast_signed(),
         job.deferrals,
@@ -267,12 +267,12 @@ pub(super) fn write_job(statement: &mut Statement<'_>, record: &Record) -> rusql
         columns.worker,
         work_column(job),
     ];
-    sealed::execute(statement, Table::Job, row)
+    row_checksums::execute(statement, Table::Job, row)
 }
 
 /// Writes the spec by a statement whose parameters are its columns and its checksum.
-fn write_spec(statement: &mut Statement<'_>, seq: i64, spec: &Spec, form: &Form<'_>) -> Result<usize, Fault> {
-    let origin = spec.origin.as_ref().filter(|_| form.arrival.is_none()).map(to_json).transpose()?;
+fn write_spec(statement: &mut Statement<'_>, seq: i64, spec: &Spec, form: &SpecEncoding<'_>) -> Result<usize, Fault> {
+    let origin = spec.origin.as_ref().filter(|_| form.inbound_event.is_none()).map(to_json).transpose()?;
     let row = params![
         seq,
         form.payload,
@@ -286,23 +286,23 @@ fn write_spec(statement: &mut Statement<'_>, seq: i64, spec: &Spec, form: &Form<
         spec.traceparent.as_deref(),
         overrides_json(spec),
         origin,
-        form.arrival,
+        form.inbound_event,
     ];
-    Ok(sealed::execute_with_digest(statement, Table::Spec, row, form.payload.digest())?)
+    Ok(row_checksums::execute_with_digest(statement, Table::Spec, row, form.payload.digest())?)
 }
 
 const INSERT_LABEL: &str = "INSERT OR IGNORE INTO label (label, seq) VALUES (?1, ?2)";
 
 const HAS_SPEC: &str = "SELECT 1 FROM spec WHERE seq = ?1";
-const ARRIVAL_OF: &str = "SELECT arrival FROM spec WHERE seq = ?1";
+const ARRIVAL_OF: &str = "SELECT inbound_event FROM spec WHERE seq = ?1";
 const UPDATE_SPEC: &str = "
     UPDATE spec
     SET payload = ?2, idempotency_key = ?3, key = ?4, tags = ?5, not_before = ?6, start_by = ?7, callback_url = ?8,
-        notify_email = ?9, traceparent = ?10, overrides = ?11, origin = ?12, arrival = ?13, checksum = ?14
+        notify_email = ?9, traceparent = ?10, overrides = ?11, origin = ?12, inbound_event = ?13, checksum = ?14
     WHERE seq = ?1";
 const UPDATE_GATE: &str = "
     UPDATE queue
-    SET hold_until = ?2, hold_probe = ?3, hold_cause = ?4, hold_round = ?5, pace = ?6, gate_checksum = ?7
+    SET hold_until = ?2, hold_probe = ?3, hold_cause = ?4, hold_round = ?5, gcra = ?6, gate_checksum = ?7
     WHERE id = ?1";
 pub(super) const INSERT_HISTORY: &str = "INSERT INTO history (job, first, events, checksum) VALUES (?1, ?2, ?3, ?4)";
 pub(super) const INSERT_RESULT: &str = "INSERT OR REPLACE INTO result (seq, body, checksum) VALUES (?1, ?2, ?3)";

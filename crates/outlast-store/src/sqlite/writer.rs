@@ -1,9 +1,9 @@
-//! The writer loop: take what waits, run it in one transaction, sync once, then answer everybody. While one group syncs,
-//! the next one gathers by itself, so there is no artificial delay; only heartbeats that follow each other closely wait a
-//! moment for each other, since ten thousand workers would have a sync each and none of them is in a hurry.
+//! The writer loop: take all waiting calls, run them in one transaction, sync once, then answer all of them. The next
+//! group gathers while one syncs, so there is no artificial delay; only heartbeats that follow each other closely wait
+//! a moment for each other, since ten thousand workers would have a sync each and none of them is in a hurry.
 //!
-//! A failed write or sync ends the thread without another answer, and the process with it: after a failed sync nobody
-//! knows what the disk holds.
+//! A failed write or sync ends the thread without another answer, and the process with it: after a failed sync the
+//! content of the disk is unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use super::cache::Cache;
-use super::directory::Lock;
+use super::directory::DirectoryLock;
 use super::faults::Fault;
-use super::hints::{Hints, READ_MAX};
-use super::hot::Hot;
 use super::index::Index;
+use super::key_bloom::{KeyBloom, READ_MAX};
 use super::options::{Durability, OpenError};
-use super::registry::{Registry, Shared};
+use super::queue_cache::{CommittedQueues, QueueCache};
 use super::reserve::Reserve;
+use super::statements::Statements;
 use super::survey::Loss;
 use super::wal_tracker::WalTracker;
+use crate::codec::job_id::JobIdCodec;
 use crate::damage::Damage;
 use crate::error::Error;
 use crate::handout::HandoutPool;
 use crate::histogram::Histogram;
-use crate::ids::Ids;
 use crate::outbox::Compose;
 
 /// More operations than this do not share a commit: latency would suffer and nothing be gained.
@@ -48,27 +48,27 @@ const COMPANY: Duration = Duration::from_millis(20);
 const UNCOMMITTED_GROUPS: u32 = 64;
 
 /// Everything a transaction touches.
-pub(super) struct Core<'c> {
+pub(super) struct WriterState<'c> {
     pub(super) connection: &'c Connection,
-    pub(super) hot: Hot<'c>,
-    pub(super) ids: Ids,
+    pub(super) statements: Statements<'c>,
+    pub(super) ids: JobIdCodec,
     pub(super) entropy: Box<dyn Entropy + Send>,
     pub(super) compose: Compose,
     pub(super) index: Index,
-    pub(super) registry: Registry,
+    pub(super) registry: QueueCache,
     pub(super) cache: Cache,
-    /// Ids of providers that are in no index on disk yet: hash and row.
-    pub(super) young_keys: BTreeSet<(i64, i64)>,
+    /// JobIdCodec of providers that are in no index on disk yet: hash and row.
+    pub(super) memtable: BTreeSet<(i64, i64)>,
     /// Those in memory have changed since the last commit.
     pub(super) has_new_keys: bool,
-    /// What may be in that index. After a rolled-back group it says too much, which does no harm.
-    pub(super) hints: Hints,
+    /// The keys that may be in that index. After a rollback it has some too many, which is harmless.
+    pub(super) key_bloom: KeyBloom,
     pub(super) next_seq: i64,
     /// As far as `next_seq` has been noted on disk.
     pub(super) noted_seq: i64,
-    /// What the rows of the present transaction say `next_seq` is; a start finds at least this.
+    /// The `next_seq` that the rows of the current transaction give; a start finds at least this.
     pub(super) stored_seq: i64,
-    /// What it was at the last commit.
+    /// Its value at the last commit.
     pub(super) committed_seq: i64,
     /// The time of the present group. Never goes back.
     pub(super) now: Timestamp,
@@ -77,8 +77,8 @@ pub(super) struct Core<'c> {
     pub(super) orphans: Vec<(JobId, Lease)>,
     /// Rows of jobs that were being delivered when this process started.
     pub(super) interrupted: Vec<i64>,
-    /// Jobs whose rows are damaged, with the queue where that can still be told. They are in no index and are not looked
-    /// at again before the next start.
+    /// Jobs with damaged rows, with the queue where that is known. They are in no index and are not read again before
+    /// the next start.
     pub(super) set_aside: BTreeMap<i64, Option<QueueId>>,
     pub(super) damage: Damage,
     /// An estimate of the pages written since the last checkpoint.
@@ -87,21 +87,21 @@ pub(super) struct Core<'c> {
 }
 
 /// One call on the store. `run` may happen twice, when a group is repeated after a full disk.
-pub(super) trait Call: Send {
+pub(super) trait WriteCall: Send {
     fn writes(&self) -> bool;
     /// May wait a moment for others.
     fn is_patient(&self) -> bool;
     /// Needs new space, so it is refused while the disk is full.
     fn grows(&self) -> bool;
-    /// Nobody waits for the answer any more and the effect would only harm.
+    /// The caller has disconnected and the effect would only be harmful.
     fn is_moot(&self) -> bool;
-    fn run(&mut self, core: &mut Core<'_>) -> Result<(), Fault>;
-    fn answer(self: Box<Self>, outcome: Result<(), Error>, core: &mut Core<'_>);
+    fn run(&mut self, state: &mut WriterState<'_>) -> Result<(), Fault>;
+    fn answer(self: Box<Self>, outcome: Result<(), Error>, state: &mut WriterState<'_>);
 }
 
-/// What a call wants of the writer.
+/// The kind of a call, which decides its treatment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum CallKind {
     Read,
     /// A read that is refused while the disk is full, as what needs new space is.
     Probe,
@@ -116,79 +116,79 @@ pub(super) enum Kind {
 
 /// A call made of a closure.
 pub(super) struct Task<T, F> {
-    pub(super) kind: Kind,
+    pub(super) kind: CallKind,
     pub(super) work: F,
     pub(super) value: Option<T>,
     pub(super) reply: oneshot::Sender<Result<T, Error>>,
-    /// What to do with an answer that nobody takes.
-    pub(super) undelivered: fn(T, &mut Core<'_>),
+    /// What happens with an answer whose caller has disconnected.
+    pub(super) undelivered: fn(T, &mut WriterState<'_>),
 }
 
-impl<T: Send, F: FnMut(&mut Core<'_>) -> Result<T, Fault> + Send> Call for Task<T, F> {
+impl<T: Send, F: FnMut(&mut WriterState<'_>) -> Result<T, Fault> + Send> WriteCall for Task<T, F> {
     fn writes(&self) -> bool {
-        !matches!(self.kind, Kind::Read | Kind::Probe)
+        !matches!(self.kind, CallKind::Read | CallKind::Probe)
     }
 
     fn is_patient(&self) -> bool {
-        self.kind == Kind::Patient
+        self.kind == CallKind::Patient
     }
 
     fn grows(&self) -> bool {
-        matches!(self.kind, Kind::Grow | Kind::Probe)
+        matches!(self.kind, CallKind::Grow | CallKind::Probe)
     }
 
     fn is_moot(&self) -> bool {
-        self.kind == Kind::HandOut && self.reply.is_closed()
+        self.kind == CallKind::HandOut && self.reply.is_closed()
     }
 
-    fn run(&mut self, core: &mut Core<'_>) -> Result<(), Fault> {
-        self.value = Some((self.work)(core)?);
+    fn run(&mut self, state: &mut WriterState<'_>) -> Result<(), Fault> {
+        self.value = Some((self.work)(state)?);
         Ok(())
     }
 
-    fn answer(self: Box<Self>, outcome: Result<(), Error>, core: &mut Core<'_>) {
+    fn answer(self: Box<Self>, outcome: Result<(), Error>, state: &mut WriterState<'_>) {
         let Task { value, reply, undelivered, .. } = *self;
         let Some(value) = outcome.map(|()| value).transpose() else {
             return;
         };
         if let Err(Ok(unwanted)) = reply.send(value) {
-            undelivered(unwanted, core);
+            undelivered(unwanted, state);
         }
     }
 }
 
-/// What a writer starts from.
-pub(super) struct Setup {
-    pub(super) ids: Ids,
+/// The state that a writer starts from.
+pub(super) struct WriterSetup {
+    pub(super) ids: JobIdCodec,
     pub(super) entropy: Box<dyn Entropy + Send>,
     pub(super) compose: Compose,
-    pub(super) shared: Shared,
+    pub(super) shared: CommittedQueues,
     pub(super) now: Timestamp,
     pub(super) job_cache_bytes: u64,
     pub(super) namespace_waiting_max: u64,
-    /// What `next_seq` was at the last commit, where that was written down.
+    /// The `next_seq` of the last commit, where that was recorded.
     pub(super) expected_seq: Option<i64>,
     pub(super) accepts_loss: bool,
     pub(super) damage: Damage,
 }
 
-impl<'c> Core<'c> {
+impl<'c> WriterState<'c> {
     /// Prepares the statements and reads the indexes into memory.
-    pub(super) fn start(connection: &'c Connection, setup: Setup) -> Result<Core<'c>, OpenError> {
+    pub(super) fn start(connection: &'c Connection, setup: WriterSetup) -> Result<WriterState<'c>, OpenError> {
         let corrupt = |error: Error| OpenError::Corrupt(error.what());
-        let registry = Registry::load(connection, setup.ids, setup.shared, &setup.damage).map_err(corrupt)?;
-        let mut core = Core {
+        let registry = QueueCache::load(connection, setup.ids, setup.shared, &setup.damage).map_err(corrupt)?;
+        let mut state = WriterState {
             connection,
-            hot: Hot::prepare(connection)?,
+            statements: Statements::prepare(connection)?,
             ids: setup.ids,
             entropy: setup.entropy,
             compose: setup.compose,
             index: Index::default(),
             registry,
             cache: Cache::new(setup.job_cache_bytes),
-            young_keys: BTreeSet::new(),
+            memtable: BTreeSet::new(),
             has_new_keys: false,
-            hints: Hints::read(connection, READ_MAX).map_err(corrupt)?,
+            key_bloom: KeyBloom::read(connection, READ_MAX).map_err(corrupt)?,
             next_seq: 1,
             noted_seq: 1,
             stored_seq: 1,
@@ -202,51 +202,51 @@ impl<'c> Core<'c> {
             dirty_pages: 0,
             handouts: HandoutPool::default(),
         };
-        core.interrupted = core.rebuild().map_err(corrupt)?;
-        if let Some(expected) = setup.expected_seq.filter(|expected| *expected > core.next_seq) {
-            let loss = Loss::NumbersMissing { found: core.next_seq, expected };
+        state.interrupted = state.rebuild().map_err(corrupt)?;
+        if let Some(expected) = setup.expected_seq.filter(|expected| *expected > state.next_seq) {
+            let loss = Loss::NumbersMissing { found: state.next_seq, expected };
             if !setup.accepts_loss {
                 return Err(OpenError::Loss(loss));
             }
             tracing::error!(%loss, "going on without what is missing, as --accept-loss asks");
-            core.skip_to(expected).map_err(|fault| OpenError::Corrupt(format!("{fault:?}")))?;
+            state.skip_to(expected).map_err(|fault| OpenError::Corrupt(format!("{fault:?}")))?;
         }
-        Ok(core)
+        Ok(state)
     }
 }
 
-/// The writer's thread: its loop, and what it stands on.
-pub(super) struct Writer<'c> {
-    pub(super) core: Core<'c>,
-    pub(super) outside: Outside,
+/// The writer's thread: its loop, its state and its channels.
+pub(super) struct GroupWriter<'c> {
+    pub(super) state: WriterState<'c>,
+    pub(super) outside: WriterIo,
 }
 
 /// The writer's ties to the rest of the process.
-pub(super) struct Outside {
+pub(super) struct WriterIo {
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) calls: Receiver<Box<dyn Call>>,
+    pub(super) calls: Receiver<Box<dyn WriteCall>>,
     pub(super) durability: Durability,
     pub(super) reserve: Reserve,
     pub(super) tracker: WalTracker,
     pub(super) commit_times: Arc<Histogram>,
-    /// Set when the loop ends by a failure; whoever runs the process waits for it.
+    /// Set when the loop ends by a failure; the process waits for it.
     pub(super) failed: watch::Sender<Option<String>>,
-    pub(super) _lock: Lock,
+    pub(super) _lock: DirectoryLock,
 }
 
-type Group = Vec<Box<dyn Call>>;
-type Answered = (Box<dyn Call>, Result<(), Error>);
+type CallGroup = Vec<Box<dyn WriteCall>>;
+type Answered = (Box<dyn WriteCall>, Result<(), Error>);
 
-/// Who shares a commit.
+/// Decides which calls share a commit.
 #[derive(Default)]
-struct Company {
+struct Batcher {
     /// When the latest patient calls were taken.
     patient_at: Option<Timestamp>,
 }
 
-impl Company {
+impl Batcher {
     /// The first one and who waits already; if all of them are patient and more such came lately, also who comes soon.
-    fn gather(&mut self, first: Box<dyn Call>, outside: &Outside) -> Group {
+    fn gather(&mut self, first: Box<dyn WriteCall>, outside: &WriterIo) -> CallGroup {
         let mut group = vec![first];
         take_waiting(&mut group, &outside.calls);
         if !group.iter().all(|call| call.is_patient()) {
@@ -267,7 +267,7 @@ impl Company {
     }
 }
 
-fn take_waiting(group: &mut Group, calls: &Receiver<Box<dyn Call>>) {
+fn take_waiting(group: &mut CallGroup, calls: &Receiver<Box<dyn WriteCall>>) {
     while group.len() < GROUP_MAX
         && let Ok(next) = calls.try_recv()
     {
@@ -275,14 +275,14 @@ fn take_waiting(group: &mut Group, calls: &Receiver<Box<dyn Call>>) {
     }
 }
 
-impl Writer<'_> {
+impl GroupWriter<'_> {
     /// Runs until all senders are gone or a write fails.
     pub(super) fn run(mut self) {
         let mut uncommitted = 0;
-        let mut company = Company::default();
+        let mut company = Batcher::default();
         while let Ok(first) = self.outside.calls.recv() {
             let group = company.gather(first, &self.outside);
-            self.core.now = self.core.now.max(self.outside.clock.now());
+            self.state.now = self.state.now.max(self.outside.clock.now());
             let answered = match self.outside.durability {
                 // A lone call is committed, so that a rig can set itself up; under load the promise is broken.
                 Durability::AnswerFirst if group.len() > 1 => self.answer_first(group, &mut uncommitted),
@@ -301,20 +301,20 @@ impl Writer<'_> {
     /// An orderly end leaves an empty WAL, so that the file alone is the whole store.
     fn empty_log(&mut self) -> Result<(), rusqlite::Error> {
         let tracker = &mut self.outside.tracker;
-        tracker.advance_mark(self.core.connection)?;
+        tracker.advance_mark(self.state.connection)?;
         tracker.will_empty().map_err(from_io)?;
         if !tracker.is_current() {
             return Ok(());
         }
         let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
-        let is_busy: bool = self.core.connection.query_row(checkpoint, [], |row| row.get(0))?;
+        let is_busy: bool = self.state.connection.query_row(checkpoint, [], |row| row.get(0))?;
         if is_busy {
             tracing::warn!("another program reads the database; the next start will empty the log");
             return Ok(());
         }
         tracker.stopped().map_err(from_io)?;
         // From here on closing may remove the empty log.
-        self.core.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map(|_| ())
+        self.state.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map(|_| ())
     }
 
     fn stop(&self, error: &rusqlite::Error) {
@@ -322,8 +322,8 @@ impl Writer<'_> {
         self.outside.failed.send_replace(Some(error.to_string()));
     }
 
-    /// `Err` means stop: nobody of this group has been answered.
-    fn commit_group(&mut self, group: Group) -> Result<(), rusqlite::Error> {
+    /// `Err` means stop: no call of this group has been answered.
+    fn commit_group(&mut self, group: CallGroup) -> Result<(), rusqlite::Error> {
         let (mut group, refused) = self.admit(group);
         let mut results = match self.transact(&mut group) {
             Err(Fault::Full) => {
@@ -346,34 +346,34 @@ impl Writer<'_> {
                 vec![Err(error); group.len()]
             }
         };
-        self.core.registry.publish();
+        self.state.registry.publish();
         self.refuse(refused);
         for (call, result) in group.into_iter().zip(results.drain(..)) {
-            call.answer(result, &mut self.core);
+            call.answer(result, &mut self.state);
         }
         Ok(())
     }
 
     /// Runs and commits. Calls that fail alone have their error in the list.
-    fn transact(&mut self, group: &mut [Box<dyn Call>]) -> Result<Vec<Result<(), Error>>, Fault> {
-        let writes = !self.core.orphans.is_empty() || group.iter().any(|call| call.writes());
+    fn transact(&mut self, group: &mut [Box<dyn WriteCall>]) -> Result<Vec<Result<(), Error>>, Fault> {
+        let writes = !self.state.orphans.is_empty() || group.iter().any(|call| call.writes());
         if writes {
-            self.core.begin()?;
-            if let Err(fault) = self.core.release_orphans() {
-                // Their leases run out by themselves.
-                self.core.orphans.clear();
+            self.state.begin()?;
+            if let Err(fault) = self.state.release_orphans() {
+                // Their leases run out.
+                self.state.orphans.clear();
                 return Err(Fault::Damaged(fault.damage()?));
             }
         }
         let mut results = Vec::with_capacity(group.len());
         for call in group.iter_mut() {
-            let changes = self.core.connection.total_changes();
-            results.push(match call.run(&mut self.core) {
+            let changes = self.state.connection.total_changes();
+            results.push(match call.run(&mut self.state) {
                 Ok(()) => Ok(()),
                 Err(Fault::Unsound(error)) => {
-                    self.core.note_damage(&error);
-                    // What the call did before it met the damage must not be committed.
-                    if self.core.connection.total_changes() != changes {
+                    self.state.note_damage(&error);
+                    // Changes of the call before it met the damage must not be committed.
+                    if self.state.connection.total_changes() != changes {
                         return Err(Fault::Damaged(error));
                     }
                     Err(error)
@@ -383,22 +383,25 @@ impl Writer<'_> {
         }
         if writes {
             self.commit()?;
-            self.core.orphans.clear();
+            self.state.orphans.clear();
         }
         Ok(results)
     }
 
-    /// What was committed is also written down, before anybody is answered.
+    /// The commit is recorded in the state file before any caller is answered.
     fn commit(&mut self) -> Result<(), Fault> {
         let began = Instant::now();
-        self.core.commit()?;
+        self.state.commit()?;
         self.outside.commit_times.record(began.elapsed());
-        let written = self.outside.tracker.committed(self.core.stored_seq, self.core.now);
+        let written = self.outside.tracker.committed(self.state.stored_seq, self.state.now);
         written.map_err(|error| Fault::Fatal(from_io(error)))
     }
 
     /// Each call in a transaction of its own, after a group of them met damage: only the one that touches it fails.
-    fn transact_one_by_one(&mut self, group: &mut [Box<dyn Call>]) -> Result<Vec<Result<(), Error>>, rusqlite::Error> {
+    fn transact_one_by_one(
+        &mut self,
+        group: &mut [Box<dyn WriteCall>],
+    ) -> Result<Vec<Result<(), Error>>, rusqlite::Error> {
         let mut results = Vec::with_capacity(group.len());
         for call in group {
             results.push(match self.transact(std::slice::from_mut(call)) {
@@ -418,57 +421,57 @@ impl Writer<'_> {
             Fault::Unsound(error) | Fault::Damaged(error) => error,
             Fault::Fatal(error) => return Err(error),
         };
-        self.core.note_damage(&error);
+        self.state.note_damage(&error);
         self.rollback()?;
         Ok(error)
     }
 
     /// Leaves out what is moot, and what needs space while there is none.
-    fn admit(&mut self, group: Group) -> (Group, Group) {
+    fn admit(&mut self, group: CallGroup) -> (CallGroup, CallGroup) {
         let wants_space = group.iter().any(|call| call.grows());
-        let has_room = !wants_space || self.outside.reserve.has_room(self.core.now);
+        let has_room = !wants_space || self.outside.reserve.has_room(self.state.now);
         let (live, _moot) = split(group, |call| !call.is_moot());
         split(live, |call| has_room || !call.grows())
     }
 
-    fn refuse(&mut self, calls: Group) {
+    fn refuse(&mut self, calls: CallGroup) {
         for call in calls {
-            call.answer(Err(Error::DiskFull), &mut self.core);
+            call.answer(Err(Error::DiskFull), &mut self.state);
         }
     }
 
     /// The group did not fit: undo it, give up the reserve.
     fn make_room(&mut self) -> Result<(), rusqlite::Error> {
         self.rollback()?;
-        self.outside.reserve.give_up(self.core.now);
+        self.outside.reserve.give_up(self.state.now);
         Ok(())
     }
 
     /// Undoes the transaction, and what memory had already followed of it.
     fn rollback(&mut self) -> Result<(), rusqlite::Error> {
-        if !self.core.connection.is_autocommit() {
-            self.core.connection.execute_batch("ROLLBACK")?;
+        if !self.state.connection.is_autocommit() {
+            self.state.connection.execute_batch("ROLLBACK")?;
         }
-        self.core.undo_changes().map_err(|error| rusqlite::Error::InvalidParameterName(error.to_string()))
+        self.state.undo_changes().map_err(|error| rusqlite::Error::InvalidParameterName(error.to_string()))
     }
 
     /// The negative control of the crash rigs.
-    fn answer_first(&mut self, mut group: Group, uncommitted: &mut u32) -> Result<(), rusqlite::Error> {
+    fn answer_first(&mut self, mut group: CallGroup, uncommitted: &mut u32) -> Result<(), rusqlite::Error> {
         let fatal = |fault: Fault| match fault {
             Fault::Fatal(error) => error,
             other => rusqlite::Error::InvalidParameterName(format!("{other:?}")),
         };
-        if self.core.connection.is_autocommit() {
-            self.core.begin().map_err(fatal)?;
+        if self.state.connection.is_autocommit() {
+            self.state.begin().map_err(fatal)?;
         }
         let mut answered: Vec<Answered> = Vec::new();
         for mut call in group.drain(..) {
-            call.run(&mut self.core).map_err(fatal)?;
+            call.run(&mut self.state).map_err(fatal)?;
             answered.push((call, Ok(())));
         }
-        self.core.registry.publish();
+        self.state.registry.publish();
         for (call, result) in answered {
-            call.answer(result, &mut self.core);
+            call.answer(result, &mut self.state);
         }
         *uncommitted += 1;
         if *uncommitted >= UNCOMMITTED_GROUPS {
@@ -480,11 +483,11 @@ impl Writer<'_> {
 
     /// By hand and not by SQLite's automatism, which would swallow a failed sync.
     fn checkpoint_if_due(&mut self) -> Result<(), rusqlite::Error> {
-        if self.core.dirty_pages < LOOK_AT_WAL_PAGES || !self.core.connection.is_autocommit() {
+        if self.state.dirty_pages < LOOK_AT_WAL_PAGES || !self.state.connection.is_autocommit() {
             return Ok(());
         }
-        self.core.dirty_pages = 0;
-        let (length, copied) = self.core.wal_pages()?;
+        self.state.dirty_pages = 0;
+        let (length, copied) = self.state.wal_pages()?;
         if length - copied < CHECKPOINT_PAGES && length < WAL_PAGES_MAX {
             return Ok(());
         }
@@ -492,7 +495,7 @@ impl Writer<'_> {
         if !tracker.is_current() {
             return Ok(());
         }
-        tracker.advance_mark(self.core.connection)?;
+        tracker.advance_mark(self.state.connection)?;
         tracker.will_copy().map_err(from_io)?;
         if !tracker.is_current() {
             return Ok(());
@@ -504,14 +507,14 @@ impl Writer<'_> {
             false => "PRAGMA wal_checkpoint(RESTART)",
         };
         let copied = self
-            .core
+            .state
             .connection
             .prepare_cached(statement)?
             .query_row([], |row| Ok(!row.get::<_, bool>(0)? && row.get::<_, i64>(1)? == row.get::<_, i64>(2)?));
         match copied {
             Ok(true) => tracker.has_copied().map_err(from_io),
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
-                self.outside.reserve.give_up(self.core.now);
+                self.outside.reserve.give_up(self.state.now);
                 Ok(())
             }
             other => other.map(|_| ()),
@@ -519,8 +522,8 @@ impl Writer<'_> {
     }
 }
 
-impl Core<'_> {
-    /// Damage is listed, whoever meets it.
+impl WriterState<'_> {
+    /// Lists damage, whichever call finds it.
     pub(super) fn note_damage(&self, error: &Error) {
         if let Error::Corrupt(what) = error {
             self.damage.note(what);
@@ -539,6 +542,6 @@ fn from_io(error: std::io::Error) -> rusqlite::Error {
     rusqlite::Error::ToSqlConversionFailure(Box::new(error))
 }
 
-fn split(group: Group, keep: impl Fn(&dyn Call) -> bool) -> (Group, Group) {
+fn split(group: CallGroup, keep: impl Fn(&dyn WriteCall) -> bool) -> (CallGroup, CallGroup) {
     group.into_iter().partition(|call| keep(call.as_ref()))
 }

@@ -13,7 +13,7 @@ use outlast_core::Clock;
 use outlast_core::object::digest_text;
 use outlast_engine::ports::SystemClock;
 use outlast_store::blobs::location::Location;
-use outlast_store::blobs::{Blobs, DeletionPause, Patience};
+use outlast_store::blobs::{BlobTimeouts, Blobs, DeletionPause};
 use outlast_store::sqlite::{Snapshot, SnapshotObject, inspect, take_snapshot};
 use serde_json::json;
 
@@ -119,7 +119,7 @@ impl Objects {
         let failed = |error: outlast_store::blobs::Error| {
             Failure::new(Exit::Refused, format!("cannot lock {}: {}", folder.display(), error.with_causes()))
         };
-        let blobs = Blobs::new(Location::Folder(folder.clone()), Patience::default()).map_err(failed)?;
+        let blobs = Blobs::new(Location::Folder(folder.clone()), BlobTimeouts::default()).map_err(failed)?;
         let locked = tokio::time::timeout(PAUSE_MAX, async {
             loop {
                 if let Some(pause) = blobs.pause_deletions()? {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use outlast_core::arrival::names;
+use outlast_core::inbound_event::pattern_matches;
 use serde_json::Value;
 
 use super::{Session, stop};
@@ -134,7 +134,7 @@ impl Seen {
 
 fn is_wanted(args: &Args, event: &Value) -> bool {
     let is_source = args.source.as_ref().is_none_or(|source| *source == cell(event, "source"));
-    is_source && args.kind.as_ref().is_none_or(|pattern| names(pattern, &cell(event, "type")))
+    is_source && args.kind.as_ref().is_none_or(|pattern| pattern_matches(pattern, &cell(event, "type")))
 }
 
 fn line(session: &Session, event: &Item) -> String {

@@ -6,8 +6,8 @@ use anyhow::Context;
 use outlast_core::{Clock, Entropy};
 use outlast_engine::ports::{SystemClock, SystemEntropy};
 use outlast_store::JobStore;
-use outlast_store::live::redis::Options as LinkOptions;
-use outlast_store::live::{Alone, Live, RedisLive};
+use outlast_store::peer_bus::redis::BusOptions as LinkOptions;
+use outlast_store::peer_bus::{NoPeers, PeerBus, RedisBus};
 use outlast_store::sqlite::{self, SqliteStore};
 
 use super::database;
@@ -15,7 +15,7 @@ use crate::config::{Config, Secret};
 
 pub(super) struct Backing {
     pub store: Arc<dyn JobStore>,
-    pub live: Arc<dyn Live>,
+    pub peer_bus: Arc<dyn PeerBus>,
     pub clock: Arc<dyn Clock>,
     /// The same store, where it is one that can fail for good.
     embedded: Option<Arc<SqliteStore>>,
@@ -33,14 +33,14 @@ impl Backing {
     fn embedded(config: &Config) -> anyhow::Result<Backing> {
         let store = Arc::new(SqliteStore::open(store_options(config)?)?);
         let clock = store.clock();
-        let live = Arc::new(Alone::embedded());
-        Ok(Backing { store: Arc::clone(&store) as _, live, clock, embedded: Some(store) })
+        let peer_bus = Arc::new(NoPeers::embedded());
+        Ok(Backing { store: Arc::clone(&store) as _, peer_bus, clock, embedded: Some(store) })
     }
 
     async fn shared(config: &Config, url: &Secret) -> anyhow::Result<Backing> {
         let opened = database::open(config, url).await?;
-        let live = link(config, opened.identity)?;
-        Ok(Backing { store: opened.store, live, clock: opened.clock, embedded: None })
+        let peer_bus = link(config, opened.identity)?;
+        Ok(Backing { store: opened.store, peer_bus, clock: opened.clock, embedded: None })
     }
 
     /// Why the store has failed for good. A database that is away is not that: it may come back, so this never ends.
@@ -52,7 +52,7 @@ impl Backing {
     }
 
     pub(super) async fn close(&self) {
-        self.live.close().await;
+        self.peer_bus.close().await;
         self.store.close().await;
     }
 }
@@ -71,11 +71,11 @@ fn store_options(config: &Config) -> anyhow::Result<sqlite::Options> {
 }
 
 /// A Redis that is away does not keep a node from starting; a URL that makes no sense does.
-fn link(config: &Config, store: u64) -> anyhow::Result<Arc<dyn Live>> {
+fn link(config: &Config, store: u64) -> anyhow::Result<Arc<dyn PeerBus>> {
     let Some(url) = &config.external.redis_url else {
-        return Ok(Arc::new(Alone::unlinked()));
+        return Ok(Arc::new(NoPeers::unlinked()));
     };
     let node = SystemEntropy::seed()?.next_u64();
     let options = LinkOptions { url: url.expose().to_owned(), store, node };
-    Ok(Arc::new(RedisLive::start(options).context("cannot use redis_url")?))
+    Ok(Arc::new(RedisBus::start(options).context("cannot use redis_url")?))
 }

@@ -10,7 +10,7 @@ use outlast_engine::Rooms;
 use outlast_engine::inbound::catalog::{Catalog, DeclaredQueue, Schema, Source, Subscriber};
 use outlast_engine::keys::scope::DEFAULT_NAMESPACE;
 use outlast_engine::queues::QueueChange;
-use outlast_store::queues::Expect;
+use outlast_store::queues::ExpectedVersion;
 
 use crate::config::Config;
 use crate::config::queues::QueueConfig;
@@ -43,7 +43,7 @@ fn open(source: &SourceConfig, queues: &[QueueConfig]) -> anyhow::Result<Arc<Sou
     let verifier = source.verifier().with_context(|| format!("sources.{}.secret", source.name))?;
     let mut subscribers: Vec<Subscriber> = queues.iter().filter_map(|queue| subscriber(queue, &source.name)).collect();
     subscribers.sort_by(|one, other| one.queue.cmp(&other.queue));
-    let glance = Source::glance(verifier.scheme(), source.schema.is_some(), &subscribers);
+    let projection = Source::projection(verifier.scheme(), source.schema.is_some(), &subscribers);
     Ok(Arc::new(Source {
         name: source.name.as_str().into(),
         path: source.path.clone(),
@@ -52,7 +52,7 @@ fn open(source: &SourceConfig, queues: &[QueueConfig]) -> anyhow::Result<Arc<Sou
         allowed: source.allowed_ips.clone(),
         schema: source.schema.as_ref().map(|schema| compiled(schema, &source.name)).transpose()?,
         body_max: source.max_body,
-        glance,
+        projection,
         subscribers,
     }))
 }
@@ -95,7 +95,7 @@ async fn save(rooms: &Rooms, namespace: NamespaceId, queue: &QueueConfig) -> any
         }
     }
     let change = QueueChange { settings, secret: queue.change.secret.clone() };
-    let saved = rooms.queues.save(namespace, &queue.name, change, Expect::Anything).await?;
+    let saved = rooms.queues.save(namespace, &queue.name, change, ExpectedVersion::Anything).await?;
     saved.map_err(|refusal| anyhow::anyhow!("others keep changing it: {refusal:?}"))?;
     Ok(())
 }

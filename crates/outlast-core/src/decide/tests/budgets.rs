@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::stage::{SECOND, Stage, claim, defer, nack, report, settings};
 use crate::alarm::alarm;
 use crate::command::{Command, Outcome};
-use crate::gate::Cause;
-use crate::queue::{QueueSettings, Scope};
+use crate::gate::HoldCause;
+use crate::queue::{DeferScope, QueueSettings};
 use crate::retry::{Backoff, Seconds};
 use crate::state::{FailReason, PendingReason, Phase, State, Status};
 
@@ -93,14 +93,14 @@ fn deferrals_are_bounded_in_age() {
 fn one_header_never_makes_a_dead_letter() {
     let day = Duration::from_secs(86_400);
     for (max_age, asked, expected) in [(day, day, day / 2), (10 * SECOND, day, 5 * SECOND), (4 * day, day, day)] {
-        for scope in [Scope::Queue, Scope::Job] {
+        for scope in [DeferScope::Queue, DeferScope::Job] {
             let mut stage = Stage::leased(QueueSettings { max_age, ..settings() });
             let retry_after = Some(asked);
-            stage.run(report(None, Outcome::Defer { retry_after, scope: Some(scope), cause: Cause::Backpressure }));
+            stage.run(report(None, Outcome::Defer { retry_after, scope: Some(scope), cause: HoldCause::Backpressure }));
 
             assert_eq!(alarm(&stage.job, &stage.queue), Some(stage.now.plus(expected)), "{max_age:?}");
             let held_until = stage.queue.hold.map(|hold| hold.until);
-            assert_eq!(held_until, (scope == Scope::Queue).then(|| stage.now.plus(expected)), "{max_age:?}");
+            assert_eq!(held_until, (scope == DeferScope::Queue).then(|| stage.now.plus(expected)), "{max_age:?}");
         }
     }
 }
@@ -112,7 +112,7 @@ fn a_worker_may_defer_for_as_long_as_the_job_has_left() {
     let mut stage = Stage::leased(QueueSettings { max_age, ..settings() });
 
     let retry_after = Some(20 * SECOND);
-    stage.run(report(None, Outcome::Defer { retry_after, scope: Some(Scope::Job), cause: Cause::Deferred }));
+    stage.run(report(None, Outcome::Defer { retry_after, scope: Some(DeferScope::Job), cause: HoldCause::Deferred }));
 
     assert_eq!(alarm(&stage.job, &stage.queue), Some(stage.now.plus(20 * SECOND)));
 }
@@ -123,7 +123,11 @@ fn a_deferral_is_clamped_to_a_day() {
     let mut stage = Stage::leased(QueueSettings { max_age: Duration::from_secs(999 * 86_400), ..settings() });
     stage.run(report(
         None,
-        Outcome::Defer { retry_after: Some(Duration::MAX), scope: Some(Scope::Job), cause: Cause::Backpressure },
+        Outcome::Defer {
+            retry_after: Some(Duration::MAX),
+            scope: Some(DeferScope::Job),
+            cause: HoldCause::Backpressure,
+        },
     ));
 
     assert_eq!(alarm(&stage.job, &stage.queue), Some(stage.now.plus(Duration::from_secs(86_400))));

@@ -8,14 +8,14 @@ use crate::breaker::cool_down;
 use crate::change::{Effect, Refusal};
 use crate::command::{Command, Outcome};
 use crate::event::{EventKind, Reason};
-use crate::gate::{Cause, Hold};
+use crate::gate::{Hold, HoldCause};
 use crate::ids::JobId;
 use crate::job::Spec;
-use crate::queue::{Mode, QueueSettings, RateLimit, Scope};
+use crate::queue::{DeferScope, Mode, QueueSettings, RateLimit};
 use crate::state::{CancelReason, Phase, State, Status};
 
 fn circuit() -> Outcome {
-    Outcome::Defer { retry_after: None, scope: None, cause: Cause::Circuit }
+    Outcome::Defer { retry_after: None, scope: None, cause: HoldCause::Circuit }
 }
 
 fn told(settings: QueueSettings) -> Stage {
@@ -31,7 +31,7 @@ fn each_probe_that_finds_the_circuit_open_rests_longer_and_charges_nothing() {
         stage.run(report(None, circuit()));
 
         let hold = stage.queue.hold.unwrap();
-        assert_eq!((hold.cause, hold.round), (Cause::Circuit, round));
+        assert_eq!((hold.cause, hold.round), (HoldCause::Circuit, round));
         assert_eq!(hold.until, stage.now.plus(cool_down(round)));
         assert_eq!((stage.job.attempt, stage.job.deferrals), (1, round + 1));
         stage.now = alarm(&stage.job, &stage.queue).unwrap();
@@ -54,7 +54,7 @@ fn a_hold_of_another_cause_starts_over() {
     stage.run(claim(Phase::Delivering));
     stage.run(report(None, circuit()));
 
-    assert_eq!(stage.queue.hold.map(|hold| (hold.cause, hold.round)), Some((Cause::Circuit, 0)));
+    assert_eq!(stage.queue.hold.map(|hold| (hold.cause, hold.round)), Some((HoldCause::Circuit, 0)));
 }
 
 #[test]
@@ -64,9 +64,9 @@ fn each_hand_out_uses_the_rate_a_little_more() {
 
     let update = stage.run(claim(Phase::Leased));
 
-    let pace = stage.queue.pace.after(1, limit, stage.now);
-    assert!(update.effects.contains(&Effect::SetPace(pace)));
-    assert!(pace.0 >= stage.now.plus(Duration::from_millis(100)).as_millis() * 1000);
+    let gcra = stage.queue.gcra.after(1, limit, stage.now);
+    assert!(update.effects.contains(&Effect::SetGcra(gcra)));
+    assert!(gcra.0 >= stage.now.plus(Duration::from_millis(100)).as_millis() * 1000);
 }
 
 /// I-28: told in the very step that ends the job, before the end itself.
@@ -122,11 +122,11 @@ fn a_delivery_whose_lease_ran_out_ended_nobody_knows_how() {
 }
 
 /// A queue on hold whose probe is out, and is `stage`'s job.
-fn probing(cause: Cause) -> Stage {
+fn probing(cause: HoldCause) -> Stage {
     let ack_mode = QueueSettings { mode: Mode::Ack, heartbeat_timeout: Some(5 * SECOND), ..settings() };
     let mut stage = Stage::queued(ack_mode);
     stage.run(claim(Phase::Delivering));
-    stage.run(report(None, Outcome::Defer { retry_after: Some(SECOND), scope: Some(Scope::Queue), cause }));
+    stage.run(report(None, Outcome::Defer { retry_after: Some(SECOND), scope: Some(DeferScope::Queue), cause }));
     stage.pass(SECOND);
     stage.run(Command::WAKE);
     stage.run(claim(Phase::Delivering));
@@ -135,7 +135,8 @@ fn probing(cause: Cause) -> Stage {
 
 #[test]
 fn a_receipt_of_the_probe_opens_a_queue_that_its_endpoint_had_shut() {
-    for (cause, is_open) in [(Cause::Backpressure, true), (Cause::Circuit, true), (Cause::Deferred, false)] {
+    for (cause, is_open) in [(HoldCause::Backpressure, true), (HoldCause::Circuit, true), (HoldCause::Deferred, false)]
+    {
         let mut stage = probing(cause);
 
         stage.run(Command::Receipt { lease: stage.lease() });
@@ -146,7 +147,7 @@ fn a_receipt_of_the_probe_opens_a_queue_that_its_endpoint_had_shut() {
 
 #[test]
 fn a_probe_whose_server_died_leaves_the_hold_in_force() {
-    let mut stage = probing(Cause::Backpressure);
+    let mut stage = probing(HoldCause::Backpressure);
 
     stage.run(Command::Abandon);
 
@@ -158,7 +159,7 @@ fn what_comes_late_from_before_the_hold_does_not_end_the_probe() {
     let mut late = Stage::queued(settings());
     late.run(claim(Phase::Delivering));
     let probe = JobId::new(late.now, 99);
-    late.queue.hold = Some(Hold { probe: Some(probe), ..Hold::new(late.now, Cause::Backpressure) });
+    late.queue.hold = Some(Hold { probe: Some(probe), ..Hold::new(late.now, HoldCause::Backpressure) });
 
     late.run(report(None, super::stage::defer(60)));
 
@@ -167,7 +168,7 @@ fn what_comes_late_from_before_the_hold_does_not_end_the_probe() {
 
 #[test]
 fn a_delivery_is_not_ended_by_a_missing_heartbeat_and_a_receipt_takes_nothing_back() {
-    let mut stage = probing(Cause::Circuit);
+    let mut stage = probing(HoldCause::Circuit);
     let State::Running(delivering) = stage.job.state.clone() else { panic!() };
     assert_eq!(alarm(&stage.job, &stage.queue), Some(delivering.expires_at));
 

@@ -12,9 +12,9 @@ use super::stage::{BEGINNING, Stage, ack, report, settings};
 use super::walk::{Act, Pause, Walk, Whose, check_log};
 use crate::change::Change;
 use crate::command::{Command, Outcome};
-use crate::gate::Cause;
+use crate::gate::HoldCause;
 use crate::job::{Overrides, Spec};
-use crate::queue::{AckTimeoutAction, Fencing, QueueSettings, Scope};
+use crate::queue::{AckTimeoutAction, DeferScope, Fencing, QueueSettings};
 use crate::retry::{Backoff, Seconds};
 use crate::state::{CancelReason, Phase, Status};
 use crate::time::Timestamp;
@@ -55,7 +55,7 @@ fn limits() -> impl Strategy<Value = QueueSettings> {
         drain_timeout: budgets.3,
         ack_timeout_action: if choices.0 { AckTimeoutAction::Dead } else { AckTimeoutAction::Retry },
         fencing: if choices.1 { Fencing::Required } else { Fencing::Optional },
-        backpressure_scope: if choices.2 { Scope::Queue } else { Scope::Job },
+        backpressure_scope: if choices.2 { DeferScope::Queue } else { DeferScope::Job },
         backoff,
         ..settings()
     })
@@ -93,12 +93,12 @@ fn whose() -> impl Strategy<Value = Whose> {
 }
 
 fn outcome() -> impl Strategy<Value = Outcome> {
-    let scope = option::of(select(vec![Scope::Queue, Scope::Job]));
+    let scope = option::of(select(vec![DeferScope::Queue, DeferScope::Job]));
     prop_oneof![
         2 => option::of(Just("[1]".into())).prop_map(|result| Outcome::Ack { result }),
         4 => (any::<bool>(), option::weighted(0.3, millis(9000)))
             .prop_map(|(retryable, delay)| Outcome::Nack { retryable, delay }),
-        4 => (option::of(millis(20_000)), scope, select(Cause::ALL.to_vec()))
+        4 => (option::of(millis(20_000)), scope, select(HoldCause::ALL.to_vec()))
             .prop_map(|(retry_after, scope, cause)| Outcome::Defer { retry_after, scope, cause }),
         3 => Just(Outcome::Release),
         2 => Just(Outcome::Cancelled),

@@ -7,9 +7,9 @@ use crate::alarm::alarm;
 use crate::change::{Change, Effect, Refusal};
 use crate::command::{Command, Evidence, Outcome, OutcomeKind};
 use crate::event::{EXCERPT_BYTES_MAX, EventKind, Reason};
-use crate::gate::{Cause, Hold};
+use crate::gate::{Hold, HoldCause};
 use crate::job::Spec;
-use crate::queue::{AckTimeoutAction, QueueSettings, Scope};
+use crate::queue::{AckTimeoutAction, DeferScope, QueueSettings};
 use crate::state::{CancelReason, Ending, FailReason, Phase, State, Status};
 use crate::time::Timestamp;
 
@@ -280,16 +280,16 @@ fn a_defer_of_the_whole_queue_holds_it_and_a_probe_lifts_the_hold() {
     let mut stage = Stage::leased(settings());
     stage.run(report(None, defer(9)));
     let until = stage.now.plus(9 * SECOND);
-    assert_eq!(stage.queue.hold, Some(Hold::new(until, Cause::Backpressure)));
+    assert_eq!(stage.queue.hold, Some(Hold::new(until, HoldCause::Backpressure)));
 
     wake_at_alarm(&mut stage);
     stage.run(claim(Phase::Leased));
-    assert_eq!(stage.queue.hold, Some(Hold { probe: Some(stage.job.id), ..Hold::new(until, Cause::Backpressure) }));
+    assert_eq!(stage.queue.hold, Some(Hold { probe: Some(stage.job.id), ..Hold::new(until, HoldCause::Backpressure) }));
 
     stage.run(report(None, Outcome::Release));
     assert_eq!(
         stage.queue.hold,
-        Some(Hold::new(until, Cause::Backpressure)),
+        Some(Hold::new(until, HoldCause::Backpressure)),
         "a release says nothing about the endpoint"
     );
 
@@ -303,7 +303,7 @@ fn a_defer_of_the_job_alone_leaves_the_queue_open() {
     let mut stage = Stage::leased(settings());
     stage.run(report(
         None,
-        Outcome::Defer { retry_after: Some(9 * SECOND), scope: Some(Scope::Job), cause: Cause::Backpressure },
+        Outcome::Defer { retry_after: Some(9 * SECOND), scope: Some(DeferScope::Job), cause: HoldCause::Backpressure },
     ));
 
     assert_eq!(stage.queue.hold, None);
@@ -312,11 +312,11 @@ fn a_defer_of_the_job_alone_leaves_the_queue_open() {
 #[test]
 fn a_defer_by_a_worker_holds_the_queue_only_if_it_says_so() {
     for (cause, scope, holds) in [
-        (Cause::Deferred, None, false),
-        (Cause::Deferred, Some(Scope::Job), false),
-        (Cause::Deferred, Some(Scope::Queue), true),
-        (Cause::Backpressure, None, true),
-        (Cause::Circuit, None, true),
+        (HoldCause::Deferred, None, false),
+        (HoldCause::Deferred, Some(DeferScope::Job), false),
+        (HoldCause::Deferred, Some(DeferScope::Queue), true),
+        (HoldCause::Backpressure, None, true),
+        (HoldCause::Circuit, None, true),
     ] {
         let mut stage = Stage::leased(settings());
         stage.run(report(None, Outcome::Defer { retry_after: Some(9 * SECOND), scope, cause }));

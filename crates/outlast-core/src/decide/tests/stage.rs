@@ -9,12 +9,12 @@ use crate::command::{Command, Evidence, Outcome};
 use crate::decide::decide;
 use crate::entropy::Entropy;
 use crate::event::{Event, EventKind, Reason};
-use crate::gate::Cause;
+use crate::gate::HoldCause;
+use crate::gcra::Gcra;
 use crate::ids::{JobId, Lease, NamespaceId, QueueId};
 use crate::invariants;
 use crate::job::{Job, Spec};
 use crate::object::{Object, ObjectKey, Role};
-use crate::pace::Pace;
 use crate::queue::{Queue, QueueSettings};
 use crate::state::{Phase, ResultMeta, State};
 use crate::time::Timestamp;
@@ -56,7 +56,7 @@ impl Stage {
             settings,
             paused: false,
             hold: None,
-            pace: Pace::default(),
+            gcra: Gcra::default(),
             secrets: None,
             version: 1,
             created_at: now,
@@ -160,7 +160,7 @@ pub(super) fn nack(retryable: bool) -> Outcome {
 }
 
 pub(super) fn defer(seconds: u64) -> Outcome {
-    Outcome::Defer { retry_after: Some(Duration::from_secs(seconds)), scope: None, cause: Cause::Backpressure }
+    Outcome::Defer { retry_after: Some(Duration::from_secs(seconds)), scope: None, cause: HoldCause::Backpressure }
 }
 
 pub(super) fn uploaded() -> ResultMeta {

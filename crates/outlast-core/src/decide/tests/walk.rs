@@ -9,7 +9,7 @@ use crate::breaker::cool_down;
 use crate::change::{Change, Refusal};
 use crate::command::{Command, Evidence, Outcome};
 use crate::event::{EventKind, Reason};
-use crate::gate::Cause;
+use crate::gate::HoldCause;
 use crate::ids::Lease;
 use crate::job::Job;
 use crate::queue::range;
@@ -209,15 +209,15 @@ impl Walk {
                 let max_age = before.max_age(&self.stage.queue);
                 let left = max_age.saturating_sub(self.stage.now.since(before.opened_at));
                 let day = *range::RETRY_AFTER.end();
-                let longest = if *cause == Cause::Backpressure { day.min(max_age / 2) } else { day };
+                let longest = if *cause == HoldCause::Backpressure { day.min(max_age / 2) } else { day };
                 let whole = |wait: Duration| Duration::from_millis(u64::try_from(wait.as_millis()).unwrap());
                 let bounded = |wait: Duration| whole(wait.min(longest).min(left));
                 match (retry_after, cause) {
                     (Some(asked), _) => assert_eq!(waited, bounded(*asked)),
-                    (None, Cause::Backpressure | Cause::Deferred) => {
+                    (None, HoldCause::Backpressure | HoldCause::Deferred) => {
                         assert_eq!(waited, bounded(settings.backpressure_delay));
                     }
-                    (None, Cause::Circuit) => {
+                    (None, HoldCause::Circuit) => {
                         assert!((0..8).any(|round| waited == bounded(cool_down(round))), "{waited:?}");
                     }
                 }

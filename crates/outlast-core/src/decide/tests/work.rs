@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use super::stage::{SECOND, Stage, ack, claim, nack, object, report, settings, uploaded};
 use crate::alarm::{alarm, lease_deadline};
-use crate::change::{Change, Doom, Effect, OUTPUT_BYTES_MAX, Refusal};
-use crate::checkpoint::{Checkpoint, Data, Section};
+use crate::change::{Change, Effect, OUTPUT_BYTES_MAX, Refusal, ScheduledDelete};
+use crate::checkpoint::{Checkpoint, CheckpointData, Section};
 use crate::command::{Command, Outcome};
 use crate::directive::{Directive, directives};
 use crate::event::{EventKind, Reason};
-use crate::gate::{Cause, Hold};
+use crate::gate::{Hold, HoldCause};
 use crate::liveness::{Liveness, liveness};
 use crate::object::Role;
 use crate::outage::Outage;
-use crate::progress::{Progress, Report};
+use crate::progress::{Progress, ProgressReport};
 use crate::queue::{QueueSettings, StallAction};
 use crate::state::{CancelReason, Directives, Phase, Running, State, Status};
 use crate::time::Timestamp;
 
 fn checkpoint(text: &str) -> Arc<Checkpoint> {
-    let data = Data::Inline(text.into());
+    let data = CheckpointData::Inline(text.into());
     Arc::new(Checkpoint { schema_version: 2, data, at: Timestamp::EPOCH, replays: 0, attempt: 0 })
 }
 
@@ -35,7 +35,7 @@ fn section(name: &str) -> Command {
 }
 
 fn progress(stage: &Stage, pct: f64) -> Command {
-    let report = Report { pct: Some(pct), ..Report::default() };
+    let report = ProgressReport { pct: Some(pct), ..ProgressReport::default() };
     Command::Progress { lease: None, progress: Arc::new(Progress::after(None, report, stage.now)) }
 }
 
@@ -61,7 +61,7 @@ fn a_checkpoint_is_kept_with_when_and_where_it_was_saved_and_outlives_the_attemp
     let kept = Checkpoint { at: stage.now, replays: 0, attempt: 1, ..Checkpoint::clone(&checkpoint("[1]")) };
     assert_eq!(update.effects, [Effect::KeepCheckpoint(Arc::new(kept))]);
     wake_at_alarm(&mut stage);
-    assert!(stage.job.headway.has_checkpoint);
+    assert!(stage.job.work_summary.has_checkpoint);
     assert_eq!(stage.job.status(), Status::Queued);
 }
 
@@ -72,7 +72,7 @@ fn what_was_saved_goes_with_success_and_stays_with_failure_and_cancel() {
         stage.run(save("[1]"));
         stage.run(section("a"));
         let update = stage.run(command());
-        (update.effects.contains(&Effect::DropCheckpoints), stage.job.headway.has_sections)
+        (update.effects.contains(&Effect::DropCheckpoints), stage.job.work_summary.has_sections)
     };
     let keeping = QueueSettings { keep_checkpoints: true, ..settings() };
 
@@ -92,7 +92,7 @@ fn a_replay_goes_on_from_the_checkpoint_unless_it_is_to_be_fresh() {
         let update = stage.run(Command::Replay { fresh, payload: None });
 
         assert_eq!(update.effects.contains(&Effect::DropCheckpoints), fresh);
-        assert_eq!(stage.job.headway.has_checkpoint, !fresh);
+        assert_eq!(stage.job.work_summary.has_checkpoint, !fresh);
     }
 }
 
@@ -103,7 +103,7 @@ fn nothing_a_superseded_holder_says_is_taken() {
     wake_at_alarm(&mut stage);
     stage.run(claim(Phase::Leased));
 
-    let report = Arc::new(Progress::after(None, Report::default(), stage.now));
+    let report = Arc::new(Progress::after(None, ProgressReport::default(), stage.now));
     for command in [
         Command::beat(old, None),
         Command::Progress { lease: old, progress: report },
@@ -126,15 +126,15 @@ fn output_is_logged_up_to_its_bound() {
     stage.run(Command::Output { lease: None, text: "Once".into() });
     assert_eq!(stage.log.last().unwrap().kind, EventKind::Output { attempt: 1, text: "Once".into() });
 
-    stage.job.headway.output_bytes = OUTPUT_BYTES_MAX;
+    stage.job.work_summary.output_bytes = OUTPUT_BYTES_MAX;
     assert_eq!(stage.act(Command::Output { lease: None, text: "x".into() }), Err(Refusal::OutputFull));
 }
 
 #[test]
 fn unfinished_uploads_are_doomed_with_their_hand_out_and_a_finished_one_unless_it_succeeds() {
-    let doomed = |kept: bool, at: Timestamp| {
-        let role = kept.then_some(Role::Result);
-        Effect::Doom(Doom { role, kept, at: at.plus(crate::object::DOOMED_FOR) })
+    let scheduled = |attached: bool, at: Timestamp| {
+        let role = attached.then_some(Role::Result);
+        Effect::ScheduleDelete(ScheduledDelete { role, attached, at: at.plus(crate::object::DELETE_DELAY) })
     };
     for (finished, outcome, expected) in [
         (false, ack(), &[false][..]),
@@ -152,8 +152,8 @@ fn unfinished_uploads_are_doomed_with_their_hand_out_and_a_finished_one_unless_i
         let update = stage.run(report(None, outcome.clone()));
 
         let dooms: Vec<Effect> =
-            update.effects.into_iter().filter(|effect| matches!(effect, Effect::Doom(_))).collect();
-        let expected: Vec<Effect> = expected.iter().map(|kept| doomed(*kept, stage.now)).collect();
+            update.effects.into_iter().filter(|effect| matches!(effect, Effect::ScheduleDelete(_))).collect();
+        let expected: Vec<Effect> = expected.iter().map(|attached| scheduled(*attached, stage.now)).collect();
         assert_eq!(dooms, expected, "{finished} {outcome:?}");
     }
 }
@@ -170,7 +170,10 @@ fn an_upload_is_the_result_of_an_ack_that_brings_none_and_refuses_one_that_does(
 
     stage.pass(settings().result_ttl);
     let update = stage.run(Command::WAKE);
-    assert_eq!(update.effects, [Effect::Doom(Doom { role: Some(Role::Result), kept: true, at: stage.now })]);
+    assert_eq!(
+        update.effects,
+        [Effect::ScheduleDelete(ScheduledDelete { role: Some(Role::Result), attached: true, at: stage.now })]
+    );
 }
 
 #[test]
@@ -179,12 +182,15 @@ fn a_partial_result_stays_with_a_cancelled_job_until_it_is_replayed() {
     stage.run(Command::Finalize { lease: None, object: object() });
     stage.run(Command::Cancel { reason: CancelReason::User });
     wake_at_alarm(&mut stage);
-    assert!(stage.job.headway.has_upload && stage.job.status() == Status::Cancelled);
+    assert!(stage.job.work_summary.has_upload && stage.job.status() == Status::Cancelled);
 
     let update = stage.run(Command::Replay { fresh: false, payload: None });
 
-    assert_eq!(update.effects, [Effect::Doom(Doom { role: Some(Role::Result), kept: true, at: stage.now })]);
-    assert!(!stage.job.headway.has_upload);
+    assert_eq!(
+        update.effects,
+        [Effect::ScheduleDelete(ScheduledDelete { role: Some(Role::Result), attached: true, at: stage.now })]
+    );
+    assert!(!stage.job.work_summary.has_upload);
 }
 
 #[test]
@@ -391,7 +397,7 @@ fn a_worker_is_told_what_was_asked_and_what_follows() {
     let mut stage = Stage::leased(QueueSettings { soft_time_limit: Some(5 * SECOND), ..settings() });
     assert_eq!(told(&stage), []);
 
-    for (cause, slows) in [(Cause::Backpressure, true), (Cause::Deferred, true), (Cause::Circuit, false)] {
+    for (cause, slows) in [(HoldCause::Backpressure, true), (HoldCause::Deferred, true), (HoldCause::Circuit, false)] {
         stage.queue.hold = Some(Hold::new(stage.now.plus(SECOND), cause));
         assert_eq!(told(&stage).contains(&Directive::SlowDown), slows, "{cause:?}");
     }

@@ -2,7 +2,7 @@
 //! recurses into brackets, which ends the process when they are too deep, and reads a filter selector twice, and so one that is
 //! nested n deep 2^n times.
 
-use super::{Shape, Step};
+use super::{PathStep, SearchShape};
 use crate::filter::error::FilterError;
 
 const BYTES_MAX: usize = 1024;
@@ -15,13 +15,13 @@ pub(in crate::filter) struct Scanned {
     /// The byte behind it.
     pub end: usize,
     /// If it has names and indexes only.
-    pub(super) steps: Option<Vec<Step>>,
-    pub(super) shape: Shape,
+    pub(super) steps: Option<Vec<PathStep>>,
+    pub(super) shape: SearchShape,
 }
 
 /// The path whose `$` is at this byte.
 pub(in crate::filter) fn scan(text: &str, start: usize) -> Result<Scanned, FilterError> {
-    let shape = Shape { parts: 1, repeats: 1, descents: 0, filters: 0, restarts: false };
+    let shape = SearchShape { parts: 1, repeats: 1, descents: 0, filters: 0, restarts: false };
     let mut scanner = Scanner { text, at: start + 1, steps: Some(Vec::new()), shape };
     loop {
         let end = scanner.at;
@@ -43,8 +43,8 @@ pub(in crate::filter) fn scan(text: &str, start: usize) -> Result<Scanned, Filte
 struct Scanner<'a> {
     text: &'a str,
     at: usize,
-    steps: Option<Vec<Step>>,
-    shape: Shape,
+    steps: Option<Vec<PathStep>>,
+    shape: SearchShape,
 }
 
 impl<'a> Scanner<'a> {
@@ -91,7 +91,7 @@ impl<'a> Scanner<'a> {
         }
         self.at += name.len();
         if let Some(steps) = &mut self.steps {
-            steps.push(Step::Name(name.into()));
+            steps.push(PathStep::Name(name.into()));
         }
         Ok(())
     }
@@ -175,10 +175,10 @@ impl<'a> Scanner<'a> {
         Err(FilterError::at(self.text, start, format!("this {quote} is never closed")))
     }
 
-    /// What is between the brackets: one name, one index, or something to search for.
+    /// The text between the brackets: one name, one index, or something to search for.
     fn step(&mut self, inside: std::ops::Range<usize>) {
         let inside = self.text.get(inside).unwrap_or_default().trim();
-        let step = name(inside).or_else(|| inside.parse().ok().map(Step::Index));
+        let step = name(inside).or_else(|| inside.parse().ok().map(PathStep::Index));
         match (&mut self.steps, step) {
             (Some(steps), Some(step)) => steps.push(step),
             _ => self.steps = None,
@@ -193,11 +193,11 @@ struct Open {
     is_filter: bool,
 }
 
-/// A name in quotes that stands for itself, without escapes.
-fn name(text: &str) -> Option<Step> {
+/// A quoted name without escapes.
+fn name(text: &str) -> Option<PathStep> {
     let quote = text.chars().next().filter(|quote| matches!(quote, '"' | '\''))?;
     let name = text.strip_prefix(quote)?.strip_suffix(quote)?;
-    (!name.contains([quote, '\\'])).then(|| Step::Name(name.into()))
+    (!name.contains([quote, '\\'])).then(|| PathStep::Name(name.into()))
 }
 
 /// Everything that the library does something for.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use serde_json_path::JsonPath;
 
-use super::super::budget::Budget;
+use super::super::budget::StepBudget;
 use super::super::path::Path;
 
 /// Few names, so that paths and events meet.
@@ -94,7 +94,7 @@ proptest! {
         event in events(),
     ) {
         let path = Path::parse(&format!("${}", steps.concat())).unwrap();
-        let mut budget = Budget::full();
+        let mut budget = StepBudget::full();
 
         // One value may come out of a path that is followed, for nothing.
         if let Ok(found) = path.query(&event, &mut budget) {
@@ -127,6 +127,6 @@ fn common_paths_are_followed_by_hand() {
         let path = Path::parse(text).unwrap();
 
         assert_eq!(path.follow(&event).is_some(), is_plain, "{text}");
-        assert!(!path.query(&event, &mut Budget::full()).unwrap().is_empty(), "{text}");
+        assert!(!path.query(&event, &mut StepBudget::full()).unwrap().is_empty(), "{text}");
     }
 }

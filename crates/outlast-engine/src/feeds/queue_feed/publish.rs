@@ -7,7 +7,7 @@ use std::time::Duration;
 use outlast_core::{JobId, Queue, State};
 use outlast_store::Error;
 use outlast_store::jobs::Reach;
-use outlast_store::queues::Counts;
+use outlast_store::queues::QueueCounts;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{DirtySet, JobSummary, QueueEvent, QueueName};
@@ -25,7 +25,7 @@ const UNPLACED_PER_SECOND: u32 = 500;
 #[derive(Default)]
 struct Shown {
     looked_at: Option<Instant>,
-    queue: Option<(Arc<Queue>, Counts)>,
+    queue: Option<(Arc<Queue>, QueueCounts)>,
     /// Not read yet.
     left: DirtySet,
 }
@@ -70,7 +70,7 @@ impl Feeds {
 
     /// Never on an embedded store, where every change is marked.
     fn next_patrol(&self) -> Option<Instant> {
-        self.live.floor().map(|floor| Instant::now() + self.random.jitter(floor))
+        self.peer_bus.poll_interval().map(|floor| Instant::now() + self.random.jitter(floor))
     }
 
     /// One round: takes all dirty sets, reads, publishes.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
-use outlast_core::filter::Glance;
+use outlast_core::filter::Projection;
 use serde_json::{Map, Value};
 use url::form_urlencoded;
 
@@ -18,7 +18,7 @@ pub(super) fn read(
     scheme: &Scheme,
     headers: &HeaderMap,
     body: &[u8],
-    glance: &Glance,
+    projection: &Projection,
 ) -> Result<(Arc<str>, Value), Unreadable> {
     let essence = media::essence(headers);
     if body.is_empty() {
@@ -26,9 +26,9 @@ pub(super) fn read(
     }
     match essence.as_deref() {
         Some(media::FORM) => Ok(form(scheme, body)),
-        Some(essence) if is_json(essence) => json(body, glance),
+        Some(essence) if is_json(essence) => json(body, projection),
         Some(essence) => text(essence, body),
-        None => json(body, glance).or_else(|_| text("", body)),
+        None => json(body, projection).or_else(|_| text("", body)),
     }
 }
 
@@ -37,9 +37,9 @@ fn is_json(essence: &str) -> bool {
 }
 
 /// The parser stops at 128 levels, so that no body can exhaust the stack. Copied once, into what is stored.
-fn json(body: &[u8], glance: &Glance) -> Result<(Arc<str>, Value), Unreadable> {
+fn json(body: &[u8], projection: &Projection) -> Result<(Arc<str>, Value), Unreadable> {
     let text = str::from_utf8(body).map_err(|error| Unreadable::Json(error.to_string()))?;
-    let value = glance.read(text).map_err(|error| Unreadable::Json(error.to_string()))?;
+    let value = projection.read(text).map_err(|error| Unreadable::Json(error.to_string()))?;
     Ok((text.into(), value))
 }
 

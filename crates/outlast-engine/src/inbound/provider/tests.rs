@@ -1,7 +1,7 @@
 //! What each provider's webhook is read as. The bodies have the form that the providers document.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use outlast_core::filter::Glance;
+use outlast_core::filter::Projection;
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
 use proptest::sample::select;
@@ -26,14 +26,14 @@ fn scheme(name: &str) -> Scheme {
 }
 
 fn event(name: &str, pairs: &[(&str, &str)], body: &str) -> Result<Event, Unreadable> {
-    read(&scheme(name), &headers(pairs), body.as_bytes(), &Glance::everything())
+    read(&scheme(name), &headers(pairs), body.as_bytes(), &Projection::everything())
 }
 
 /// Type and id of a webhook with a body of JSON, and some headers.
 fn check(name: &str, pairs: &[(&str, &str)], body: &Value, expected: (&str, Option<&str>)) {
     // Also when nothing is kept but what the rules say that they look at.
-    for glance in [Glance::everything(), looked_at(&scheme(name))] {
-        let event = read(&scheme(name), &headers(pairs), body.to_string().as_bytes(), &glance).unwrap();
+    for projection in [Projection::everything(), looked_at(&scheme(name))] {
+        let event = read(&scheme(name), &headers(pairs), body.to_string().as_bytes(), &projection).unwrap();
         assert_eq!((event.event_type.as_str(), event.provider_event_id.as_deref()), expected, "{name}: {body}");
     }
 }
@@ -184,7 +184,7 @@ fn the_places_of_hmac_can_be_chosen() {
     let headers = headers(&[("x-event", "built"), ("x-signature", "00")]);
 
     let event =
-        read(&scheme, &headers, br#"{"meta":{"id":"7"},"type":"no","id":"no"}"#, &Glance::everything()).unwrap();
+        read(&scheme, &headers, br#"{"meta":{"id":"7"},"type":"no","id":"no"}"#, &Projection::everything()).unwrap();
 
     assert_eq!((event.event_type.as_str(), event.provider_event_id.as_deref()), ("built", Some("7")));
     assert_eq!(event.headers, [("x-event".to_owned(), "built".to_owned())]);
@@ -223,9 +223,9 @@ fn other_bodies_are_text_or_refused() {
     assert_eq!(event("hmac", &[], "plain").unwrap().value, json!("plain"));
     assert_eq!(&*event("hmac", &text, "").unwrap().payload, "null");
     let binary =
-        read(&scheme("hmac"), &headers(&[("content-type", "image/png")]), b"\x89PNG\xff", &Glance::everything());
+        read(&scheme("hmac"), &headers(&[("content-type", "image/png")]), b"\x89PNG\xff", &Projection::everything());
     assert_eq!(binary, Err(Unreadable::Media("image/png".to_owned())));
-    let nameless = read(&scheme("hmac"), &headers(&[]), b"\xff", &Glance::everything());
+    let nameless = read(&scheme("hmac"), &headers(&[]), b"\xff", &Projection::everything());
     assert_eq!(nameless, Err(Unreadable::Media(String::new())));
     for body in ["{", "{}x", &"[".repeat(10_000), "\u{feff}{}"] {
         let said = event("hmac", &[("content-type", "application/json")], body);
@@ -286,7 +286,7 @@ fn a_signature_is_not_kept_even_under_the_name_of_an_attribute() {
     let scheme = Scheme::Hmac(HmacForm::new("ce-signature", "", Encoding::Hex, Algorithm::Sha256).unwrap());
     let headers = headers(&[("ce-signature", "00"), ("ce-id", "1")]);
 
-    let kept = read(&scheme, &headers, b"{}", &Glance::everything()).unwrap().headers;
+    let kept = read(&scheme, &headers, b"{}", &Projection::everything()).unwrap().headers;
 
     assert_eq!(kept, [("ce-id".to_owned(), "1".to_owned())]);
 }
@@ -317,7 +317,7 @@ proptest! {
             for header in ["ce-type", "ce-id", "webhook-id", "x-github-event", "x-gitlab-event", "x-shopify-topic"] {
                 headers.extend(HeaderValue::from_bytes(&value).map(|value| (HeaderName::from_static(header), value)));
             }
-            let Ok(event) = read(&scheme(name), &headers, &body, &Glance::everything()) else { continue };
+            let Ok(event) = read(&scheme(name), &headers, &body, &Projection::everything()) else { continue };
 
             prop_assert_eq!(serde_json::from_str::<Value>(&event.payload).unwrap(), event.value);
             prop_assert!(!event.event_type.is_empty());

@@ -10,17 +10,17 @@ use object_store::multipart::MultipartStore;
 use object_store::signer::Signer;
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 
-use super::{BucketSettings, Error, Kind, Patience};
+use super::{BlobTimeouts, BucketKind, BucketSettings, Error};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRIES_MAX: usize = 3;
 
-/// What every kind of bucket can do.
-pub(super) trait Client: ObjectStore + MultipartStore + Signer {}
+/// The operations that every kind of bucket has.
+pub(super) trait BucketClient: ObjectStore + MultipartStore + Signer {}
 
-impl<T: ObjectStore + MultipartStore + Signer> Client for T {}
+impl<T: ObjectStore + MultipartStore + Signer> BucketClient for T {}
 
-pub(super) fn connect(settings: BucketSettings, patience: Patience) -> Result<Arc<dyn Client>, Error> {
+pub(super) fn connect(settings: BucketSettings, patience: BlobTimeouts) -> Result<Arc<dyn BucketClient>, Error> {
     let BucketSettings { kind, name, options, .. } = settings;
     let is_plain = options.iter().any(|(key, value)| key.contains("endpoint") && value.starts_with("http://"));
     let http = ClientOptions::new()
@@ -32,7 +32,7 @@ pub(super) fn connect(settings: BucketSettings, patience: Patience) -> Result<Ar
     let retry =
         RetryConfig { backoff: BackoffConfig::default(), max_retries: RETRIES_MAX, retry_timeout: patience.call };
     match kind {
-        Kind::S3 => {
+        BucketKind::S3 => {
             let mut builder = AmazonS3Builder::new().with_client_options(http).with_retry(retry);
             for (key, value) in options {
                 builder = builder.with_config(key.parse().map_err(sorted_out)?, value);
@@ -41,14 +41,14 @@ pub(super) fn connect(settings: BucketSettings, patience: Patience) -> Result<Ar
             let builder = builder.with_bucket_name(name).with_disable_bulk_delete(true);
             Ok(Arc::new(builder.build().map_err(sorted_out)?))
         }
-        Kind::Google => {
+        BucketKind::Google => {
             let mut builder = GoogleCloudStorageBuilder::new().with_client_options(http).with_retry(retry);
             for (key, value) in options {
                 builder = builder.with_config(key.parse().map_err(sorted_out)?, value);
             }
             Ok(Arc::new(builder.with_bucket_name(name).build().map_err(sorted_out)?))
         }
-        Kind::Azure => {
+        BucketKind::Azure => {
             let mut builder = MicrosoftAzureBuilder::new().with_client_options(http).with_retry(retry);
             for (key, value) in options {
                 builder = builder.with_config(key.parse().map_err(sorted_out)?, value);
@@ -58,7 +58,7 @@ pub(super) fn connect(settings: BucketSettings, patience: Patience) -> Result<Ar
     }
 }
 
-/// What to do about it: look elsewhere, change something, or try again.
+/// Classifies an error by the reaction: missing, a wrong setting, or retry.
 pub(super) fn sorted_out(error: object_store::Error) -> Error {
     use object_store::Error as Theirs;
     match error {

@@ -4,21 +4,21 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use object_store::PutPayload;
 
-use crate::blobs::tally::Tally;
-use crate::blobs::{Error, Written};
+use crate::blobs::content_hasher::ContentHasher;
+use crate::blobs::{Error, WrittenObject};
 
 pub(super) struct Parts<S> {
     stream: S,
     part_bytes: usize,
-    /// What came with the last part and belongs to the next.
+    /// Bytes that came with the last part and belong to the next.
     carried: Bytes,
-    tally: Tally,
+    tally: ContentHasher,
     is_over: bool,
 }
 
 impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin> Parts<S> {
     pub(super) fn new(stream: S, part_bytes: usize) -> Parts<S> {
-        Parts { stream, part_bytes, carried: Bytes::new(), tally: Tally::default(), is_over: false }
+        Parts { stream, part_bytes, carried: Bytes::new(), tally: ContentHasher::default(), is_over: false }
     }
 
     /// Has the stream ended? Then the part that was given last is the last one.
@@ -50,7 +50,7 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin> Parts<S> {
         Ok((!gathered.is_empty()).then(|| gathered.into_iter().collect()))
     }
 
-    pub(super) async fn written(self) -> Result<Written, Error> {
+    pub(super) async fn written(self) -> Result<WrittenObject, Error> {
         self.tally.finish().await
     }
 }

@@ -10,12 +10,12 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::blobs::location::Location;
-use crate::blobs::{Blobs, Cause, LinkSpec, Patience, UploadSpec};
+use crate::blobs::{BlobTimeouts, Blobs, ErrorSource, LinkSpec, UploadSpec};
 
 fn folder() -> (TempDir, Blobs) {
     let directory = TempDir::new().unwrap();
     let location = Location::Folder(directory.path().join("objects"));
-    (directory, Blobs::new(location, Patience::default()).unwrap())
+    (directory, Blobs::new(location, BlobTimeouts::default()).unwrap())
 }
 
 fn key(random: u64) -> ObjectKey {
@@ -28,7 +28,7 @@ fn body(length: usize) -> Vec<u8> {
     (0..length).map(|at| u8::try_from(at * 31 % 251).unwrap()).collect()
 }
 
-fn pieces(body: &[u8]) -> impl Stream<Item = Result<Bytes, Cause>> + Send + use<> {
+fn pieces(body: &[u8]) -> impl Stream<Item = Result<Bytes, ErrorSource>> + Send + use<> {
     let pieces: Vec<_> = body.chunks(10_007).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
     stream::iter(pieces)
 }
@@ -96,7 +96,7 @@ async fn only_we_may_look_into_it() {
 #[tokio::test]
 async fn a_stream_that_breaks_leaves_nothing() {
     let (directory, blobs) = folder();
-    let broken = pieces(&body(CHUNK_BYTES * 2)).chain(stream::iter([Err(Cause::from("cut"))]));
+    let broken = pieces(&body(CHUNK_BYTES * 2)).chain(stream::iter([Err(ErrorSource::from("cut"))]));
 
     let written = blobs.write(&key(1), broken).await;
 
@@ -165,7 +165,7 @@ async fn writes_and_deletes_beside_each_other_do_not_take_each_others_folders() 
 async fn a_key_is_not_written_twice_at_once() {
     let (directory, blobs) = folder();
     let key = key(1);
-    let mut first = Box::pin(blobs.write(&key, stream::pending::<Result<Bytes, Cause>>()));
+    let mut first = Box::pin(blobs.write(&key, stream::pending::<Result<Bytes, ErrorSource>>()));
     while !is_being_written(directory.path()) {
         assert!(tokio::time::timeout(Duration::from_millis(5), &mut first).await.is_err(), "the stream never ends");
     }

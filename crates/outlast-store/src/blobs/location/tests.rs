@@ -27,10 +27,13 @@ fn a_file_url_is_a_folder() {
 fn a_bucket_has_a_name_a_prefix_and_settings() {
     let settings = bucket("s3://results/eu/jobs/?region=eu-west-1&endpoint=http://127.0.0.1:9000", &[]);
 
-    assert_eq!((settings.kind, settings.name.as_str(), settings.prefix.as_ref()), (Kind::S3, "results", "eu/jobs"));
+    assert_eq!(
+        (settings.kind, settings.name.as_str(), settings.prefix.as_ref()),
+        (BucketKind::S3, "results", "eu/jobs")
+    );
     assert_eq!(settings.options.len(), 2);
-    assert_eq!(bucket("gs://results", &[]).kind, Kind::Google);
-    assert_eq!(bucket("az://results/a", &[]).kind, Kind::Azure);
+    assert_eq!(bucket("gs://results", &[]).kind, BucketKind::Google);
+    assert_eq!(bucket("az://results/a", &[]).kind, BucketKind::Azure);
 }
 
 #[test]

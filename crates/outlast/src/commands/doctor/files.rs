@@ -5,7 +5,7 @@ use std::path::Path;
 
 use outlast_core::Clock;
 use outlast_engine::ports::SystemClock;
-use outlast_store::sqlite::{Log, Loss, StateFound, StateRecord, Survey, WalScan};
+use outlast_store::sqlite::{Loss, StateFound, StateRecord, Survey, WalScan, WalState};
 
 use super::{Check, Verdict};
 
@@ -60,9 +60,9 @@ fn state(state: StateFound) -> Check {
 
 fn described(record: &StateRecord) -> String {
     let log = match record.log {
-        Log::Unknown => "no start was completed".to_owned(),
-        Log::Stopped => "stopped cleanly".to_owned(),
-        Log::Running(position) | Log::Emptying(position) => format!(
+        WalState::Unknown => "no start was completed".to_owned(),
+        WalState::Stopped => "stopped cleanly".to_owned(),
+        WalState::Running(position) | WalState::Emptying(position) => format!(
             "running or killed, log {:08x}-{:08x} with {} committed frames",
             position.salt.0, position.salt.1, position.frames
         ),

@@ -3,7 +3,7 @@
 use outlast_core::Entropy;
 use outlast_engine::ports::SystemEntropy;
 use outlast_store::blobs::location::Location;
-use outlast_store::blobs::{Blobs, Patience};
+use outlast_store::blobs::{BlobTimeouts, Blobs};
 
 use super::{Check, Verdict};
 use crate::config::Config;
@@ -25,7 +25,7 @@ pub(crate) async fn check(config: &Config) -> Check {
         );
     }
     let mark = SystemEntropy::seed().map_or(0, |mut entropy| entropy.next_u64());
-    let probed = match Blobs::new(location, Patience::default()) {
+    let probed = match Blobs::new(location, BlobTimeouts::default()) {
         Ok(blobs) => blobs.probe(mark).await,
         Err(error) => Err(error),
     };

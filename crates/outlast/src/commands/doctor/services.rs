@@ -2,8 +2,8 @@
 
 use outlast_core::Entropy;
 use outlast_engine::ports::SystemEntropy;
-use outlast_store::live::redis::inspect::{self as redis_inspect, place};
-use outlast_store::postgres::{self, Findings};
+use outlast_store::peer_bus::redis::inspect::{self as redis_inspect, place};
+use outlast_store::postgres::{self, ServerReport};
 
 use super::{Check, Verdict};
 use crate::config::{Config, Secret};
@@ -31,7 +31,7 @@ async fn database(url: &Secret, config: &Config) -> Vec<Check> {
     checks
 }
 
-fn durability(found: &Findings, is_allowed: bool) -> Check {
+fn durability(found: &ServerReport, is_allowed: bool) -> Check {
     let settings = found.unsafe_settings();
     if settings.is_empty() {
         return Check::new("durability", Verdict::Ok, "what the database confirms survives a power cut");
@@ -43,7 +43,7 @@ fn durability(found: &Findings, is_allowed: bool) -> Check {
     }
 }
 
-fn schema(found: &Findings) -> Check {
+fn schema(found: &ServerReport) -> Check {
     if found.read_only {
         return Check::new("schema", Verdict::Fail, "this is a standby, which takes no writes; use the primary");
     }

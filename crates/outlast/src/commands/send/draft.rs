@@ -2,7 +2,7 @@
 //! and must fit.
 
 use outlast_core::Timestamp;
-use outlast_core::filter::Glance;
+use outlast_core::filter::Projection;
 use outlast_engine::inbound::provider::{self, Event};
 use outlast_engine::inbound::verify::{Place, Scheme};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -90,7 +90,7 @@ impl Draft {
 
     /// As the server will read it.
     fn read(&self, scheme: &Scheme) -> Result<Event, Failure> {
-        let read = provider::read(scheme, &self.headers, self.body.as_bytes(), &Glance::everything());
+        let read = provider::read(scheme, &self.headers, self.body.as_bytes(), &Projection::everything());
         read.map_err(|error| Failure::usage(error.to_string()))
     }
 

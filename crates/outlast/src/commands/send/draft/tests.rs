@@ -29,7 +29,7 @@ fn event_of(scheme: &Scheme, draft: Draft) -> Event {
     headers.extend(signed.headers);
     let request = Request { url: &signed.url, headers: &headers, body: body.as_bytes(), now: now() };
     assert_eq!(verifier.check(&request), Ok(()), "{}", scheme.name());
-    provider::read(scheme, &headers, body.as_bytes(), &Glance::everything()).unwrap()
+    provider::read(scheme, &headers, body.as_bytes(), &Projection::everything()).unwrap()
 }
 
 #[test]

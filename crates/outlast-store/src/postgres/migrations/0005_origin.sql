@@ -1,1 +1,0 @@
--- Nothing: here a job has its origin itself, as before. The numbers are those of SQLite.

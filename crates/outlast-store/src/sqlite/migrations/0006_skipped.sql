@@ -1,2 +1,0 @@
--- Jobs that a bulk replay passed over because another job has their idempotency key.
-ALTER TABLE operation ADD COLUMN skipped INTEGER NOT NULL DEFAULT 0;
