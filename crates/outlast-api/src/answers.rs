@@ -43,7 +43,7 @@ pub(crate) struct Answers {
 /// The budget that an unsent answer is charged to. Held for its drop.
 #[derive(Clone)]
 #[expect(dead_code, reason = "dropped to give the memory back")]
-enum Counted {
+enum ResponseCharge {
     Answer(Arc<Charge>),
     /// Handed-out jobs are counted by the store, from the moment it takes them.
     HandOut(Arc<HandoutShare>),
@@ -51,11 +51,11 @@ enum Counted {
 
 /// An answer of handed-out jobs carries their share among its extensions.
 #[derive(Clone)]
-pub(crate) struct HandedOut(pub(crate) Arc<HandoutShare>);
+pub(crate) struct HandoutMemory(pub(crate) Arc<HandoutShare>);
 
 /// The effect of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
+pub(crate) enum RouteEffect {
     /// The answer may be refused, the caller asks again.
     Read,
     /// The change is stored, so the answer must be sent.
@@ -106,20 +106,27 @@ impl Answers {
     }
 
     /// The answer as it is sent: if it is large, it is counted and goes out in pieces.
-    pub(crate) fn seal(&self, mut response: Response, holder: Holder, effect: Effect) -> Result<Response, Problem> {
-        let handed_out = response.extensions_mut().remove::<HandedOut>();
+    pub(crate) fn seal(
+        &self,
+        mut response: Response,
+        holder: Holder,
+        effect: RouteEffect,
+    ) -> Result<Response, Problem> {
+        let handed_out = response.extensions_mut().remove::<HandoutMemory>();
         let length = response.body().size_hint().exact().and_then(|length| usize::try_from(length).ok());
         let Some(length) = length.filter(|length| *length > SMALL_MAX) else {
             return Ok(response);
         };
         let (parts, mut body) = response.into_parts();
         let counted = match (handed_out, effect) {
-            (Some(HandedOut(share)), _) => Counted::HandOut(share),
-            (None, Effect::Read) => Counted::Answer(Arc::new(self.budget.take(holder, Priority::Ordinary, length)?)),
-            (None, Effect::Write) => {
+            (Some(HandoutMemory(share)), _) => ResponseCharge::HandOut(share),
+            (None, RouteEffect::Read) => {
+                ResponseCharge::Answer(Arc::new(self.budget.take(holder, Priority::Ordinary, length)?))
+            }
+            (None, RouteEffect::Write) => {
                 let mut charge = self.budget.open(holder, Priority::Ordinary);
                 charge.grow_anyway(length);
-                Counted::Answer(Arc::new(charge))
+                ResponseCharge::Answer(Arc::new(charge))
             }
         };
         // A body of a known length is one piece in memory, which is there at once.
@@ -135,7 +142,7 @@ impl Answers {
             return Ok(bytes);
         }
         let charge = self.budget.take(holder, Priority::Ordinary, bytes.len())?;
-        Ok(counted_bytes(bytes, Counted::Answer(Arc::new(charge))))
+        Ok(counted_bytes(bytes, ResponseCharge::Answer(Arc::new(charge))))
     }
 
     /// Room for a download of so many bytes; to be held until it ends.
@@ -161,8 +168,8 @@ fn exact(bytes: Bytes) -> Bytes {
 }
 
 /// Bytes that are counted until the last part of them is dropped.
-fn counted_bytes(bytes: Bytes, counted: Counted) -> Bytes {
-    struct Owner(Bytes, #[expect(dead_code, reason = "dropped with the bytes")] Counted);
+fn counted_bytes(bytes: Bytes, counted: ResponseCharge) -> Bytes {
+    struct Owner(Bytes, #[expect(dead_code, reason = "dropped with the bytes")] ResponseCharge);
     impl AsRef<[u8]> for Owner {
         fn as_ref(&self) -> &[u8] {
             &self.0

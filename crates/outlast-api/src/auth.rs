@@ -24,14 +24,14 @@ use crate::sources::Peer;
 const TOKEN_PARAMETER: &str = "token";
 
 /// The credential of a request.
-pub(crate) enum Pass {
+pub(crate) enum Credential {
     None,
     Key(String),
     Token(String),
 }
 
 /// A caller that was let in.
-pub(crate) struct Admitted {
+pub(crate) struct Admission {
     /// `None` only on routes that need no key. For a token: its key.
     pub(crate) principal: Option<Principal>,
     /// The reach of the caller's scope for this route.
@@ -40,20 +40,20 @@ pub(crate) struct Admitted {
     pub(crate) token: Option<Token>,
 }
 
-impl Pass {
+impl Credential {
     /// The header is asked first: who sends one means it.
-    pub(crate) fn of(route: &Route, parts: &Parts) -> Pass {
+    pub(crate) fn of(route: &Route, parts: &Parts) -> Credential {
         if parts.headers.contains_key(AUTHORIZATION) {
-            return bearer(&parts.headers).map_or(Pass::None, |text| match text.starts_with(TOKEN_MARK) {
-                true => Pass::Token(text.to_owned()),
-                false => Pass::Key(text.to_owned()),
+            return bearer(&parts.headers).map_or(Credential::None, |text| match text.starts_with(TOKEN_MARK) {
+                true => Credential::Token(text.to_owned()),
+                false => Credential::Key(text.to_owned()),
             });
         }
         let query = parts.uri.query().filter(|_| route.token.is_some()).unwrap_or_default();
         match tokens(query).as_slice() {
-            [token] => Pass::Token(token.clone().into_owned()),
+            [token] => Credential::Token(token.clone().into_owned()),
             // Two tokens are ambiguous, so neither counts.
-            _ => Pass::None,
+            _ => Credential::None,
         }
     }
 }
@@ -80,7 +80,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 
 /// The credential of a request, and its address.
 pub(crate) struct Credentials {
-    pub(crate) pass: Pass,
+    pub(crate) pass: Credential,
     pub(crate) address: IpAddr,
 }
 
@@ -88,7 +88,7 @@ impl Credentials {
     pub(crate) fn of(route: &Route, parts: &Parts) -> Credentials {
         let address =
             parts.extensions.get::<Peer>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Peer(address)| *address);
-        Credentials { pass: Pass::of(route, parts), address }
+        Credentials { pass: Credential::of(route, parts), address }
     }
 }
 
@@ -97,14 +97,14 @@ pub(crate) async fn admit(
     failed_keys: &FailedKeys,
     route: &Route,
     credentials: Credentials,
-) -> Result<Admitted, Problem> {
+) -> Result<Admission, Problem> {
     let Need::Scope(word) = route.need else {
-        return Ok(Admitted { principal: None, reach: Reach::Everything, token: None });
+        return Ok(Admission { principal: None, reach: Reach::Everything, token: None });
     };
     let address = credentials.address;
     match credentials.pass {
-        Pass::None => Err(unauthorized()),
-        Pass::Key(key) => {
+        Credential::None => Err(unauthorized()),
+        Credential::Key(key) => {
             // A key that is known is never slowed down. Only the others can make the store be read.
             let principal = match keys.known_holder(&key) {
                 Some(principal) => Some(principal),
@@ -116,9 +116,9 @@ pub(crate) async fn admit(
             let principal = principal.ok_or_else(|| refused(failed_keys, address))?;
             let other = route.also_by.and_then(|word| principal.reach(word));
             let reach = authorize(&principal, word).or_else(|problem| other.ok_or(problem))?;
-            Ok(Admitted { principal: Some(principal), reach, token: None })
+            Ok(Admission { principal: Some(principal), reach, token: None })
         }
-        Pass::Token(text) => {
+        Credential::Token(text) => {
             let opened = keys.open_token(&text).await?;
             let Some((token, principal)) = opened else {
                 check_wait(failed_keys, address)?;
@@ -129,7 +129,7 @@ pub(crate) async fn admit(
             }
             // A token reaches no further than the key that made it.
             let reach = authorize(&principal, word)?;
-            Ok(Admitted { principal: Some(principal), reach, token: Some(token) })
+            Ok(Admission { principal: Some(principal), reach, token: Some(token) })
         }
     }
 }
@@ -144,7 +144,7 @@ fn refused(failed_keys: &FailedKeys, address: IpAddr) -> Problem {
     unauthorized()
 }
 
-impl Admitted {
+impl Admission {
     /// A token opens one job, whatever its key reaches; to its holder no other exists.
     pub(crate) fn check_job(&self, parameters: &[(String, String)]) -> Result<(), Problem> {
         let Some(Token { job, .. }) = self.token else {

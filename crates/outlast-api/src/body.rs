@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 use crate::budget::Charge;
 use crate::error::{Code, Problem};
 use crate::limits::Limits;
-use crate::patience::ready_by;
+use crate::read_deadline::ready_by;
 
 /// How much of a refused request's body is read, so that the client can reuse the connection.
 const DISCARD_BYTES_MAX: usize = 64 << 10;

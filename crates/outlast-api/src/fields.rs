@@ -13,8 +13,8 @@ use outlast_core::system_queue;
 use crate::schema::{Field, Kind, Object, field, text};
 
 pub use work::{
-    CHECKPOINT, CHECKPOINT_BLOB, DIRECTIVES, FINALIZE, HEARTBEAT, HEARTBEAT_OF, HEARTBEATS, LINK_PATTERN, OUTPUT,
-    PROGRESS, PROGRESS_OF, REPORTS, RESULT_NAME, SECTION_PATTERN, UPLOAD,
+    CHECKPOINT, CHECKPOINT_BLOB, DIRECTIVES, FINALIZE, HEARTBEAT, HEARTBEAT_ENTRY, HEARTBEATS, LINK_PATTERN, OUTPUT,
+    PROGRESS, PROGRESS_BATCH, PROGRESS_ENTRY, RESULT_NAME, SECTION_PATTERN, UPLOAD,
 };
 
 pub const NAME_PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$";
@@ -307,7 +307,7 @@ const JOB: [Field; 20] = [
 
 pub const PUBLISH: Object = Object { name: "NewJob", about: "A job to be published.", fields: &JOB };
 pub const PUBLISH_BATCH: Object = Object {
-    name: "NewJobs",
+    name: "NewJobBatch",
     about: "Jobs to be published in one durable commit.",
     fields: &[field(
         "jobs",
@@ -318,7 +318,7 @@ pub const PUBLISH_BATCH: Object = Object {
 };
 
 pub const RECEIVE: Object = Object {
-    name: "Receive",
+    name: "ReceiveRequest",
     about: "Which jobs to hand out.",
     fields: &[
         field("batch", Kind::Int { min: 1, max: 100 }, "how many at most; 1 if unset"),
@@ -359,7 +359,7 @@ pub const RELEASE: Object = Object { name: "Release", about: "Handed back at onc
 pub const CONFIRM: Object =
     Object { name: "CancelConfirmed", about: "A requested cancel was carried out.", fields: &[LEASE] };
 pub const OUTCOME: Object = Object {
-    name: "Outcome",
+    name: "OutcomeEntry",
     about: "One outcome of a batch: the job, its lease, and the fields of that outcome.",
     fields: &[
         field("id", job_id(), "the job").required(),
@@ -375,7 +375,7 @@ pub const OUTCOME: Object = Object {
     ],
 };
 pub const OUTCOMES: Object = Object {
-    name: "Outcomes",
+    name: "OutcomeBatch",
     about: "Outcomes of several jobs, each on its own, one durable commit.",
     fields: &[field("outcomes", Kind::List { of: &Kind::Entry(&OUTCOME), max: 1000 }, "the outcomes").required()],
 };
@@ -445,7 +445,7 @@ pub const TOKEN: Object = Object {
 };
 
 pub const SIMPLE_IDS: Object = Object {
-    name: "Ids",
+    name: "SimpleIds",
     about: "Messages by id or receipt.",
     fields: &[field(
         "ids",

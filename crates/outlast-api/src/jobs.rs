@@ -12,9 +12,9 @@ use outlast_store::jobs::{FoundJob, JobCommand, ListJobs};
 use serde_json::{Value, json};
 
 use crate::answers::Weight;
-use crate::call::Call;
 use crate::error::{Code, Problem};
-use crate::wire::Beside;
+use crate::request::RequestContext;
+use crate::wire::JobExtras;
 use crate::{fields, results, view, wire};
 
 const LIMIT_DEFAULT: usize = 50;
@@ -22,15 +22,15 @@ const LIMIT_DEFAULT: usize = 50;
 pub(crate) const POLL_SECONDS: u64 = 2;
 const POLL_SECONDS_MAX: u64 = 60;
 
-pub(crate) async fn show(mut call: Call) -> Result<Response, Problem> {
-    let id = call.job()?;
-    if let Some(wait) = call.query.duration("wait") {
-        let version = call.query.int("version").and_then(|version| u64::try_from(version).ok()).unwrap_or(0);
-        let waiting = call.begin_wait()?;
-        Box::pin(call.rooms.jobs.watch(&call.reach, id, Until::VersionPasses(version), wait)).await?;
-        call.end_wait(waiting);
+pub(crate) async fn show(mut request: RequestContext) -> Result<Response, Problem> {
+    let id = request.job()?;
+    if let Some(wait) = request.query.duration("wait") {
+        let version = request.query.int("version").and_then(|version| u64::try_from(version).ok()).unwrap_or(0);
+        let waiting = request.begin_wait()?;
+        Box::pin(request.rooms.jobs.watch(&request.reach, id, Until::VersionPasses(version), wait)).await?;
+        request.end_wait(waiting);
     }
-    Ok(view::look(&call, id).await?.answer(&call))
+    Ok(view::look(&request, id).await?.answer(&request))
 }
 
 /// In how many seconds it is worth asking again: when the work will be done, if that can be said, and within a minute.
@@ -58,23 +58,23 @@ pub(crate) async fn shown(rooms: &Rooms, detail: &JobDetail) -> String {
         State::Running(running) => rooms.work.moved_at(found.job.id, running),
         _ => None,
     };
-    let beside = Beside {
+    let extras = JobExtras {
         progress: rooms.work.progress(found).await,
         moved_at,
         kept: detail.artifacts.clone(),
         result_meta: detail.result.as_ref().map(|result| results::meta(&found.job, result)),
     };
-    wire::job(detail, callback(detail), &beside, rooms.clock.now())
+    wire::job(detail, callback(detail), &extras, rooms.clock.now())
 }
 
 /// The same for a list: only what is at hand.
-fn at_hand(rooms: &Rooms, found: &FoundJob) -> Beside {
+fn at_hand(rooms: &Rooms, found: &FoundJob) -> JobExtras {
     let State::Running(running) = &found.job.state else {
-        return Beside::default();
+        return JobExtras::default();
     };
     let (id, now) = (found.job.id, rooms.clock.now());
     let progress = rooms.work.known_progress(id, running).filter(|progress| progress.is_fresh(now));
-    Beside { progress, moved_at: rooms.work.moved_at(id, running), ..Beside::default() }
+    JobExtras { progress, moved_at: rooms.work.moved_at(id, running), ..JobExtras::default() }
 }
 
 /// The state of the job that calls the callback URL, if there is a URL.
@@ -84,46 +84,47 @@ fn callback(detail: &JobDetail) -> Option<Value> {
     Some(wire::callback(url, detail.callback.as_ref()))
 }
 
-pub(crate) async fn events(mut call: Call) -> Result<Response, Problem> {
-    let id = call.job()?;
-    let after = call.query.int("after").and_then(|after| u64::try_from(after).ok()).unwrap_or(0);
-    let limit = call.query.usize("limit").unwrap_or(LIMIT_DEFAULT);
-    let _turn = call.turn(Weight::Page).await?;
-    let events = call.rooms.jobs.events(&call.reach, id, after, limit).await?.ok_or_else(Problem::job_not_found)?;
+pub(crate) async fn events(mut request: RequestContext) -> Result<Response, Problem> {
+    let id = request.job()?;
+    let after = request.query.int("after").and_then(|after| u64::try_from(after).ok()).unwrap_or(0);
+    let limit = request.query.usize("limit").unwrap_or(LIMIT_DEFAULT);
+    let _turn = request.turn(Weight::Page).await?;
+    let events =
+        request.rooms.jobs.events(&request.reach, id, after, limit).await?.ok_or_else(Problem::job_not_found)?;
     let next = events.last().map_or(after, |event| event.seq);
     let items = events.into_iter().map(|event| wire::event_json(&event).to_string());
     Ok(wire::ok(StatusCode::OK, wire::list(items, "nextAfter", &json!(next))))
 }
 
-pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
+pub(crate) async fn list(mut request: RequestContext) -> Result<Response, Problem> {
     let list = ListJobs {
-        reach: call.reach.clone(),
-        queue: call.query.text("queue"),
-        status: call.query.text("status").and_then(|word| Status::parse(&word)),
-        tags: std::mem::take(&mut call.tags),
-        key: call.query.text("key"),
-        before: cursor(&mut call)?,
-        limit: call.query.usize("limit").unwrap_or(LIMIT_DEFAULT),
+        reach: request.reach.clone(),
+        queue: request.query.text("queue"),
+        status: request.query.text("status").and_then(|word| Status::parse(&word)),
+        tags: std::mem::take(&mut request.tags),
+        key: request.query.text("key"),
+        before: cursor(&mut request)?,
+        limit: request.query.usize("limit").unwrap_or(LIMIT_DEFAULT),
     };
-    list_page(&call, list).await
+    list_page(&request, list).await
 }
 
-async fn list_page(call: &Call, list: ListJobs) -> Result<Response, Problem> {
-    let _turn = call.turn(Weight::Page).await?;
-    let page = call.rooms.jobs.list(list).await?;
-    let items = page.jobs.iter().map(|found| summary(call, found));
+async fn list_page(request: &RequestContext, list: ListJobs) -> Result<Response, Problem> {
+    let _turn = request.turn(Weight::Page).await?;
+    let page = request.rooms.jobs.list(list).await?;
+    let items = page.jobs.iter().map(|found| summary(request, found));
     Ok(wire::ok(StatusCode::OK, wire::list_page(items, page.next.map(|next| format!("j{next:x}")))))
 }
 
 /// One job of a list.
-pub(crate) fn summary(call: &Call, found: &FoundJob) -> String {
-    let shown = wire::job_summary(&found.job, &found.queue, &at_hand(&call.rooms, found), call.rooms.clock.now());
+pub(crate) fn summary(request: &RequestContext, found: &FoundJob) -> String {
+    let shown = wire::job_summary(&found.job, &found.queue, &at_hand(&request.rooms, found), request.rooms.clock.now());
     Value::Object(shown).to_string()
 }
 
 /// Where a list of jobs goes on.
-fn cursor(call: &mut Call) -> Result<Option<u64>, Problem> {
-    let Some(text) = call.query.text("cursor") else {
+fn cursor(request: &mut RequestContext) -> Result<Option<u64>, Problem> {
+    let Some(text) = request.query.text("cursor") else {
         return Ok(None);
     };
     let position = text.strip_prefix('j').and_then(|digits| u64::from_str_radix(digits, 16).ok());
@@ -131,29 +132,29 @@ fn cursor(call: &mut Call) -> Result<Option<u64>, Problem> {
     position.map(Some).ok_or_else(|| Problem::field("cursor", "must be the nextCursor of the page before"))
 }
 
-pub(crate) async fn cancel(call: Call) -> Result<Response, Problem> {
-    act(&call, Command::Cancel { reason: CancelReason::User }).await
+pub(crate) async fn cancel(request: RequestContext) -> Result<Response, Problem> {
+    act(&request, Command::Cancel { reason: CancelReason::User }).await
 }
 
-pub(crate) async fn replay(call: Call) -> Result<Response, Problem> {
-    let mut values = call.read(&fields::REPLAY)?;
+pub(crate) async fn replay(request: RequestContext) -> Result<Response, Problem> {
+    let mut values = request.read(&fields::REPLAY)?;
     let fresh = values.bool("fresh").unwrap_or(false);
     let payload = values.any("payload").map(wire::raw);
-    if payload.as_ref().is_some_and(|payload| payload.len() > call.limits.payload_bytes) {
+    if payload.as_ref().is_some_and(|payload| payload.len() > request.limits.payload_bytes) {
         return Err(Problem::new(
             Code::PayloadTooLarge,
-            format!("the payload has more than {} bytes", call.limits.payload_bytes),
+            format!("the payload has more than {} bytes", request.limits.payload_bytes),
         ));
     }
-    act(&call, Command::Replay { fresh, payload }).await
+    act(&request, Command::Replay { fresh, payload }).await
 }
 
 /// Runs a command and shows the job as it is afterwards.
-async fn act(call: &Call, command: Command) -> Result<Response, Problem> {
-    let id = call.job()?;
-    call.rooms.jobs.apply_one(JobCommand { id, reach: call.reach.clone(), command }).await??;
-    let view = view::look(call, id).await.map_err(Problem::after_commit)?;
-    let mut response = view.whole(call);
+async fn act(request: &RequestContext, command: Command) -> Result<Response, Problem> {
+    let id = request.job()?;
+    request.rooms.jobs.apply_one(JobCommand { id, reach: request.reach.clone(), command }).await??;
+    let view = view::look(request, id).await.map_err(Problem::after_commit)?;
+    let mut response = view.whole(request);
     *response.status_mut() = StatusCode::OK;
     Ok(response)
 }

@@ -3,8 +3,8 @@
 
 mod head;
 mod tls;
-mod pulse;
-pub(crate) mod takeover;
+mod watchdog;
+pub(crate) mod upgrade;
 
 use std::convert::Infallible;
 use std::io;
@@ -33,12 +33,12 @@ use tower::Service;
 use crate::answers::is_small;
 use crate::budget::{Budget, Holder, Priority, Share, Shares};
 use crate::budgets::discards;
-use crate::patience::{look_again, ready_by};
+use crate::read_deadline::{look_again, ready_by};
 use crate::sources::Peer;
 
 use head::HeadScan;
-use pulse::{Doing, Pulse, Watchdog};
-use takeover::{Next, Upgraded};
+use upgrade::{PendingUpgrade, Upgraded};
+use watchdog::{Activity, Doing, Watchdog};
 
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -165,14 +165,14 @@ async fn connection(
     if tls::is_tls(first) {
         return tls::refuse(stream).await;
     }
-    let pulse = Arc::new(Pulse::new());
-    let io = Watched::new(stream, &pulse);
-    let next = Next::default();
-    let (counted, noted) = (Arc::clone(&pulse), next.clone());
+    let activity = Arc::new(Activity::new());
+    let io = MonitoredStream::new(stream, &activity);
+    let next = PendingUpgrade::default();
+    let (counted, noted) = (Arc::clone(&activity), next.clone());
     let service = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(peer);
         counted.set(Doing::Answering);
-        let (pulse, next) = (Arc::clone(&counted), noted.clone());
+        let (activity, next) = (Arc::clone(&counted), noted.clone());
         let answer = match head::refusal(&request, counted.take_faults()) {
             Some(refusal) => Err(refusal),
             None => Ok(router.clone().call(request.map(Body::new))),
@@ -183,14 +183,14 @@ async fn connection(
                 Err(refusal) => refusal,
             };
             next.note(answer.extensions());
-            Ok::<_, Infallible>(followed(answer, pulse))
+            Ok::<_, Infallible>(followed(answer, activity))
         }
     });
     let mut builder = http1::Builder::new();
     // Without `pipeline_flush`: it would hold back the 400 or 431 for a head that is refused with bytes left unread.
     builder.max_buf_size(settings.head_bytes_max.max(BUFFER_MIN));
     let mut connection = builder.serve_connection(io, service);
-    let mut watchdog = std::pin::pin!(Watchdog::new(&pulse, &settings));
+    let mut watchdog = std::pin::pin!(Watchdog::new(&activity, &settings));
     let (mut is_stopping, mut overdue_since) = (false, None);
     loop {
         let overdue = tokio::select! {
@@ -238,18 +238,18 @@ async fn first_byte(stream: &TcpStream) -> Option<u8> {
 
 /// Records the activity of the connection from here on. Most answers are small and complete. Any other is a large
 /// answer or a download, if it says how long it will be, or else a stream.
-fn followed(answer: Response, pulse: Arc<Pulse>) -> Response {
+fn followed(answer: Response, activity: Arc<Activity>) -> Response {
     let length = answer.body().size_hint().exact();
     if length.is_some_and(is_small) {
-        pulse.set(Doing::Idle);
+        activity.set(Doing::Idle);
         return answer;
     }
-    pulse.set(match length {
+    activity.set(match length {
         Some(_) => Doing::Sending,
         None if answer.headers().contains_key(CONTENT_LENGTH) => Doing::Downloading,
         None => Doing::Streaming,
     });
-    answer.map(|body| Body::new(Streamed { body, pulse }))
+    answer.map(|body| Body::new(MonitoredBody { body, activity }))
 }
 
 /// Reads on after the last answer until the other side has closed too. Closing with bytes unread would reset the
@@ -271,18 +271,18 @@ async fn linger(mut stream: TcpStream) {
 }
 
 /// A stream that reports when bytes come and go.
-struct Watched {
+struct MonitoredStream {
     stream: TokioIo<TcpStream>,
-    pulse: Arc<Pulse>,
+    activity: Arc<Activity>,
     /// It has carried a stream or a large answer, and its buffer is bounded from then on.
     is_bounded: bool,
     scan: HeadScan,
 }
 
-impl Watched {
-    fn new(stream: TcpStream, pulse: &Arc<Pulse>) -> Watched {
-        let (stream, pulse) = (TokioIo::new(stream), Arc::clone(pulse));
-        Watched { stream, pulse, is_bounded: false, scan: HeadScan::default() }
+impl MonitoredStream {
+    fn new(stream: TcpStream, activity: &Arc<Activity>) -> MonitoredStream {
+        let (stream, activity) = (TokioIo::new(stream), Arc::clone(activity));
+        MonitoredStream { stream, activity, is_bounded: false, scan: HeadScan::default() }
     }
 
     /// Reads by way of a buffer of our own, since what is read into hyper's cannot be looked at.
@@ -296,14 +296,14 @@ impl Watched {
                 self.scan = HeadScan::default();
             }
             self.scan.read(buffer.filled());
-            self.pulse.note(self.scan.faults());
+            self.activity.note(self.scan.faults());
             into.put_slice(buffer.filled());
         }
         polled
     }
 
     fn before_write(&mut self) {
-        let buffer = match self.pulse.doing() {
+        let buffer = match self.activity.doing() {
             Doing::Streaming | Doing::Sending => STREAM_SEND_BUFFER,
             Doing::Downloading => DOWNLOAD_SEND_BUFFER,
             Doing::Idle | Doing::Head | Doing::Answering => return,
@@ -316,25 +316,25 @@ impl Watched {
     }
 }
 
-impl Read for Watched {
+impl Read for MonitoredStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        let is_new = self.pulse.is_idle();
+        let is_new = self.activity.is_idle();
         if self.scan.is_complete() && !is_new {
             return Pin::new(&mut self.stream).poll_read(cx, buffer);
         }
         let polled = self.poll_head(cx, buffer, is_new);
         if matches!(polled, Poll::Ready(Ok(()))) {
-            self.pulse.bytes_read();
+            self.activity.bytes_read();
         }
         polled
     }
 }
 
-impl Write for Watched {
+impl Write for MonitoredStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.before_write();
         let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.pulse.bytes_written(written(&polled));
+        self.activity.bytes_written(written(&polled));
         polled
     }
 
@@ -357,7 +357,7 @@ impl Write for Watched {
     ) -> Poll<io::Result<usize>> {
         self.before_write();
         let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, buffers);
-        self.pulse.bytes_written(written(&polled));
+        self.activity.bytes_written(written(&polled));
         polled
     }
 }
@@ -371,12 +371,12 @@ fn written(polled: &Poll<io::Result<usize>>) -> Option<usize> {
 }
 
 /// The body of a stream: when it has ended, the connection waits for the next request.
-struct Streamed {
+struct MonitoredBody {
     body: Body,
-    pulse: Arc<Pulse>,
+    activity: Arc<Activity>,
 }
 
-impl HttpBody for Streamed {
+impl HttpBody for MonitoredBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -396,8 +396,8 @@ impl HttpBody for Streamed {
     }
 }
 
-impl Drop for Streamed {
+impl Drop for MonitoredBody {
     fn drop(&mut self) {
-        self.pulse.set(Doing::Idle);
+        self.activity.set(Doing::Idle);
     }
 }

@@ -20,8 +20,8 @@ use outlast_store::artifacts::StoredObject;
 use serde_json::json;
 
 use crate::budget::Holder;
-use crate::call::Call;
 use crate::error::{Code, Problem};
+use crate::request::RequestContext;
 use crate::schema::Values;
 use crate::{body, cors, outcome, wire, work};
 
@@ -30,22 +30,22 @@ const POLICY: HeaderName = HeaderName::from_static("content-security-policy");
 const REFERRER: HeaderName = HeaderName::from_static("referrer-policy");
 
 /// A download.
-pub(crate) async fn get(call: Call) -> Result<Response, Problem> {
-    let link = opened(&call, Act::Get).await?;
-    let stored = call.rooms.objects.stored(&link.object).await?;
+pub(crate) async fn get(request: RequestContext) -> Result<Response, Problem> {
+    let link = opened(&request, Act::Get).await?;
+    let stored = request.rooms.objects.stored(&link.object).await?;
     let stored = stored.filter(|stored| stored.attached && stored.delete_after.is_none()).ok_or_else(gone)?;
     let holder = Holder::Token { namespace: link.object.namespace, key: link.key, job: link.object.job };
-    let mut response = serve(&call, holder, &stored).await?;
+    let mut response = serve(&request, holder, &stored).await?;
     // A link is in the page's own hands, like a token.
     cors::open(response.headers_mut());
     Ok(response)
 }
 
 /// An upload, to be finalised afterwards.
-pub(crate) async fn put(call: Call) -> Result<Response, Problem> {
-    let link = opened(&call, Act::Put).await?;
-    let stream = body::stream(&call.headers, call.take_upload(), &call.limits)?;
-    let written = call.rooms.objects.take_upload(&link.object, stream).await?;
+pub(crate) async fn put(request: RequestContext) -> Result<Response, Problem> {
+    let link = opened(&request, Act::Put).await?;
+    let stream = body::stream(&request.headers, request.take_upload(), &request.limits)?;
+    let written = request.rooms.objects.take_upload(&link.object, stream).await?;
     let digest = digest_text(&written.sha256);
     let mut response = wire::json_ok(StatusCode::OK, &json!({"length": written.length, "sha256": digest}));
     // Those who upload in parts want one of each.
@@ -56,13 +56,13 @@ pub(crate) async fn put(call: Call) -> Result<Response, Problem> {
 }
 
 /// The bytes of a large checkpoint, for the worker that goes on from it.
-pub(crate) async fn checkpoint(call: Call) -> Result<Response, Problem> {
-    let id = call.job()?;
-    let kept = call.rooms.work.saved(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
+pub(crate) async fn checkpoint(request: RequestContext) -> Result<Response, Problem> {
+    let id = request.job()?;
+    let kept = request.rooms.work.saved(&request.reach, id).await?.ok_or_else(Problem::job_not_found)?;
     match kept.checkpoint.map(|checkpoint| checkpoint.data) {
         Some(CheckpointData::Object(object)) => {
-            let stored = call.rooms.objects.stored(&object.key).await?;
-            serve(&call, call.holder(), &stored.ok_or_else(no_checkpoint)?).await
+            let stored = request.rooms.objects.stored(&object.key).await?;
+            serve(&request, request.holder(), &stored.ok_or_else(no_checkpoint)?).await
         }
         _ => Err(no_checkpoint()),
     }
@@ -72,17 +72,17 @@ fn no_checkpoint() -> Problem {
     Problem::new(Code::CheckpointNotFound, "the job has no checkpoint that was saved as a blob")
 }
 
-pub(crate) async fn put_checkpoint(mut call: Call) -> Result<Response, Problem> {
-    let worker = work::worker(&call, &mut Values::default())?;
-    let schema_version = call.query.u32("schemaVersion");
+pub(crate) async fn put_checkpoint(mut request: RequestContext) -> Result<Response, Problem> {
+    let worker = work::worker(&request, &mut Values::default())?;
+    let schema_version = request.query.u32("schemaVersion");
     let schema_version = schema_version.ok_or_else(|| Problem::field("schemaVersion", "is required"))?;
-    let stream = body::stream(&call.headers, call.take_upload(), &call.limits)?;
-    let applied = call.rooms.objects.upload_checkpoint(&worker, schema_version, stream).await?;
+    let stream = body::stream(&request.headers, request.take_upload(), &request.limits)?;
+    let applied = request.rooms.objects.upload_checkpoint(&worker, schema_version, stream).await?;
     Ok(wire::ok(StatusCode::OK, outcome::accepted(&applied)))
 }
 
-async fn opened(call: &Call, act: Act) -> Result<Link, Problem> {
-    call.rooms.keys.open_link(call.parameter("link"), act).await?.ok_or_else(gone)
+async fn opened(request: &RequestContext, act: Act) -> Result<Link, Problem> {
+    request.rooms.keys.open_link(request.parameter("link"), act).await?.ok_or_else(gone)
 }
 
 /// The same whatever is wrong: a link says nothing about what it does not open.
@@ -93,11 +93,11 @@ fn gone() -> Problem {
     )
 }
 
-async fn serve(call: &Call, holder: Holder, stored: &StoredObject) -> Result<Response, Problem> {
+async fn serve(request: &RequestContext, holder: Holder, stored: &StoredObject) -> Result<Response, Problem> {
     let object = &stored.object;
     // A part is good only beside the rest of the same bytes.
     let etag = format!("\"{}\"", digest_text(&object.sha256));
-    let asked = call.header("range").filter(|_| call.header("if-range").is_none_or(|seen| seen == etag));
+    let asked = request.header("range").filter(|_| request.header("if-range").is_none_or(|seen| seen == etag));
     let wanted = match range(asked, object.length) {
         Ok(wanted) => wanted,
         Err(()) => return Ok(unsatisfiable(object.length)),
@@ -106,8 +106,8 @@ async fn serve(call: &Call, holder: Holder, stored: &StoredObject) -> Result<Res
         Some(range) => (StatusCode::PARTIAL_CONTENT, range.clone()),
         None => (StatusCode::OK, 0..object.length),
     };
-    let charge = call.answers.download(holder, span.end - span.start)?;
-    let opened = call.rooms.objects.open(stored, wanted.clone()).await?;
+    let charge = request.answers.download(holder, span.end - span.start)?;
+    let opened = request.rooms.objects.open(stored, wanted.clone()).await?;
     let chunks = opened.chunks.map(move |chunk| {
         // It is given back with the end of the download.
         let _ = &charge;

@@ -1,28 +1,28 @@
 //! The OpenAPI 3.1 document, made from the route and field tables that also serve the requests.
 
-mod answers;
+mod schemas;
 mod webhooks;
 
 use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use crate::call::Call;
 use crate::error::{Code, Problem};
 use crate::fields::{ID_PATTERN, LINK_PATTERN, NAME_PATTERN, NUMBER_PATTERN, SECTION_PATTERN};
+use crate::request::RequestContext;
 use crate::routes::{Need, ROUTES, Raw, Route, Shape};
-use crate::schema::words::wants;
+use crate::schema::messages::wants;
 use crate::schema::{Field, Kind, Object};
 use crate::wire;
 
-pub(crate) async fn show(_: Call) -> Result<Response, Problem> {
+pub(crate) async fn show(_: RequestContext) -> Result<Response, Problem> {
     Ok(wire::json_ok(StatusCode::OK, &document()))
 }
 
 /// The whole document.
 pub fn document() -> Value {
     let mut paths: Map<String, Value> = Map::new();
-    let mut schemas = answers::schemas();
+    let mut schemas = schemas::schemas();
     for route in ROUTES {
         if let Some(object) = route.body {
             add_schema(&mut schemas, object);

@@ -13,8 +13,8 @@ use outlast_engine::keys::scope::Word;
 use outlast_store::jobs::{FoundJob, NewJob, Published, Reach};
 use serde_json::{Value as Json, json};
 
-use crate::call::Call;
 use crate::error::{Code, Problem};
+use crate::request::RequestContext;
 use crate::schema::{Value, Values, read_raw};
 use crate::wire;
 use crate::{fields, jobs};
@@ -24,21 +24,21 @@ const PREFER_WAIT_MAX: Duration = Duration::from_secs(30);
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
-pub(crate) async fn one(mut call: Call) -> Result<Response, Problem> {
-    let queue: Arc<str> = call.queue_to_publish()?.into();
-    let namespace = call.caller()?.namespace;
-    let spec = spec(call.read(&fields::PUBLISH)?, &call)?;
-    let wait = preferred_wait(&call);
+pub(crate) async fn one(mut request: RequestContext) -> Result<Response, Problem> {
+    let queue: Arc<str> = request.queue_to_publish()?.into();
+    let namespace = request.caller()?.namespace;
+    let spec = spec(request.read(&fields::PUBLISH)?, &request)?;
+    let wait = preferred_wait(&request);
     let new = NewJob { namespace, queue: Arc::clone(&queue), spec: Arc::new(spec) };
-    let published = call.rooms.jobs.publish(vec![new]).await?.pop();
+    let published = request.rooms.jobs.publish(vec![new]).await?.pop();
     let (mut job, duplicate, mismatch) = created(published, &queue)?;
     let mut status = if duplicate { StatusCode::OK } else { StatusCode::ACCEPTED };
     if let Some(wait) = wait
-        && let Some(found) = finished(&mut call, namespace, &job, wait).await.map_err(Problem::after_commit)?
+        && let Some(found) = finished(&mut request, namespace, &job, wait).await.map_err(Problem::after_commit)?
     {
         // The whole job is for those who may read it; a key that only publishes learns the state.
-        if let Some(reach) = call.caller()?.reach(Word::Read).filter(|reach| reach.covers(&found.queue)) {
-            return whole(&call, &reach, &found).await.map_err(Problem::after_commit);
+        if let Some(reach) = request.caller()?.reach(Word::Read).filter(|reach| reach.covers(&found.queue)) {
+            return whole(&request, &reach, &found).await.map_err(Problem::after_commit);
         }
         (job, status) = (found.job, StatusCode::OK);
     }
@@ -48,28 +48,28 @@ pub(crate) async fn one(mut call: Call) -> Result<Response, Problem> {
         headers.insert(LOCATION, location);
     }
     if !job.status().is_terminal() {
-        headers.insert(RETRY_AFTER, jobs::retry_header(jobs::POLL_SECONDS, call.budgets.slots.load_percent()));
+        headers.insert(RETRY_AFTER, jobs::retry_header(jobs::POLL_SECONDS, request.budgets.slots.load_percent()));
     }
     Ok(response)
 }
 
 /// Each job is taken or refused on its own; what is taken is one durable commit.
-pub(crate) async fn batch(call: Call) -> Result<Response, Problem> {
-    let queue: Arc<str> = call.queue_to_publish()?.into();
-    let namespace = call.caller()?.namespace;
-    if call.headers.contains_key(IDEMPOTENCY_KEY) {
+pub(crate) async fn batch(request: RequestContext) -> Result<Response, Problem> {
+    let queue: Arc<str> = request.queue_to_publish()?.into();
+    let namespace = request.caller()?.namespace;
+    if request.headers.contains_key(IDEMPOTENCY_KEY) {
         return Err(Problem::field("Idempotency-Key", "names one job; in a batch, give each job its idempotencyKey"));
     }
-    let raws = call.read(&fields::PUBLISH_BATCH)?.list("jobs").unwrap_or_default();
-    if raws.len() > call.limits.batch_jobs {
+    let raws = request.read(&fields::PUBLISH_BATCH)?.list("jobs").unwrap_or_default();
+    if raws.len() > request.limits.batch_jobs {
         let detail =
-            format!("a batch has at most {} jobs, not {}; nothing was stored", call.limits.batch_jobs, raws.len());
+            format!("a batch has at most {} jobs, not {}; nothing was stored", request.limits.batch_jobs, raws.len());
         return Err(Problem::new(Code::PayloadTooLarge, detail));
     }
     let mut jobs = Vec::with_capacity(raws.len());
     let mut refusals: Vec<Option<Problem>> = Vec::with_capacity(raws.len());
     for (place, raw) in raws.into_iter().enumerate() {
-        match batch_spec(&raw, place, &call) {
+        match batch_spec(&raw, place, &request) {
             Ok(spec) => {
                 jobs.push(NewJob { namespace, queue: Arc::clone(&queue), spec: Arc::new(spec) });
                 refusals.push(None);
@@ -77,11 +77,11 @@ pub(crate) async fn batch(call: Call) -> Result<Response, Problem> {
             Err(problem) => refusals.push(Some(problem)),
         }
     }
-    let published = call.rooms.jobs.publish(jobs).await?;
+    let published = request.rooms.jobs.publish(jobs).await?;
     // An unknown queue refuses the batch as a whole, even one without a single good job.
     let missing = match published.first() {
         Some(first) => *first == Published::QueueNotFound,
-        None => call.rooms.queues.get(namespace, &queue).await?.is_none(),
+        None => request.rooms.queues.get(namespace, &queue).await?.is_none(),
     };
     if missing {
         return Err(Problem::queue_not_found(&queue));
@@ -97,13 +97,13 @@ pub(crate) async fn batch(call: Call) -> Result<Response, Problem> {
     Ok(wire::json_ok(StatusCode::ACCEPTED, &json!({"jobs": answers})))
 }
 
-fn batch_spec(raw: &Value<'_>, place: usize, call: &Call) -> Result<Spec, Problem> {
+fn batch_spec(raw: &Value<'_>, place: usize, request: &RequestContext) -> Result<Spec, Problem> {
     let Value::Any(raw) = raw else {
         return Err(Problem::field("jobs", "must be objects"));
     };
     let place = format!("jobs[{place}]");
     let values = read_raw(&fields::PUBLISH, raw, &place).map_err(Problem::invalid)?;
-    spec(values, call).map_err(|problem| problem.at(&place))
+    spec(values, request).map_err(|problem| problem.at(&place))
 }
 
 fn batch_answer(published: Option<Published>, queue: &str) -> Json {
@@ -136,14 +136,14 @@ fn created(published: Option<Published>, queue: &str) -> Result<(Job, bool, bool
 }
 
 /// The job that the fields describe. The header wins over the field where both exist.
-fn spec(mut values: Values<'_>, call: &Call) -> Result<Spec, Problem> {
-    let now = call.rooms.clock.now();
+fn spec(mut values: Values<'_>, request: &RequestContext) -> Result<Spec, Problem> {
+    let now = request.rooms.clock.now();
     let payload = values.any("payload").map_or_else(|| "null".into(), wire::raw);
-    if payload.len() > call.limits.payload_bytes {
+    if payload.len() > request.limits.payload_bytes {
         let detail = format!(
             "the payload has {} bytes, the limit is {}; put large data elsewhere and send a link",
             payload.len(),
-            call.limits.payload_bytes
+            request.limits.payload_bytes
         );
         return Err(Problem::new(Code::PayloadTooLarge, detail));
     }
@@ -155,7 +155,7 @@ fn spec(mut values: Values<'_>, call: &Call) -> Result<Spec, Problem> {
     }
     let callback_url = values.text("callbackUrl");
     if let Some(url) = &callback_url {
-        call.rooms.push.check_url(url).map_err(|refused| Problem::field("callbackUrl", refused.to_string()))?;
+        request.rooms.push.check_url(url).map_err(|refused| Problem::field("callbackUrl", refused.to_string()))?;
     }
     if values.contains("notifyEmail") {
         // Accepted and never sent would be worse than refused.
@@ -166,12 +166,12 @@ fn spec(mut values: Values<'_>, call: &Call) -> Result<Spec, Problem> {
         priority: values.int("priority").and_then(|priority| i8::try_from(priority).ok()).unwrap_or(0),
         not_before: not_before(&mut values, now)?,
         start_by: values.time("startBy"),
-        idempotency_key: idempotency_key(&mut values, call)?,
+        idempotency_key: idempotency_key(&mut values, request)?,
         key: values.text("key").map(Into::into),
         tags: tags(&mut values),
         callback_url: callback_url.map(Into::into),
         notify_email: None,
-        traceparent: call.header("traceparent").filter(|text| is_traceparent(text)).map(Into::into),
+        traceparent: request.header("traceparent").filter(|text| is_traceparent(text)).map(Into::into),
         overrides,
         origin: None,
     })
@@ -206,9 +206,9 @@ fn tags(values: &mut Values<'_>) -> Vec<(Box<str>, Box<str>)> {
 }
 
 /// From the field or the header.
-fn idempotency_key(values: &mut Values<'_>, call: &Call) -> Result<Option<Box<str>>, Problem> {
+fn idempotency_key(values: &mut Values<'_>, request: &RequestContext) -> Result<Option<Box<str>>, Problem> {
     let in_body = values.text("idempotencyKey");
-    let Some(in_header) = key_header(call)? else {
+    let Some(in_header) = key_header(request)? else {
         return Ok(in_body.map(Into::into));
     };
     if in_body.is_some_and(|key| key != in_header) {
@@ -219,8 +219,8 @@ fn idempotency_key(values: &mut Values<'_>, call: &Call) -> Result<Option<Box<st
 }
 
 /// The header `Idempotency-Key`, bare or as a quoted string.
-pub(crate) fn key_header(call: &Call) -> Result<Option<&str>, Problem> {
-    let Some(header) = call.headers.get(IDEMPOTENCY_KEY) else {
+pub(crate) fn key_header(request: &RequestContext) -> Result<Option<&str>, Problem> {
+    let Some(header) = request.headers.get(IDEMPOTENCY_KEY) else {
         return Ok(None);
     };
     let text = header.to_str().unwrap_or_default().trim();
@@ -248,38 +248,38 @@ fn is_traceparent(text: &str) -> bool {
 }
 
 /// `Prefer: wait=10`, in seconds, at most 30.
-fn preferred_wait(call: &Call) -> Option<Duration> {
-    let prefer = call.header("prefer")?;
+fn preferred_wait(request: &RequestContext) -> Option<Duration> {
+    let prefer = request.header("prefer")?;
     let wait = prefer.split([',', ';']).find_map(|part| part.trim().strip_prefix("wait=")?.parse::<u64>().ok())?;
     (wait > 0).then(|| Duration::from_secs(wait).min(PREFER_WAIT_MAX))
 }
 
 /// The job, if it finishes within the wait. The job is stored, so without a free place the request does not wait.
 async fn finished(
-    call: &mut Call,
+    request: &mut RequestContext,
     namespace: NamespaceId,
     job: &Job,
     wait: Duration,
 ) -> Result<Option<FoundJob>, Problem> {
-    let Ok(waiting) = call.begin_wait() else {
+    let Ok(waiting) = request.begin_wait() else {
         return Ok(None);
     };
     let reach = Reach::Namespace(namespace);
-    let found = Box::pin(call.rooms.jobs.watch(&reach, job.id, Until::Terminal, wait)).await?;
-    call.end_wait(waiting);
+    let found = Box::pin(request.rooms.jobs.watch(&reach, job.id, Until::Terminal, wait)).await?;
+    request.end_wait(waiting);
     Ok(found.filter(|found| found.job.status().is_terminal()))
 }
 
-async fn whole(call: &Call, reach: &Reach, found: &FoundJob) -> Result<Response, Problem> {
-    let detail = call.rooms.jobs.detail(reach, found.job.id).await?.ok_or_else(Problem::job_not_found)?;
+async fn whole(request: &RequestContext, reach: &Reach, found: &FoundJob) -> Result<Response, Problem> {
+    let detail = request.rooms.jobs.detail(reach, found.job.id).await?.ok_or_else(Problem::job_not_found)?;
     let found = &detail.found;
-    let mut body = jobs::shown(&call.rooms, &detail).await;
-    if let Some(inline) = call.rooms.objects.inline_result(reach, found.job.id).await? {
+    let mut body = jobs::shown(&request.rooms, &detail).await;
+    if let Some(inline) = request.rooms.objects.inline_result(reach, found.job.id).await? {
         body.pop();
         body.push_str(",\"result\":");
         body.push_str(&inline.body);
         body.push('}');
-        call.rooms.objects.count_download(found.job.id);
+        request.rooms.objects.count_download(found.job.id);
     }
     let mut response = wire::ok(StatusCode::OK, body);
     let headers = response.headers_mut();

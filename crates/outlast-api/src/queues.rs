@@ -17,8 +17,8 @@ use outlast_store::queues::{DeleteRefusal, ExpectedVersion, QueueCounts, SaveRef
 use serde_json::{Value, json};
 
 use crate::answers::Weight;
-use crate::call::Call;
 use crate::error::{Code, Problem};
+use crate::request::RequestContext;
 use crate::schema::Values;
 use crate::{fields, operations, settings, wire};
 
@@ -29,45 +29,45 @@ const PAGE_DEFAULT: usize = 50;
 const QUEUES_AT_ONCE: usize = 50;
 const SIGNING_SECRET: &str = "signingSecret";
 
-pub(crate) async fn create(call: Call) -> Result<Response, Problem> {
-    let mut values = call.read(&fields::QUEUE_NEW)?;
+pub(crate) async fn create(request: RequestContext) -> Result<Response, Problem> {
+    let mut values = request.read(&fields::QUEUE_NEW)?;
     let name = values.text("name").ok_or_else(|| Problem::field("name", "is required"))?;
     // A key bound to one queue may make that queue and no other.
-    if let Reach::Queues(_, names) = &call.reach
+    if let Reach::Queues(_, names) = &request.reach
         && !names.contains(&name)
     {
         return Err(Problem::new(Code::Forbidden, "the key's scope is bound to other queues"));
     }
-    let change = change(&call, None, values)?;
-    let saved = save(&call, &name, change, ExpectedVersion::Absent).await?;
-    answer(&call, &saved).await
+    let change = change(&request, None, values)?;
+    let saved = save(&request, &name, change, ExpectedVersion::Absent).await?;
+    answer(&request, &saved).await
 }
 
-pub(crate) async fn put(call: Call) -> Result<Response, Problem> {
-    let name = own_name(&call)?;
-    let present = call.rooms.queues.get(namespace(&call)?, &name).await?;
-    let values = body(&call, &fields::QUEUE, &name)?;
+pub(crate) async fn put(request: RequestContext) -> Result<Response, Problem> {
+    let name = own_name(&request)?;
+    let present = request.rooms.queues.get(namespace(&request)?, &name).await?;
+    let values = body(&request, &fields::QUEUE, &name)?;
     let change = match &present {
-        Some((queue, _)) => kept_by_file(&call, queue, values, |values| change(&call, None, values))?,
-        None => change(&call, None, values)?,
+        Some((queue, _)) => kept_by_file(&request, queue, values, |values| change(&request, None, values))?,
+        None => change(&request, None, values)?,
     };
-    let saved = save(&call, &name, change, expect(&call)?).await?;
-    answer(&call, &saved).await
+    let saved = save(&request, &name, change, expect(&request)?).await?;
+    answer(&request, &saved).await
 }
 
-pub(crate) async fn patch(call: Call) -> Result<Response, Problem> {
-    let name = match system_queue(call.parameter("queue")) {
-        Some(_) => call.tended_queue()?.to_owned(),
-        None => own_name(&call)?,
+pub(crate) async fn patch(request: RequestContext) -> Result<Response, Problem> {
+    let name = match system_queue(request.parameter("queue")) {
+        Some(_) => request.tended_queue()?.to_owned(),
+        None => own_name(&request)?,
     };
-    let asked = expect(&call)?;
+    let asked = expect(&request)?;
     for _ in 0..PATCH_TRIES {
-        let (queue, _) = find_to_change(&call, &name).await?;
-        let values = body(&call, &fields::QUEUE_PATCH, &name)?;
-        let change = kept_by_file(&call, &queue, values, |values| change(&call, Some(&queue), values))?;
+        let (queue, _) = find_to_change(&request, &name).await?;
+        let values = body(&request, &fields::QUEUE_PATCH, &name)?;
+        let change = kept_by_file(&request, &queue, values, |values| change(&request, Some(&queue), values))?;
         let expect = if asked == ExpectedVersion::Anything { ExpectedVersion::Version(queue.version) } else { asked };
-        match call.rooms.queues.save(namespace(&call)?, &name, change, expect).await? {
-            Ok(saved) => return answer(&call, &saved).await,
+        match request.rooms.queues.save(namespace(&request)?, &name, change, expect).await? {
+            Ok(saved) => return answer(&request, &saved).await,
             Err(SaveRefusal::VersionMismatch { .. }) if asked == ExpectedVersion::Anything => {}
             Err(refusal) => return Err(refused(refusal, &name)),
         }
@@ -75,14 +75,14 @@ pub(crate) async fn patch(call: Call) -> Result<Response, Problem> {
     Err(Problem::new(Code::Overloaded, "other requests keep changing this queue; nothing was stored, retry"))
 }
 
-pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
-    let (queue, counts) = find(&call, call.tended_queue()?).await?;
-    Ok(shown(&call, &queue, &counts))
+pub(crate) async fn show(request: RequestContext) -> Result<Response, Problem> {
+    let (queue, counts) = find(&request, request.tended_queue()?).await?;
+    Ok(shown(&request, &queue, &counts))
 }
 
-pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
-    let limit = call.query.usize("limit").unwrap_or(PAGE_DEFAULT);
-    let after = match call.query.text("cursor") {
+pub(crate) async fn list(mut request: RequestContext) -> Result<Response, Problem> {
+    let limit = request.query.usize("limit").unwrap_or(PAGE_DEFAULT);
+    let after = match request.query.text("cursor") {
         None => None,
         Some(text) => Some(
             text.strip_prefix('q')
@@ -91,27 +91,27 @@ pub(crate) async fn list(mut call: Call) -> Result<Response, Problem> {
                 .ok_or_else(|| Problem::field("cursor", "must be the nextCursor of the page before"))?,
         ),
     };
-    let _turn = call.turn(Weight::Page).await?;
-    let (items, next) = list_some(&call, after, limit).await?;
+    let _turn = request.turn(Weight::Page).await?;
+    let (items, next) = list_some(&request, after, limit).await?;
     Ok(wire::ok(StatusCode::OK, wire::list_page(items.into_iter(), next.map(|name| format!("q{name}")))))
 }
 
 /// Queues after that name, as many as asked for and fit, and the last one that was looked at if there may be more.
 async fn list_some(
-    call: &Call,
+    request: &RequestContext,
     mut after: Option<String>,
     limit: usize,
 ) -> Result<(Vec<String>, Option<String>), Problem> {
     let (mut items, mut size, mut left) = (Vec::new(), PageSize::default(), limit);
     while left > 0 {
         let wanted = left.min(QUEUES_AT_ONCE);
-        let queues = call.rooms.queues.list(namespace(call)?, after.as_deref(), wanted).await?;
+        let queues = request.rooms.queues.list(namespace(request)?, after.as_deref(), wanted).await?;
         for (queue, counts) in &queues {
             if size.is_full() {
                 return Ok((items, after));
             }
-            if call.reach.covers(queue) {
-                let item = view(call, queue, counts).to_string();
+            if request.reach.covers(queue) {
+                let item = view(request, queue, counts).to_string();
                 size.add(item.len());
                 items.push(item);
             }
@@ -125,50 +125,51 @@ async fn list_some(
     Ok((items, after))
 }
 
-pub(crate) async fn pause(call: Call) -> Result<Response, Problem> {
-    set_paused(&call, true).await
+pub(crate) async fn pause(request: RequestContext) -> Result<Response, Problem> {
+    set_paused(&request, true).await
 }
 
-pub(crate) async fn resume(call: Call) -> Result<Response, Problem> {
-    set_paused(&call, false).await
+pub(crate) async fn resume(request: RequestContext) -> Result<Response, Problem> {
+    set_paused(&request, false).await
 }
 
-async fn set_paused(call: &Call, paused: bool) -> Result<Response, Problem> {
-    let name = call.tended_queue()?;
-    find_to_change(call, name).await?;
-    call.rooms
+async fn set_paused(request: &RequestContext, paused: bool) -> Result<Response, Problem> {
+    let name = request.tended_queue()?;
+    find_to_change(request, name).await?;
+    request
+        .rooms
         .queues
-        .set_paused(namespace(call)?, name, paused)
+        .set_paused(namespace(request)?, name, paused)
         .await?
         .ok_or_else(|| Problem::queue_not_found(name))?;
-    let (queue, counts) = find(call, name).await.map_err(Problem::after_commit)?;
-    Ok(shown(call, &queue, &counts))
+    let (queue, counts) = find(request, name).await.map_err(Problem::after_commit)?;
+    Ok(shown(request, &queue, &counts))
 }
 
 /// A new secret, shown this once; the one before it signs a while longer.
-pub(crate) async fn rotate_secret(call: Call) -> Result<Response, Problem> {
-    let name = call.tended_queue()?;
-    let mut values = call.read(&fields::ROTATE)?;
+pub(crate) async fn rotate_secret(request: RequestContext) -> Result<Response, Problem> {
+    let name = request.tended_queue()?;
+    let mut values = request.read(&fields::ROTATE)?;
     let secret = settings::signing_secret(&mut values)?;
     let overlap = values.duration("overlap").unwrap_or(OVERLAP_DEFAULT);
-    check_secret_is_free(&declared(&call, name)?.unwrap_or_default(), name)?;
-    let (queue, _) = find_to_change(&call, name).await?;
+    check_secret_is_free(&declared(&request, name)?.unwrap_or_default(), name)?;
+    let (queue, _) = find_to_change(&request, name).await?;
     if !queue.settings.is_push() {
         return Err(Problem::field("queue", "must deliver to a webhook; nothing is signed for pullers"));
     }
-    let rotated = call.rooms.queues.rotate_secret(namespace(&call)?, name, secret, overlap).await?;
+    let rotated = request.rooms.queues.rotate_secret(namespace(&request)?, name, secret, overlap).await?;
     let rotated = rotated.ok_or_else(|| Problem::queue_not_found(name))?;
     Ok(wire::json_ok(StatusCode::OK, &wire::rotated(&rotated)))
 }
 
-pub(crate) async fn delete(mut call: Call) -> Result<Response, Problem> {
-    let force = call.query.bool("force").unwrap_or(false);
-    let name = call.queue()?.to_owned();
-    if declared(&call, &name)?.is_some() {
+pub(crate) async fn delete(mut request: RequestContext) -> Result<Response, Problem> {
+    let force = request.query.bool("force").unwrap_or(false);
+    let name = request.queue()?.to_owned();
+    if declared(&request, &name)?.is_some() {
         let detail = format!("queue \"{name}\" is declared in the configuration file; remove it there first");
         return Err(Problem::new(Code::SetByFile, detail));
     }
-    match call.rooms.queues.delete(namespace(&call)?, &name).await? {
+    match request.rooms.queues.delete(namespace(&request)?, &name).await? {
         Ok(()) => {
             let mut response = Response::default();
             *response.status_mut() = StatusCode::NO_CONTENT;
@@ -177,14 +178,14 @@ pub(crate) async fn delete(mut call: Call) -> Result<Response, Problem> {
         Err(DeleteRefusal::NotFound) => Err(Problem::queue_not_found(&name)),
         Err(DeleteRefusal::NotEmpty) if force => {
             let operation = NewOperation {
-                namespace: namespace(&call)?,
+                namespace: namespace(&request)?,
                 queue: name,
                 kind: OperationKind::Delete,
                 filter: OperationFilter::default(),
                 limit: None,
                 rate_per_second: None,
             };
-            operations::start(&call, operation).await
+            operations::start(&request, operation).await
         }
         Err(DeleteRefusal::NotEmpty) => Err(Problem::new(
             Code::QueueNotEmpty,
@@ -193,41 +194,45 @@ pub(crate) async fn delete(mut call: Call) -> Result<Response, Problem> {
     }
 }
 
-pub(crate) fn namespace(call: &Call) -> Result<NamespaceId, Problem> {
-    Ok(call.caller()?.namespace)
+pub(crate) fn namespace(request: &RequestContext) -> Result<NamespaceId, Problem> {
+    Ok(request.caller()?.namespace)
 }
 
-async fn find(call: &Call, name: &str) -> Result<(std::sync::Arc<Queue>, QueueCounts), Problem> {
-    call.rooms.queues.get(namespace(call)?, name).await?.ok_or_else(|| Problem::queue_not_found(name))
+async fn find(request: &RequestContext, name: &str) -> Result<(std::sync::Arc<Queue>, QueueCounts), Problem> {
+    request.rooms.queues.get(namespace(request)?, name).await?.ok_or_else(|| Problem::queue_not_found(name))
 }
 
 /// To be changed: a system queue may be set up before its first job makes it.
-async fn find_to_change(call: &Call, name: &str) -> Result<(std::sync::Arc<Queue>, QueueCounts), Problem> {
-    let found = call.rooms.queues.get(namespace(call)?, name).await?;
+async fn find_to_change(request: &RequestContext, name: &str) -> Result<(std::sync::Arc<Queue>, QueueCounts), Problem> {
+    let found = request.rooms.queues.get(namespace(request)?, name).await?;
     match (found, system_queue(name)) {
         (None, Some(own)) => {
-            call.rooms.queues.make_system_queue(namespace(call)?, own).await?;
-            find(call, name).await
+            request.rooms.queues.make_system_queue(namespace(request)?, own).await?;
+            find(request, name).await
         }
         (found, _) => found.ok_or_else(|| Problem::queue_not_found(name)),
     }
 }
 
 /// The name in the URL must be one that can be made; a bad one is the sender's mistake, not a missing queue.
-fn own_name(call: &Call) -> Result<String, Problem> {
-    let name = call.parameter("queue");
+fn own_name(request: &RequestContext) -> Result<String, Problem> {
+    let name = request.parameter("queue");
     if !is_name(name) {
         return Err(Problem::field(
             "queue",
             "must be a name: letters, digits, \".\", \"_\", \"-\", starting with a letter or digit, at most 128",
         ));
     }
-    call.queue().map(str::to_owned)
+    request.queue().map(str::to_owned)
 }
 
 /// The settings of the body, whose name, if given, must be the URL's.
-fn body<'a>(call: &'a Call, object: &'static crate::schema::Object, name: &str) -> Result<Values<'a>, Problem> {
-    let mut values = call.read(object)?;
+fn body<'a>(
+    request: &'a RequestContext,
+    object: &'static crate::schema::Object,
+    name: &str,
+) -> Result<Values<'a>, Problem> {
+    let mut values = request.read(object)?;
     match values.text("name") {
         Some(other) if other != name => {
             Err(Problem::field("name", format!("must be \"{name}\" as in the URL; queues cannot be renamed")))
@@ -237,20 +242,20 @@ fn body<'a>(call: &'a Call, object: &'static crate::schema::Object, name: &str) 
 }
 
 /// The configuration file's declaration of a queue of the caller.
-fn declared(call: &Call, name: &str) -> Result<Option<Vec<String>>, Problem> {
-    let declared = call.rooms.inbound.catalog();
-    let is_ours = declared.namespace == namespace(call)?;
+fn declared(request: &RequestContext, name: &str) -> Result<Option<Vec<String>>, Problem> {
+    let declared = request.rooms.inbound.catalog();
+    let is_ours = declared.namespace == namespace(request)?;
     Ok(declared.queues.get(name).filter(|_| is_ours).map(|queue| queue.settings.clone()))
 }
 
 /// The change with what the file says left as it is; a request that says otherwise is refused.
 fn kept_by_file(
-    call: &Call,
+    request: &RequestContext,
     queue: &Queue,
     values: Values<'_>,
     change: impl FnOnce(Values<'_>) -> Result<QueueChange, Problem>,
 ) -> Result<QueueChange, Problem> {
-    let Some(names) = declared(call, &queue.name)? else {
+    let Some(names) = declared(request, &queue.name)? else {
         return change(values);
     };
     if values.contains(SIGNING_SECRET) {
@@ -258,7 +263,7 @@ fn kept_by_file(
     }
     let given: Vec<String> = names.iter().filter(|name| values.contains(name)).cloned().collect();
     let mut asked = change(values)?;
-    call.rooms.queues.mask_known_headers(queue, &mut asked.settings);
+    request.rooms.queues.mask_known_headers(queue, &mut asked.settings);
     let kept = asked.settings.with(&names, &masked(&queue.settings));
     if let Some(name) = asked.settings.differing(&kept).into_iter().find(|name| given.contains(name)) {
         return Err(set_by_file(&name, &queue.name));
@@ -280,7 +285,7 @@ fn set_by_file(name: &str, queue: &str) -> Problem {
 }
 
 /// The change that the fields describe, over the current settings or from the defaults.
-fn change(call: &Call, present: Option<&Queue>, mut values: Values<'_>) -> Result<QueueChange, Problem> {
+fn change(request: &RequestContext, present: Option<&Queue>, mut values: Values<'_>) -> Result<QueueChange, Problem> {
     let secret = settings::signing_secret(&mut values)?;
     let has_headers = values.contains("headers");
     let mut settings = match present {
@@ -294,7 +299,7 @@ fn change(call: &Call, present: Option<&Queue>, mut values: Values<'_>) -> Resul
     if let Some(url) = &settings.webhook_url
         && present.is_none_or(|queue| queue.settings.webhook_url.as_ref() != Some(url))
     {
-        call.rooms.push.check_url(url).map_err(|refused| Problem::field("webhookUrl", refused.to_string()))?;
+        request.rooms.push.check_url(url).map_err(|refused| Problem::field("webhookUrl", refused.to_string()))?;
     }
     if present.is_some_and(|queue| queue.settings.mode == Mode::Callback) && settings.mode != Mode::Callback {
         return Err(Problem::field("mode", "cannot be set here: this queue delivers callbacks"));
@@ -303,8 +308,18 @@ fn change(call: &Call, present: Option<&Queue>, mut values: Values<'_>) -> Resul
     Ok(QueueChange { settings, secret })
 }
 
-async fn save(call: &Call, name: &str, change: QueueChange, expect: ExpectedVersion) -> Result<SavedQueue, Problem> {
-    call.rooms.queues.save(namespace(call)?, name, change, expect).await?.map_err(|refusal| refused(refusal, name))
+async fn save(
+    request: &RequestContext,
+    name: &str,
+    change: QueueChange,
+    expect: ExpectedVersion,
+) -> Result<SavedQueue, Problem> {
+    request
+        .rooms
+        .queues
+        .save(namespace(request)?, name, change, expect)
+        .await?
+        .map_err(|refusal| refused(refusal, name))
 }
 
 fn refused(refusal: SaveRefusal, name: &str) -> Problem {
@@ -321,15 +336,15 @@ fn refused(refusal: SaveRefusal, name: &str) -> Problem {
 }
 
 /// `If-Match: "7"` and `If-None-Match: *`.
-fn expect(call: &Call) -> Result<ExpectedVersion, Problem> {
-    match call.header(IF_NONE_MATCH.as_str()).map(str::trim) {
+fn expect(request: &RequestContext) -> Result<ExpectedVersion, Problem> {
+    match request.header(IF_NONE_MATCH.as_str()).map(str::trim) {
         None => {}
         Some("*") => return Ok(ExpectedVersion::Absent),
         Some(_) => {
             return Err(header_problem(&IF_NONE_MATCH, "must be *; to change what you have read, send If-Match"));
         }
     }
-    match call.header(IF_MATCH.as_str()).map(str::trim) {
+    match request.header(IF_MATCH.as_str()).map(str::trim) {
         None | Some("*") => Ok(ExpectedVersion::Anything),
         Some(text) => {
             let version = text.trim_start_matches("W/").trim_matches('"').parse();
@@ -344,11 +359,11 @@ fn header_problem(name: &HeaderName, message: &str) -> Problem {
     Problem::field(name.as_str(), message)
 }
 
-async fn answer(call: &Call, done: &SavedQueue) -> Result<Response, Problem> {
+async fn answer(request: &RequestContext, done: &SavedQueue) -> Result<Response, Problem> {
     let saved = &done.saved;
-    let (queue, counts) = find(call, &saved.queue.name).await.map_err(Problem::after_commit)?;
+    let (queue, counts) = find(request, &saved.queue.name).await.map_err(Problem::after_commit)?;
     let status = if saved.created { StatusCode::CREATED } else { StatusCode::OK };
-    let mut body = view(call, &queue, &counts);
+    let mut body = view(request, &queue, &counts);
     if let (Some(secret), Value::Object(map)) = (&done.new_secret, &mut body) {
         map.insert("signingSecret".to_owned(), Value::String(secret.expose().to_owned()));
     }
@@ -359,12 +374,12 @@ async fn answer(call: &Call, done: &SavedQueue) -> Result<Response, Problem> {
     Ok(response)
 }
 
-fn shown(call: &Call, queue: &Queue, counts: &QueueCounts) -> Response {
-    with_etag(wire::json_ok(StatusCode::OK, &view(call, queue, counts)), queue)
+fn shown(request: &RequestContext, queue: &Queue, counts: &QueueCounts) -> Response {
+    with_etag(wire::json_ok(StatusCode::OK, &view(request, queue, counts)), queue)
 }
 
-fn view(call: &Call, queue: &Queue, counts: &QueueCounts) -> Value {
-    view_for(&call.rooms.inbound, queue, counts)
+fn view(request: &RequestContext, queue: &Queue, counts: &QueueCounts) -> Value {
+    view_for(&request.rooms.inbound, queue, counts)
 }
 
 /// The queue as it is shown.

@@ -8,13 +8,13 @@ use http::StatusCode;
 use outlast_core::queue::FieldError;
 use serde_json::json;
 
-use crate::call::Call;
 use crate::error::{Code, Problem};
+use crate::request::RequestContext;
 use crate::wire;
 
 /// The changes that were applied.
 #[derive(Clone, Debug)]
-pub struct Reloaded {
+pub struct ReloadSummary {
     pub sources: usize,
     pub queues: usize,
     /// Other options that have changed.
@@ -23,18 +23,19 @@ pub struct Reloaded {
 
 /// The configuration is not sound; nothing has changed.
 #[derive(Clone, Debug)]
-pub struct Refused {
+pub struct InvalidConfiguration {
     pub problems: Vec<String>,
 }
 
 /// How the program reads its configuration again.
-pub type Reload = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Reloaded, Refused>> + Send>> + Send + Sync>;
+pub type Reload =
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<ReloadSummary, InvalidConfiguration>> + Send>> + Send + Sync>;
 
-pub(crate) async fn reload(call: Call) -> Result<Response, Problem> {
-    if !call.caller()?.is_operator() {
+pub(crate) async fn reload(request: RequestContext) -> Result<Response, Problem> {
+    if !request.caller()?.is_operator() {
         return Err(Problem::new(Code::Forbidden, "only an admin key of the namespace default may reload"));
     }
-    let Some(reload) = &call.reload else {
+    let Some(reload) = &request.reload else {
         return Err(Problem::new(Code::Unavailable, "this server cannot read its configuration again"));
     };
     let reloaded = reload().await.map_err(|refused| {

@@ -16,38 +16,38 @@ use outlast_store::job_detail::ResultDetail;
 use serde_json::{Value as Json, json};
 
 use crate::answers::Weight;
-use crate::call::Call;
 use crate::error::{Code, Problem};
+use crate::request::RequestContext;
 use crate::schema::{Value, Values};
 use crate::{body, fields, wire, work};
 
-pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
-    let id = call.job()?;
-    let _turn = call.turn(Weight::Single).await?;
-    let found = call.rooms.jobs.job(&call.reach, id).await?.ok_or_else(Problem::job_not_found)?;
+pub(crate) async fn show(request: RequestContext) -> Result<Response, Problem> {
+    let id = request.job()?;
+    let _turn = request.turn(Weight::Single).await?;
+    let found = request.rooms.jobs.job(&request.reach, id).await?.ok_or_else(Problem::job_not_found)?;
     if found.job.status() == Status::Expired {
         let detail = "the result has expired and was deleted; submit the job again if you need it";
         return Err(Problem::new(Code::JobExpired, detail));
     }
-    let response = match call.rooms.objects.inline_result(&call.reach, id).await? {
+    let response = match request.rooms.objects.inline_result(&request.reach, id).await? {
         Some(inline) => wire::ok(StatusCode::OK, inline.body.to_string()),
         None => {
             let none = || format!("the job is {} and has no result", found.job.status());
-            let stored = call.rooms.objects.uploaded_result(&found).await?;
-            redirect(&call, &stored.ok_or_else(|| Problem::new(Code::ResultNotFound, none()))?).await?
+            let stored = request.rooms.objects.uploaded_result(&found).await?;
+            redirect(&request, &stored.ok_or_else(|| Problem::new(Code::ResultNotFound, none()))?).await?
         }
     };
-    call.rooms.objects.count_download(id);
+    request.rooms.objects.count_download(id);
     Ok(response)
 }
 
 /// To the object store itself where it can, else to us.
-async fn redirect(call: &Call, stored: &StoredObject) -> Result<Response, Problem> {
-    let location = match call.rooms.objects.link(stored, call.life(LINK_LIFE)).await? {
+async fn redirect(request: &RequestContext, stored: &StoredObject) -> Result<Response, Problem> {
+    let location = match request.rooms.objects.link(stored, request.life(LINK_LIFE)).await? {
         Some(url) => url,
         None => {
             let key = stored.object.key;
-            let (link, _) = call.rooms.keys.mint_link(call.caller()?.key, key, Act::Get, call.life(LINK_LIFE));
+            let (link, _) = request.rooms.keys.mint_link(request.caller()?.key, key, Act::Get, request.life(LINK_LIFE));
             format!("/v1/objects/{link}")
         }
     };
@@ -93,29 +93,30 @@ fn described(object: &Object) -> Json {
 }
 
 /// The whole result in the body, of any length.
-pub(crate) async fn put(mut call: Call) -> Result<Response, Problem> {
-    let worker = work::worker(&call, &mut Values::default())?;
-    let content_type = content_type(call.header("content-type"))?;
-    let label = Label { filename: call.query.text("filename").and_then(|name| Filename::clean(&name)), content_type };
-    let stream = body::stream(&call.headers, call.take_upload(), &call.limits)?;
-    let finalised = call.rooms.objects.upload_result(&worker, label, stream).await?;
+pub(crate) async fn put(mut request: RequestContext) -> Result<Response, Problem> {
+    let worker = work::worker(&request, &mut Values::default())?;
+    let content_type = content_type(request.header("content-type"))?;
+    let label =
+        Label { filename: request.query.text("filename").and_then(|name| Filename::clean(&name)), content_type };
+    let stream = body::stream(&request.headers, request.take_upload(), &request.limits)?;
+    let finalised = request.rooms.objects.upload_result(&worker, label, stream).await?;
     Ok(answer(&finalised))
 }
 
 /// Links for an upload that does not have to go through us.
-pub(crate) async fn begin(call: Call) -> Result<Response, Problem> {
-    let mut values = call.read(&fields::UPLOAD)?;
-    let worker = work::worker(&call, &mut values)?;
+pub(crate) async fn begin(request: RequestContext) -> Result<Response, Problem> {
+    let mut values = request.read(&fields::UPLOAD)?;
+    let worker = work::worker(&request, &mut values)?;
     let label = Label {
         filename: values.text("filename").and_then(|name| Filename::clean(&name)),
         content_type: values.text("contentType").map(Into::into),
     };
     let parts = values.int("parts").and_then(|parts| u16::try_from(parts).ok()).unwrap_or(1);
-    let upload = call.rooms.objects.begin_upload(&worker, label, parts).await?;
+    let upload = request.rooms.objects.begin_upload(&worker, label, parts).await?;
     let (urls, headers) = match upload.direct {
         Some(direct) => (direct.urls.into_iter().map(String::from).collect(), direct.headers),
         None => {
-            let (link, _) = call.rooms.keys.mint_link(call.caller()?.key, upload.object, Act::Put, LINK_LIFE);
+            let (link, _) = request.rooms.keys.mint_link(request.caller()?.key, upload.object, Act::Put, LINK_LIFE);
             (vec![format!("/v1/objects/{link}")], Vec::new())
         }
     };
@@ -129,22 +130,22 @@ pub(crate) async fn begin(call: Call) -> Result<Response, Problem> {
         "url": urls.first(),
         "headers": headers,
         "parts": parts,
-        "expiresAt": call.rooms.clock.now().plus(LINK_LIFE).to_string(),
+        "expiresAt": request.rooms.clock.now().plus(LINK_LIFE).to_string(),
     });
     Ok(wire::json_ok(StatusCode::CREATED, &body))
 }
 
 /// Makes the upload the result.
-pub(crate) async fn finalize(call: Call) -> Result<Response, Problem> {
-    let mut values = call.read(&fields::FINALIZE)?;
-    let worker = work::worker(&call, &mut values)?;
+pub(crate) async fn finalize(request: RequestContext) -> Result<Response, Problem> {
+    let mut values = request.read(&fields::FINALIZE)?;
+    let worker = work::worker(&request, &mut values)?;
     let upload = values.text("uploadId").and_then(|text| u64::from_str_radix(&text, 16).ok()).unwrap_or(0);
     let claim = ExpectedDigest {
         length: values.int("length").and_then(|length| u64::try_from(length).ok()),
         sha256: values.text("sha256").and_then(|text| digest(&text)),
     };
     let parts = values.list("parts").unwrap_or_default().into_iter().filter_map(part).collect();
-    let finalised = call.rooms.objects.finalize_upload(&worker, upload, parts, &claim).await?;
+    let finalised = request.rooms.objects.finalize_upload(&worker, upload, parts, &claim).await?;
     Ok(answer(&finalised))
 }
 

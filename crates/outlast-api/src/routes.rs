@@ -9,12 +9,12 @@ use outlast_engine::keys::scope::Word;
 use outlast_engine::keys::token::Can;
 
 use crate::budget::Priority;
-use crate::call::Call;
 use crate::error::Problem;
+use crate::request::RequestContext;
 use crate::schema::{Field, Object};
 use crate::{
-    checkpoint, dead, events, fields, health, jobs, keys, objects, openapi, operations, outcome, publish, queues,
-    receive, reload, results, simple, stream, token, welcome, work, ws,
+    checkpoint, dead_letters, events, fields, health, jobs, keys, objects, openapi, operations, outcome, publish,
+    queues, receive, reload, results, simple, stream, token, welcome, work, ws,
 };
 
 /// The credential that a caller needs.
@@ -48,7 +48,7 @@ pub enum Shape {
     Nothing,
     /// JSON of the user's own.
     Anything,
-    /// A schema of `openapi::answers`.
+    /// A schema of `openapi::schemas`.
     Named(&'static str),
     Metrics,
     /// For people: HTML or plain text.
@@ -62,7 +62,7 @@ pub enum Shape {
 /// A status that is not a problem, what it means and what it brings.
 pub type Success = (u16, &'static str, Shape);
 
-type Answer = Pin<Box<dyn Future<Output = Result<Response, Problem>> + Send>>;
+type HandlerFuture = Pin<Box<dyn Future<Output = Result<Response, Problem>> + Send>>;
 
 pub struct Route {
     pub method: Method,
@@ -85,12 +85,12 @@ pub struct Route {
     pub summary: &'static str,
     /// Vital: it keeps the lease of a living worker, says how the work went, or shows why the server refuses the rest.
     pub priority: Priority,
-    pub(crate) handler: fn(Call) -> Answer,
+    pub(crate) handler: fn(RequestContext) -> HandlerFuture,
 }
 
 macro_rules! handler {
     ($function:path) => {
-        |call| Box::pin($function(call))
+        |request| Box::pin($function(request))
     };
 }
 
@@ -107,7 +107,7 @@ const fn plain(
     path: &'static str,
     need: Need,
     answer: (u16, &'static str, Shape),
-    handler: fn(Call) -> Answer,
+    handler: fn(RequestContext) -> HandlerFuture,
 ) -> Route {
     Route {
         method,
@@ -181,7 +181,7 @@ impl Route {
 const QUEUE: Shape = Shape::Named("Queue");
 const JOB: Shape = Shape::Named("Job");
 const JOBS: Shape = Shape::Named("JobPage");
-const REPORTED: Shape = Shape::Named("Reported");
+const REPORTED: Shape = Shape::Named("ReportResult");
 const OPERATION: Shape = Shape::Named("Operation");
 const HEALTH: Shape = Shape::Named("Health");
 
@@ -189,7 +189,7 @@ const PARTS: &[Success] =
     &[(206, "the part that a Range asked for", Shape::Bytes), (416, "the Range lies behind the end", Shape::Nothing)];
 
 const PUBLISHED_BEFORE: &[Success] =
-    &[(200, "the key has this job already, or the job is finished within the wait", Shape::Named("PublishedOrJob"))];
+    &[(200, "the key has this job already, or the job is finished within the wait", Shape::Named("PublishResult"))];
 
 #[rustfmt::skip]
 pub static ROUTES: &[Route] = &[
@@ -201,29 +201,29 @@ pub static ROUTES: &[Route] = &[
     plain(Method::DELETE, "/v1/queues/{queue}",                MANAGE,  (204, "deletes a queue", Shape::Nothing),                               handler!(queues::delete)).asks(fields::DELETE_QUEUE).or(&[(202, "with force: its jobs go first", OPERATION)]),
     plain(Method::POST,   "/v1/queues/{queue}/pause",          MANAGE,  (200, "stops handing out jobs", QUEUE),                                 handler!(queues::pause)),
     plain(Method::POST,   "/v1/queues/{queue}/resume",         MANAGE,  (200, "hands out jobs again", QUEUE),                                   handler!(queues::resume)),
-    plain(Method::POST,   "/v1/queues/{queue}/rotate-secret",  MANAGE,  (200, "makes a new signing secret, shown this once", Shape::Named("Rotated")), handler!(queues::rotate_secret)).reads(&fields::ROTATE, Size::Small),
+    plain(Method::POST,   "/v1/queues/{queue}/rotate-secret",  MANAGE,  (200, "makes a new signing secret, shown this once", Shape::Named("RotatedSecret")), handler!(queues::rotate_secret)).reads(&fields::ROTATE, Size::Small),
     plain(Method::POST,   "/v1/queues/{queue}/purge",          MANAGE,  (202, "cancels all waiting jobs", OPERATION),                           handler!(operations::purge)),
-    plain(Method::POST,   "/v1/queues/{queue}/jobs",           PUBLISH, (202, "publishes a job", Shape::Named("Published")),                    handler!(publish::one)).reads(&fields::PUBLISH, Size::Job).headers(fields::PUBLISH_HEADERS).or(PUBLISHED_BEFORE),
-    plain(Method::POST,   "/v1/queues/{queue}/jobs/batch",     PUBLISH, (202, "publishes jobs in one commit", Shape::Named("PublishedBatch")),  handler!(publish::batch)).reads(&fields::PUBLISH_BATCH, Size::Batch),
-    plain(Method::POST,   "/v1/queues/{queue}/receive",        CONSUME, (200, "hands out jobs to a puller", Shape::Named("Received")),          handler!(receive::receive)).reads(&fields::RECEIVE, Size::Small),
+    plain(Method::POST,   "/v1/queues/{queue}/jobs",           PUBLISH, (202, "publishes a job", Shape::Named("PublishedJob")),                    handler!(publish::one)).reads(&fields::PUBLISH, Size::Job).headers(fields::PUBLISH_HEADERS).or(PUBLISHED_BEFORE),
+    plain(Method::POST,   "/v1/queues/{queue}/jobs/batch",     PUBLISH, (202, "publishes jobs in one commit", Shape::Named("PublishedJobBatch")),  handler!(publish::batch)).reads(&fields::PUBLISH_BATCH, Size::Batch),
+    plain(Method::POST,   "/v1/queues/{queue}/receive",        CONSUME, (200, "hands out jobs to a puller", Shape::Named("ReceivedJobs")),          handler!(receive::receive)).reads(&fields::RECEIVE, Size::Small),
     plain(Method::GET,    "/v1/queues/{queue}/stream",         READ,    (200, "what changes in a queue, as server-sent events", Shape::Stream), handler!(stream::queue)),
-    plain(Method::GET,    "/v1/queues/{queue}/dead",           READ,    (200, "lists dead letters", JOBS),                                      handler!(dead::list)).asks(fields::PAGE),
-    plain(Method::POST,   "/v1/queues/{queue}/dead/replay",    MANAGE,  (202, "replays dead letters in bulk", OPERATION),                       handler!(dead::replay)).reads(&fields::DEAD_REPLAY, Size::Small).or(&[(200, "a dry run: only counted", Shape::Named("DryRun"))]),
-    plain(Method::DELETE, "/v1/queues/{queue}/dead",           MANAGE,  (202, "deletes all dead letters", OPERATION),                           handler!(dead::discard)),
+    plain(Method::GET,    "/v1/queues/{queue}/dead",           READ,    (200, "lists dead letters", JOBS),                                      handler!(dead_letters::list)).asks(fields::PAGE),
+    plain(Method::POST,   "/v1/queues/{queue}/dead/replay",    MANAGE,  (202, "replays dead letters in bulk", OPERATION),                       handler!(dead_letters::replay)).reads(&fields::DEAD_REPLAY, Size::Small).or(&[(200, "a dry run: only counted", Shape::Named("ReplayDryRun"))]),
+    plain(Method::DELETE, "/v1/queues/{queue}/dead",           MANAGE,  (202, "deletes all dead letters", OPERATION),                           handler!(dead_letters::discard)),
 
     plain(Method::GET,    "/v1/jobs",                          READ,    (200, "lists jobs, newest first", JOBS),                                handler!(jobs::list)).asks(fields::LIST_JOBS),
     plain(Method::GET,    "/v1/jobs/{id}",                     READ,    (200, "shows a job; long-polls with wait", JOB),                        handler!(jobs::show)).asks(fields::JOB_WAIT).headers(fields::SEEN_HEADERS).or(&[(304, "the job has not changed since it was read", Shape::Nothing), (410, "the job, whose result has expired and was deleted", JOB)]).by_token(Can::Read),
     plain(Method::DELETE, "/v1/jobs/{id}",                     MANAGE,  (200, "cancels a job", JOB),                                            handler!(jobs::cancel)).by_token(Can::Cancel),
-    plain(Method::GET,    "/v1/jobs/{id}/events",              READ,    (200, "the job's log, oldest first", Shape::Named("Events")),           handler!(jobs::events)).asks(fields::EVENTS).by_token(Can::Read),
+    plain(Method::GET,    "/v1/jobs/{id}/events",              READ,    (200, "the job's log, oldest first", Shape::Named("JobEventPage")),           handler!(jobs::events)).asks(fields::EVENTS).by_token(Can::Read),
     plain(Method::GET,    "/v1/jobs/{id}/stream",              READ,    (200, "the job's log as server-sent events, live to its end", Shape::Stream), handler!(stream::job)).asks(fields::STREAM).headers(fields::STREAM_HEADERS).or(&[(204, "the job is finished, and nothing came after that event", Shape::Nothing)]).by_token(Can::Read),
     plain(Method::GET,    "/v1/jobs/{id}/ws",                  READ,    (101, "the same over a WebSocket, which also takes {\"type\":\"cancel\"}", Shape::Nothing), handler!(ws::job)).asks(fields::SOCKET).by_token(Can::Read),
     plain(Method::GET,    "/v1/jobs/{id}/result",              READ,    (200, "the job's inline result", Shape::Anything),                      handler!(results::show)).or(&[(307, "to where the uploaded result is, for some minutes", Shape::Nothing)]).by_token(Can::Download),
     plain(Method::POST,   "/v1/jobs/{id}/cancel",              MANAGE,  (200, "cancels a job", JOB),                                            handler!(jobs::cancel)).by_token(Can::Cancel),
     plain(Method::POST,   "/v1/jobs/{id}/token",               READ,    (201, "makes a token to this job, for a browser", Shape::Named("Token")), handler!(token::create)).reads(&fields::TOKEN, Size::Small),
     plain(Method::POST,   "/v1/jobs/{id}/replay",              MANAGE,  (200, "starts a dead letter again", JOB),                        handler!(jobs::replay)).reads(&fields::REPLAY, Size::Job),
-    plain(Method::POST,   "/v1/jobs/{id}/heartbeat",           CONSUME, (200, "keeps the lease of a job that is being worked on", Shape::Named("Heard")), handler!(work::heartbeat)).reads(&fields::HEARTBEAT, Size::Job).headers(fields::LEASE_HEADERS).vital(),
-    plain(Method::PUT,    "/v1/jobs/{id}/progress",            CONSUME, (200, "says how far the work is", Shape::Named("ReportedProgress")),    handler!(work::progress)).reads(&fields::PROGRESS, Size::Small).headers(fields::LEASE_HEADERS).vital(),
-    plain(Method::POST,   "/v1/jobs/{id}/output",              CONSUME, (200, "appends text to the job's log", Shape::Named("ReportedOutput")), handler!(work::output)).reads(&fields::OUTPUT, Size::Job).headers(fields::LEASE_HEADERS).vital(),
+    plain(Method::POST,   "/v1/jobs/{id}/heartbeat",           CONSUME, (200, "keeps the lease of a job that is being worked on", Shape::Named("HeartbeatResult")), handler!(work::heartbeat)).reads(&fields::HEARTBEAT, Size::Job).headers(fields::LEASE_HEADERS).vital(),
+    plain(Method::PUT,    "/v1/jobs/{id}/progress",            CONSUME, (200, "says how far the work is", Shape::Named("ProgressResult")),    handler!(work::progress)).reads(&fields::PROGRESS, Size::Small).headers(fields::LEASE_HEADERS).vital(),
+    plain(Method::POST,   "/v1/jobs/{id}/output",              CONSUME, (200, "appends text to the job's log", Shape::Named("OutputResult")), handler!(work::output)).reads(&fields::OUTPUT, Size::Job).headers(fields::LEASE_HEADERS).vital(),
     plain(Method::POST,   "/v1/jobs/{id}/directives",          MANAGE,  (200, "tells the worker something at its next heartbeat", REPORTED),    handler!(work::direct)).reads(&fields::DIRECTIVES, Size::Small),
     plain(Method::PUT,    "/v1/jobs/{id}/checkpoint",          CONSUME, (200, "keeps where the next attempt goes on from", REPORTED),           handler!(checkpoint::put)).reads(&fields::CHECKPOINT, Size::Job).headers(fields::LEASE_HEADERS).vital(),
     plain(Method::GET,    "/v1/jobs/{id}/checkpoint",          READ,    (200, "the last checkpoint", Shape::Named("Checkpoint")),               handler!(checkpoint::show)).or_by(Word::Consume),
@@ -232,24 +232,24 @@ pub static ROUTES: &[Route] = &[
     plain(Method::PUT,    "/v1/jobs/{id}/sections/{name}",     CONSUME, (200, "keeps one finished section", REPORTED),                          handler!(checkpoint::put_section)).takes(Raw::Json).headers(fields::LEASE_HEADERS).vital(),
     plain(Method::PUT,    "/v1/jobs/{id}/checkpoint/blob",     CONSUME, (200, "keeps a checkpoint of any length", REPORTED),                    handler!(objects::put_checkpoint)).takes(Raw::Bytes).asks(fields::CHECKPOINT_BLOB).headers(fields::LEASE_HEADERS).vital(),
     plain(Method::GET,    "/v1/jobs/{id}/checkpoint/blob",     READ,    (200, "the bytes of the last checkpoint", Shape::Bytes),                handler!(objects::checkpoint)).or(PARTS).or_by(Word::Consume),
-    plain(Method::PUT,    "/v1/jobs/{id}/result",              CONSUME, (201, "uploads the result, of any length", Shape::Named("Uploaded")),   handler!(results::put)).takes(Raw::Bytes).asks(fields::RESULT_NAME).headers(fields::LEASE_HEADERS).vital(),
-    plain(Method::POST,   "/v1/jobs/{id}/result/upload",       CONSUME, (201, "links to upload the result with", Shape::Named("Upload")),       handler!(results::begin)).reads(&fields::UPLOAD, Size::Small).headers(fields::LEASE_HEADERS).vital(),
-    plain(Method::POST,   "/v1/jobs/{id}/result/finalize",     CONSUME, (201, "what was uploaded becomes the result", Shape::Named("Uploaded")), handler!(results::finalize)).reads(&fields::FINALIZE, Size::Job).headers(fields::LEASE_HEADERS).vital(),
+    plain(Method::PUT,    "/v1/jobs/{id}/result",              CONSUME, (201, "uploads the result, of any length", Shape::Named("UploadedResult")),   handler!(results::put)).takes(Raw::Bytes).asks(fields::RESULT_NAME).headers(fields::LEASE_HEADERS).vital(),
+    plain(Method::POST,   "/v1/jobs/{id}/result/upload",       CONSUME, (201, "links to upload the result with", Shape::Named("UploadLinks")),       handler!(results::begin)).reads(&fields::UPLOAD, Size::Small).headers(fields::LEASE_HEADERS).vital(),
+    plain(Method::POST,   "/v1/jobs/{id}/result/finalize",     CONSUME, (201, "what was uploaded becomes the result", Shape::Named("UploadedResult")), handler!(results::finalize)).reads(&fields::FINALIZE, Size::Job).headers(fields::LEASE_HEADERS).vital(),
     plain(Method::GET,    "/v1/objects/{link}",                OPEN,    (200, "the bytes that a link leads to", Shape::Bytes),                  handler!(objects::get)).or(PARTS),
-    plain(Method::PUT,    "/v1/objects/{link}",                OPEN,    (200, "takes the bytes of an upload", Shape::Named("Taken")),           handler!(objects::put)).takes(Raw::Bytes),
+    plain(Method::PUT,    "/v1/objects/{link}",                OPEN,    (200, "takes the bytes of an upload", Shape::Named("UploadedBytes")),           handler!(objects::put)).takes(Raw::Bytes),
     plain(Method::POST,   "/v1/jobs/{id}/ack",                 CONSUME, (200, "the work is done", REPORTED),                                    handler!(outcome::ack)).reads(&fields::ACK, Size::Job).headers(fields::LEASE_HEADERS).vital(),
     plain(Method::POST,   "/v1/jobs/{id}/nack",                CONSUME, (200, "the work failed", REPORTED),                                     handler!(outcome::nack)).reads(&fields::NACK, Size::Small).headers(fields::LEASE_HEADERS).vital(),
     plain(Method::POST,   "/v1/jobs/{id}/defer",               CONSUME, (200, "not now; no attempt is charged", REPORTED),                      handler!(outcome::defer)).reads(&fields::DEFER, Size::Small).headers(fields::LEASE_HEADERS).vital(),
     plain(Method::POST,   "/v1/jobs/{id}/release",             CONSUME, (200, "handed back at once, free", REPORTED),                           handler!(outcome::release)).reads(&fields::RELEASE, Size::Small).headers(fields::LEASE_HEADERS).vital(),
     plain(Method::POST,   "/v1/jobs/{id}/cancelled",           CONSUME, (200, "a requested cancel was carried out", REPORTED),                  handler!(outcome::cancelled)).reads(&fields::CONFIRM, Size::Small).headers(fields::LEASE_HEADERS).vital(),
-    plain(Method::POST,   "/v1/outcomes",                      CONSUME, (200, "outcomes of several jobs", Shape::Named("ReportedBatch")),       handler!(outcome::batch)).reads(&fields::OUTCOMES, Size::Batch).vital(),
-    plain(Method::POST,   "/v1/heartbeats",                    CONSUME, (200, "heartbeats of many jobs", Shape::Named("HeardBatch")),           handler!(work::heartbeats)).reads(&fields::HEARTBEATS, Size::Batch).vital(),
-    plain(Method::POST,   "/v1/progress",                      CONSUME, (200, "progress of many jobs", Shape::Named("ReportedProgressBatch")),  handler!(work::reports)).reads(&fields::REPORTS, Size::Batch).vital(),
+    plain(Method::POST,   "/v1/outcomes",                      CONSUME, (200, "outcomes of several jobs", Shape::Named("ReportResults")),       handler!(outcome::batch)).reads(&fields::OUTCOMES, Size::Batch).vital(),
+    plain(Method::POST,   "/v1/heartbeats",                    CONSUME, (200, "heartbeats of many jobs", Shape::Named("HeartbeatResults")),           handler!(work::heartbeats)).reads(&fields::HEARTBEATS, Size::Batch).vital(),
+    plain(Method::POST,   "/v1/progress",                      CONSUME, (200, "progress of many jobs", Shape::Named("ProgressResults")),  handler!(work::reports)).reads(&fields::PROGRESS_BATCH, Size::Batch).vital(),
 
-    plain(Method::POST,   "/events/{source}/{type}",           PUBLISH, (200, "an event of your own program", Shape::Named("EventTaken")),      handler!(events::send)).takes(Raw::Json).sized(Size::Batch).headers(fields::EVENT_HEADERS),
-    plain(Method::GET,    "/v1/events",                        READ,    (200, "lists events of sources, newest first", Shape::Named("EventPage")), handler!(events::list)).asks(fields::LIST_EVENTS),
-    plain(Method::GET,    "/v1/events/{id}",                   READ,    (200, "shows an event with its payload", Shape::Named("SourceEvent")),  handler!(events::show)),
-    plain(Method::POST,   "/v1/events/{id}/replay",            MANAGE,  (202, "makes jobs of an event again", Shape::Named("EventReplayed")),   handler!(events::replay)).reads(&fields::REPLAY_EVENT, Size::Small),
+    plain(Method::POST,   "/events/{source}/{type}",           PUBLISH, (200, "an event of your own program", Shape::Named("InboundEventReceipt")),      handler!(events::send)).takes(Raw::Json).sized(Size::Batch).headers(fields::EVENT_HEADERS),
+    plain(Method::GET,    "/v1/events",                        READ,    (200, "lists events of sources, newest first", Shape::Named("InboundEventPage")), handler!(events::list)).asks(fields::LIST_EVENTS),
+    plain(Method::GET,    "/v1/events/{id}",                   READ,    (200, "shows an event with its payload", Shape::Named("InboundEvent")),  handler!(events::show)),
+    plain(Method::POST,   "/v1/events/{id}/replay",            MANAGE,  (202, "makes jobs of an event again", Shape::Named("InboundEventReplay")),   handler!(events::replay)).reads(&fields::REPLAY_EVENT, Size::Small),
 
     plain(Method::GET,    "/v1/operations",                    READ,    (200, "lists operations, newest first", Shape::Named("OperationPage")), handler!(operations::list)).asks(fields::NEWEST),
     plain(Method::GET,    "/v1/operations/{id}",               READ,    (200, "shows an operation", OPERATION),                                 handler!(operations::show)),
@@ -259,12 +259,12 @@ pub static ROUTES: &[Route] = &[
     plain(Method::GET,    "/v1/keys",                          ADMIN,   (200, "lists keys without their text", Shape::Named("KeyPage")),        handler!(keys::list)).asks(fields::PAGE),
     plain(Method::DELETE, "/v1/keys/{id}",                     ADMIN,   (200, "revokes a key", Shape::Named("Key")),                            handler!(keys::revoke)).asks(fields::REVOKE_KEY),
 
-    plain(Method::POST,   "/v1/reload",                        ADMIN,   (200, "reads the configuration file again", Shape::Named("Reloaded")),  handler!(reload::reload)),
+    plain(Method::POST,   "/v1/reload",                        ADMIN,   (200, "reads the configuration file again", Shape::Named("ReloadResult")),  handler!(reload::reload)),
 
     plain(Method::GET,    "/api/queues",                       CONSUME, (200, "simple form: lists pull queues", Shape::Named("SimpleQueues")),  handler!(simple::queues)),
-    plain(Method::GET,    "/api/queues/{queue}/messages",      CONSUME, (200, "simple form: takes messages", Shape::Named("Messages")),         handler!(simple::messages)).asks(fields::MESSAGES),
-    plain(Method::POST,   "/api/queues/{queue}/ack",           CONSUME, (200, "simple form: messages are done", Shape::Named("Acked")),         handler!(simple::ack)).reads(&fields::SIMPLE_IDS, Size::Batch).vital(),
-    plain(Method::POST,   "/api/queues/{queue}/nack",          CONSUME, (200, "simple form: messages failed", Shape::Named("Nacked")),          handler!(simple::nack)).reads(&fields::SIMPLE_IDS, Size::Batch).vital(),
+    plain(Method::GET,    "/api/queues/{queue}/messages",      CONSUME, (200, "simple form: takes messages", Shape::Named("SimpleMessages")),         handler!(simple::messages)).asks(fields::MESSAGES),
+    plain(Method::POST,   "/api/queues/{queue}/ack",           CONSUME, (200, "simple form: messages are done", Shape::Named("SimpleAckResult")),         handler!(simple::ack)).reads(&fields::SIMPLE_IDS, Size::Batch).vital(),
+    plain(Method::POST,   "/api/queues/{queue}/nack",          CONSUME, (200, "simple form: messages failed", Shape::Named("SimpleNackResult")),          handler!(simple::nack)).reads(&fields::SIMPLE_IDS, Size::Batch).vital(),
 
     plain(Method::GET,    "/",                                 OPEN,    (200, "a page for people who open this address in a browser", Shape::Page), handler!(welcome::show)),
     plain(Method::GET,    "/healthz",                          OPEN,    (200, "the process is alive", HEALTH),                                  handler!(health::alive)),

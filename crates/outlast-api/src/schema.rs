@@ -1,7 +1,7 @@
 //! Tables of bodies and queries: the same table reads and checks a request, appears in the OpenAPI
 //! document, and is walked by the bad-input test. A field exists nowhere else.
 
-pub mod words;
+pub mod messages;
 
 mod members;
 
@@ -14,7 +14,7 @@ use outlast_core::time::{duration_from_seconds, parse_duration};
 use serde_json::value::RawValue;
 
 use members::{Members, fault_of_shape};
-use words::{no_object, unknown, wants};
+use messages::{no_object, unknown, wants};
 
 /// JSON deeper than this is refused before it is read.
 pub const DEPTH_MAX: usize = 64;

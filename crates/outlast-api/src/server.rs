@@ -20,17 +20,17 @@ use outlast_engine::inbound::catalog::Source;
 use outlast_engine::keys::scope::{Principal, Word};
 use outlast_store::jobs::Reach;
 
-use crate::answers::{Answers, Effect, Weight};
-use crate::auth::{Admitted, Credentials, Pass, admit, without_token};
+use crate::answers::{Answers, RouteEffect, Weight};
+use crate::auth::{Admission, Credential, Credentials, admit, without_token};
 use crate::budget::{Holder, Priority};
 use crate::budgets::Budgets;
-use crate::call::{Call, Held};
 use crate::error::{Code, Problem};
 use crate::exposition::Format;
 use crate::failed_keys::FailedKeys;
 use crate::limits::Limits;
 use crate::metrics::{OfProcess, Requests};
 use crate::reload::Reload;
+use crate::request::{RequestCharges, RequestContext};
 use crate::routes::{Need, ROUTES, Raw, Route, Size};
 use crate::schema::{Values, read, read_query};
 use crate::sources::Peer;
@@ -40,10 +40,10 @@ use crate::{body, cors, fields, sources};
 /// State that all requests share.
 #[derive(Clone)]
 pub struct Api {
-    shared: Arc<Shared>,
+    shared: Arc<ApiState>,
 }
 
-struct Shared {
+struct ApiState {
     rooms: Arc<Rooms>,
     limits: Arc<Limits>,
     budgets: Arc<Budgets>,
@@ -57,7 +57,7 @@ struct Shared {
 
 impl Api {
     pub fn new(rooms: Arc<Rooms>, limits: Limits) -> Api {
-        let shared = Shared {
+        let shared = ApiState {
             rooms,
             failed_keys: FailedKeys::new(limits.failed_keys_per_address),
             budgets: Arc::new(Budgets::new(&limits)),
@@ -166,17 +166,17 @@ impl Api {
     }
 
     /// A slot among the requests that are worked on, and no bytes yet.
-    fn hold(&self, holder: Holder, priority: Priority) -> Result<Held, Problem> {
+    fn hold(&self, holder: Holder, priority: Priority) -> Result<RequestCharges, Problem> {
         let budgets = &self.shared.budgets;
         let slot = budgets.slots.take(holder, priority, 1)?;
-        Ok(Held { holder, slot, bytes: budgets.bytes.open(holder, priority) })
+        Ok(RequestCharges { holder, slot, bytes: budgets.bytes.open(holder, priority) })
     }
 
-    fn hold_nothing(&self) -> Held {
+    fn hold_nothing(&self) -> RequestCharges {
         let holder = Holder::Address(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let [slot, bytes] = [&self.shared.budgets.slots, &self.shared.budgets.bytes]
             .map(|budget| budget.open(holder, Priority::Ordinary));
-        Held { holder, slot, bytes }
+        RequestCharges { holder, slot, bytes }
     }
 
     /// The answer where no route fits. A URL that is too long is refused first, as everywhere.
@@ -197,7 +197,7 @@ impl Api {
         let (parts, mut body) = request.into_parts();
         let sender = Sender::of(&parts);
         let credentials = Credentials::of(route, &parts);
-        let with_token = matches!(credentials.pass, Pass::Token(_));
+        let with_token = matches!(credentials.pass, Credential::Token(_));
         let guarded = AssertUnwindSafe(self.serve(route, credentials, parts, &mut body)).catch_unwind().await;
         let result = guarded.unwrap_or_else(|_| {
             tracing::error!(path = route.path, "request handler panicked; answered 500");
@@ -268,11 +268,11 @@ impl Api {
         body: &mut Body,
     ) -> Result<Response, Problem> {
         // On the heap, and gone before the handler runs: a request that waits would keep all its room.
-        let call = Box::pin(self.prepare(route, credentials, parts, body)).await?;
-        let holder = call.holder();
+        let request = Box::pin(self.prepare(route, credentials, parts, body)).await?;
+        let holder = request.holder();
         let response = match route.method == Method::GET && route.path == "/metrics" {
-            true => Box::pin(self.answer_metrics(call)).await,
-            false => (route.handler)(call).await,
+            true => Box::pin(self.answer_metrics(request)).await,
+            false => (route.handler)(request).await,
         }?;
         self.shared.answers.seal(response, holder, effect(route))
     }
@@ -284,17 +284,17 @@ impl Api {
         credentials: Credentials,
         mut parts: Parts,
         body: &mut Body,
-    ) -> Result<Call, Problem> {
+    ) -> Result<RequestContext, Problem> {
         let shared = &self.shared;
         self.check_target(&parts.uri)?;
-        let admitted = admit(&shared.rooms.keys, &shared.failed_keys, route, credentials).await?;
+        let admission = admit(&shared.rooms.keys, &shared.failed_keys, route, credentials).await?;
         let mut held = match route.path {
             // A busy server is not a dead one: health is answered beyond the limit.
             "/" | "/healthz" | "/livez" | "/readyz" | "/openapi.json" => self.hold_nothing(),
-            _ => self.hold(holder(&admitted, &parts), route.priority)?,
+            _ => self.hold(holder(&admission, &parts), route.priority)?,
         };
         let parameters = path_parameters(&mut parts).await;
-        admitted.check_job(&parameters)?;
+        admission.check_job(&parameters)?;
         let (query, tags) = match parts.uri.query() {
             Some(query) if route.token.is_some() => {
                 read_query(route.query, &without_token(query)).map_err(Problem::invalid)?
@@ -316,16 +316,16 @@ impl Api {
         if route.body.is_none() && route.raw.is_none() {
             read(&fields::EMPTY, &body).map_err(Problem::invalid)?;
         }
-        Ok(Call {
+        Ok(RequestContext {
             rooms: Arc::clone(&shared.rooms),
             limits: Arc::clone(&shared.limits),
             budgets: Arc::clone(&shared.budgets),
             answers: Arc::clone(&shared.answers),
             views: Arc::clone(&shared.views),
             reload: shared.reload.get().cloned(),
-            principal: admitted.principal,
-            reach: admitted.reach,
-            token: admitted.token,
+            principal: admission.principal,
+            reach: admission.reach,
+            token: admission.token,
             parameters,
             query,
             tags,
@@ -337,10 +337,10 @@ impl Api {
         })
     }
 
-    async fn answer_metrics(&self, call: Call) -> Result<Response, Problem> {
-        let _turn = call.turn(Weight::Page).await?;
-        let is_operator = call.principal.as_ref().is_some_and(Principal::is_operator);
-        self.render_metrics(&call.reach, is_operator, Format::wanted(&call.headers)).await
+    async fn answer_metrics(&self, request: RequestContext) -> Result<Response, Problem> {
+        let _turn = request.turn(Weight::Page).await?;
+        let is_operator = request.principal.as_ref().is_some_and(Principal::is_operator);
+        self.render_metrics(&request.reach, is_operator, Format::wanted(&request.headers)).await
     }
 
     /// `of_process`: with what concerns all namespaces.
@@ -379,8 +379,8 @@ fn peer(parts: &Parts) -> IpAddr {
 }
 
 /// Which shares a request is counted against.
-fn holder(admitted: &Admitted, parts: &Parts) -> Holder {
-    match (&admitted.principal, &admitted.token) {
+fn holder(admission: &Admission, parts: &Parts) -> Holder {
+    match (&admission.principal, &admission.token) {
         (Some(principal), None) => Holder::Key { namespace: principal.namespace, key: principal.key },
         (Some(principal), Some(token)) => {
             Holder::Token { namespace: principal.namespace, key: principal.key, job: token.job }
@@ -390,10 +390,10 @@ fn holder(admitted: &Admitted, parts: &Parts) -> Holder {
 }
 
 /// A GET that hands out jobs changes them.
-fn effect(route: &Route) -> Effect {
+fn effect(route: &Route) -> RouteEffect {
     match route.method == Method::GET && route.need != Need::Scope(Word::Consume) {
-        true => Effect::Read,
-        false => Effect::Write,
+        true => RouteEffect::Read,
+        false => RouteEffect::Write,
     }
 }
 

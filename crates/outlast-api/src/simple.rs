@@ -11,21 +11,21 @@ use outlast_store::checked_decide::PAYLOAD_KEY_MARK;
 use outlast_store::jobs::{ClaimRequest, JobCommand, Reach};
 use serde_json::{Map, Value, json};
 
-use crate::call::Call;
-use crate::dead::texts;
+use crate::dead_letters::texts;
 use crate::error::Problem;
 use crate::queues::namespace;
 use crate::receive::{hand_out, handed_out};
+use crate::request::RequestContext;
 use crate::{fields, wire};
 
 const QUEUES_MAX: usize = 1000;
 
-pub(crate) async fn queues(call: Call) -> Result<Response, Problem> {
-    let namespace = namespace(&call)?;
-    let queues = call.rooms.queues.list(namespace, None, QUEUES_MAX).await?;
-    let declared = call.rooms.inbound.catalog();
+pub(crate) async fn queues(request: RequestContext) -> Result<Response, Problem> {
+    let namespace = namespace(&request)?;
+    let queues = request.rooms.queues.list(namespace, None, QUEUES_MAX).await?;
+    let declared = request.rooms.inbound.catalog();
     let said = |queue: &Queue| declared.queues.get(&queue.name).filter(|_| declared.namespace == namespace);
-    let pullable = queues.iter().filter(|(queue, _)| queue.settings.allows_pull() && call.reach.covers(queue));
+    let pullable = queues.iter().filter(|(queue, _)| queue.settings.allows_pull() && request.reach.covers(queue));
     let items: Vec<Value> = pullable
         .map(|(queue, counts)| {
             json!({
@@ -48,17 +48,17 @@ fn visibility(queue: &Queue) -> String {
     }
 }
 
-pub(crate) async fn messages(mut call: Call) -> Result<Response, Problem> {
-    let wait = call.query.duration("wait").unwrap_or(Duration::ZERO);
+pub(crate) async fn messages(mut request: RequestContext) -> Result<Response, Problem> {
+    let wait = request.query.duration("wait").unwrap_or(Duration::ZERO);
     let want = ClaimRequest {
-        namespace: namespace(&call)?,
-        limit: call.query.usize("batch").unwrap_or(1),
-        queue: call.queue()?.into(),
+        namespace: namespace(&request)?,
+        limit: request.query.usize("batch").unwrap_or(1),
+        queue: request.queue()?.into(),
         phase: Phase::Leased,
         visibility: None,
         worker: None,
     };
-    let claimed = hand_out(&mut call, want, wait).await?;
+    let claimed = hand_out(&mut request, want, wait).await?;
     let mut body = String::from("{\"messages\":[");
     for (place, job) in claimed.jobs.iter().enumerate() {
         let State::Running(running) = &job.state else {
@@ -96,29 +96,29 @@ fn headers(job: &Job) -> Map<String, Value> {
     kept.map(|(name, value)| (name.to_string(), json!(**value))).collect()
 }
 
-pub(crate) async fn ack(call: Call) -> Result<Response, Problem> {
-    let changed = report(&call, &Outcome::Ack { result: None }).await?;
+pub(crate) async fn ack(request: RequestContext) -> Result<Response, Problem> {
+    let changed = report(&request, &Outcome::Ack { result: None }).await?;
     Ok(wire::json_ok(StatusCode::OK, &json!({"acked": changed.len()})))
 }
 
-pub(crate) async fn nack(call: Call) -> Result<Response, Problem> {
-    let changed = report(&call, &Outcome::Nack { retryable: true, delay: Some(Duration::ZERO) }).await?;
+pub(crate) async fn nack(request: RequestContext) -> Result<Response, Problem> {
+    let changed = report(&request, &Outcome::Nack { retryable: true, delay: Some(Duration::ZERO) }).await?;
     let dead = changed.iter().filter(|status| **status == Status::Failed).count();
     Ok(wire::json_ok(StatusCode::OK, &json!({"retried": changed.len() - dead, "dead": dead})))
 }
 
 /// Reports the outcome for each id or receipt; unknown and lost ones do not count. Returns where the others went.
-async fn report(call: &Call, outcome: &Outcome) -> Result<Vec<Status>, Problem> {
-    let name = call.queue()?;
-    call.rooms.queues.get(namespace(call)?, name).await?.ok_or_else(|| Problem::queue_not_found(name))?;
-    let reach = Reach::Queues(namespace(call)?, [name.to_owned()].into());
-    let ids = texts(call.read(&fields::SIMPLE_IDS)?.list("ids").unwrap_or_default());
+async fn report(request: &RequestContext, outcome: &Outcome) -> Result<Vec<Status>, Problem> {
+    let name = request.queue()?;
+    request.rooms.queues.get(namespace(request)?, name).await?.ok_or_else(|| Problem::queue_not_found(name))?;
+    let reach = Reach::Queues(namespace(request)?, [name.to_owned()].into());
+    let ids = texts(request.read(&fields::SIMPLE_IDS)?.list("ids").unwrap_or_default());
     let mut orders = Vec::with_capacity(ids.len());
     for (id, lease) in ids.iter().filter_map(|text| receipt(text)) {
         let command = Command::Report { lease, outcome: outcome.clone(), evidence: Evidence::default() };
         orders.push(JobCommand { id, reach: reach.clone(), command });
     }
-    let answers = call.rooms.jobs.apply(orders).await?;
+    let answers = request.rooms.jobs.apply(orders).await?;
     Ok(answers.into_iter().flatten().filter(|applied| applied.changed).map(|applied| applied.status).collect())
 }
 

@@ -26,8 +26,8 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::answers::Answers;
 use crate::budget::{Charge, Holder};
-use crate::call::Call;
 use crate::error::{Code, Problem};
+use crate::request::RequestContext;
 use crate::{queues, wire};
 
 /// After so much silence a comment is sent: proxies close what is silent for long, and a dead reader is found out.
@@ -40,29 +40,30 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 const LAST_EVENT_ID: &str = "Last-Event-ID";
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-pub(crate) async fn job(mut call: Call) -> Result<Response, Problem> {
-    let id = call.job()?;
-    let (after, given_as) = position(&mut call)?;
-    no_stream_while_draining(&call.rooms.status)?;
-    let caller = call.caller()?.clone();
-    let place = call.open_stream()?;
-    let opened = call.rooms.feeds.follow(call.reach.clone(), id, after).await?.ok_or_else(Problem::job_not_found)?;
+pub(crate) async fn job(mut request: RequestContext) -> Result<Response, Problem> {
+    let id = request.job()?;
+    let (after, given_as) = position(&mut request)?;
+    no_stream_while_draining(&request.rooms.status)?;
+    let caller = request.caller()?.clone();
+    let place = request.open_stream()?;
+    let opened =
+        request.rooms.feeds.follow(request.reach.clone(), id, after).await?.ok_or_else(Problem::job_not_found)?;
     let follower = match opened {
         Opened::Following(follower) => follower,
         Opened::Finished(_) => return Ok(empty()),
         Opened::Beyond { last } => return Err(Problem::beyond(given_as, last)),
     };
-    Ok(answer(Frames::new(&call, Source::Job(follower), caller, place)))
+    Ok(answer(Frames::new(&request, FrameSource::Job(follower), caller, place)))
 }
 
-pub(crate) async fn queue(call: Call) -> Result<Response, Problem> {
-    let name = call.tended_queue()?;
-    no_stream_while_draining(&call.rooms.status)?;
-    let caller = call.caller()?.clone();
-    let place = call.open_stream()?;
-    let follower = call.rooms.feeds.follow_queue(caller.namespace, name).await?;
+pub(crate) async fn queue(request: RequestContext) -> Result<Response, Problem> {
+    let name = request.tended_queue()?;
+    no_stream_while_draining(&request.rooms.status)?;
+    let caller = request.caller()?.clone();
+    let place = request.open_stream()?;
+    let follower = request.rooms.feeds.follow_queue(caller.namespace, name).await?;
     let follower = follower.ok_or_else(|| Problem::queue_not_found(name))?;
-    Ok(answer(Frames::new(&call, Source::Queue(follower, Arc::clone(&call.rooms.inbound)), caller, place)))
+    Ok(answer(Frames::new(&request, FrameSource::Queue(follower, Arc::clone(&request.rooms.inbound)), caller, place)))
 }
 
 pub(crate) fn no_stream_while_draining(status: &Status) -> Result<(), Problem> {
@@ -73,14 +74,14 @@ pub(crate) fn no_stream_while_draining(status: &Status) -> Result<(), Problem> {
 }
 
 /// When a stream that begins now ends: no later than the token it was opened with.
-pub(crate) fn life(call: &Call) -> Instant {
-    Instant::now() + call.life(call.rooms.random.between(LIFE.0, LIFE.1))
+pub(crate) fn life(request: &RequestContext) -> Instant {
+    Instant::now() + request.life(request.rooms.random.between(LIFE.0, LIFE.1))
 }
 
 /// After which event to begin, and where that was said. The header wins: a browser sends it when it comes back.
-fn position(call: &mut Call) -> Result<(u64, &'static str), Problem> {
-    let Some(text) = call.header(LAST_EVENT_ID) else {
-        return Ok((call.query.int("after").and_then(|after| u64::try_from(after).ok()).unwrap_or(0), "after"));
+fn position(request: &mut RequestContext) -> Result<(u64, &'static str), Problem> {
+    let Some(text) = request.header(LAST_EVENT_ID) else {
+        return Ok((request.query.int("after").and_then(|after| u64::try_from(after).ok()).unwrap_or(0), "after"));
     };
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let after = text.parse::<i64>().ok().filter(|_| is_number).and_then(|after| u64::try_from(after).ok());
@@ -115,18 +116,18 @@ fn retry(random: &Random) -> Bytes {
 }
 
 /// Where the events of a stream come from.
-enum Source {
+enum FrameSource {
     Job(Follower),
     /// For this caller.
     Queue(QueueFollower, Arc<Inbound>),
 }
 
-impl Source {
+impl FrameSource {
     /// Cancel-safe, as what it follows is.
     async fn next(&mut self) -> Option<Bytes> {
         match self {
-            Source::Job(follower) => follower.next().await.map(|frame| frame_bytes(&frame)),
-            Source::Queue(follower, inbound) => follower.next().await.map(|event| show(&event, inbound)),
+            FrameSource::Job(follower) => follower.next().await.map(|frame| frame_bytes(&frame)),
+            FrameSource::Queue(follower, inbound) => follower.next().await.map(|event| show(&event, inbound)),
         }
     }
 }
@@ -134,7 +135,7 @@ impl Source {
 /// An open stream. Dropping it frees its place among the streams.
 struct Frames {
     first: Option<Bytes>,
-    source: Source,
+    source: FrameSource,
     key_ended: Pin<Box<dyn Future<Output = ()> + Send>>,
     ends_at: Instant,
     answers: Arc<Answers>,
@@ -143,10 +144,11 @@ struct Frames {
 }
 
 impl Frames {
-    fn new(call: &Call, source: Source, caller: Principal, place: Charge) -> Frames {
-        let (first, ends_at, keys) = (Some(retry(&call.rooms.random)), life(call), Arc::clone(&call.rooms.keys));
+    fn new(request: &RequestContext, source: FrameSource, caller: Principal, place: Charge) -> Frames {
+        let (first, ends_at, keys) =
+            (Some(retry(&request.rooms.random)), life(request), Arc::clone(&request.rooms.keys));
         let key_ended = Box::pin(async move { keys.key_ended(&caller).await });
-        let (answers, holder) = (Arc::clone(&call.answers), call.holder());
+        let (answers, holder) = (Arc::clone(&request.answers), request.holder());
         Frames { first, source, key_ended, ends_at, answers, holder, _place: place }
     }
 

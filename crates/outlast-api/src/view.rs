@@ -14,8 +14,8 @@ use outlast_engine::single_flight::SingleFlight;
 use outlast_store::jobs::{FoundJob, Reach};
 
 use crate::answers::Weight;
-use crate::call::Call;
 use crate::error::Problem;
+use crate::request::RequestContext;
 use crate::{jobs, wire};
 
 /// Jobs that are being looked at.
@@ -31,15 +31,15 @@ pub(crate) struct View {
 }
 
 /// The job as it is, within the caller's reach.
-pub(crate) async fn look(call: &Call, id: JobId) -> Result<View, Problem> {
-    call.answers.check_room(call.holder(), Weight::Single)?;
+pub(crate) async fn look(request: &RequestContext, id: JobId) -> Result<View, Problem> {
+    request.answers.check_room(request.holder(), Weight::Single)?;
     // All waiting callers share the result, so it must not depend on the share of the caller that reads.
     let reading = || async {
-        let _turn = call.answers.shared_turn(call.holder(), Weight::Single).await?;
-        read(&call.rooms, id).await
+        let _turn = request.answers.shared_turn(request.holder(), Weight::Single).await?;
+        read(&request.rooms, id).await
     };
-    let view = call.views.share(id, reading).await?;
-    view.filter(|view| call.reach.covers(&view.found.queue)).ok_or_else(Problem::job_not_found)
+    let view = request.views.share(id, reading).await?;
+    view.filter(|view| request.reach.covers(&view.found.queue)).ok_or_else(Problem::job_not_found)
 }
 
 /// Reads for all who ask, whatever their reach.
@@ -60,36 +60,36 @@ async fn read(rooms: &Rooms, id: JobId) -> Result<Option<View>, Problem> {
 
 impl View {
     /// The whole job, or only that it has not changed; 410 once its result has expired.
-    pub(crate) fn answer(self, call: &Call) -> Response {
-        let mut seen = call.headers.get_all(IF_NONE_MATCH).iter();
+    pub(crate) fn answer(self, request: &RequestContext) -> Response {
+        let mut seen = request.headers.get_all(IF_NONE_MATCH).iter();
         if self.changes_only_with_version() && seen.any(|seen| self.is_named_by(seen)) {
-            return self.unchanged(call);
+            return self.unchanged(request);
         }
-        self.whole(call)
+        self.whole(request)
     }
 
-    pub(crate) fn whole(self, call: &Call) -> Response {
+    pub(crate) fn whole(self, request: &RequestContext) -> Response {
         let status = if self.status() == Status::Expired { StatusCode::GONE } else { StatusCode::OK };
         let mut response = wire::ok(status, self.body.clone());
-        self.add_headers(&mut response, call);
+        self.add_headers(&mut response, request);
         response
     }
 
-    fn unchanged(self, call: &Call) -> Response {
+    fn unchanged(self, request: &RequestContext) -> Response {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
-        self.add_headers(&mut response, call);
+        self.add_headers(&mut response, request);
         response
     }
 
-    fn add_headers(&self, response: &mut Response, call: &Call) {
+    fn add_headers(&self, response: &mut Response, request: &RequestContext) {
         let headers = response.headers_mut();
         if let Ok(etag) = HeaderValue::try_from(format!("\"{}\"", self.found.job.version)) {
             headers.insert(ETAG, etag);
         }
         if let Some(seconds) = self.retry_after {
-            headers.insert(RETRY_AFTER, jobs::retry_header(seconds, call.budgets.slots.load_percent()));
+            headers.insert(RETRY_AFTER, jobs::retry_header(seconds, request.budgets.slots.load_percent()));
         }
     }
 

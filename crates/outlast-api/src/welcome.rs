@@ -5,8 +5,8 @@ use axum::response::Response;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, VARY, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue};
 
-use crate::call::Call;
 use crate::error::Problem;
+use crate::request::RequestContext;
 
 const HTML: &str = include_str!("welcome.html");
 const TEXT: &str = "\
@@ -20,8 +20,8 @@ Outlast: a service for long-running jobs, used over HTTP.
 The documentation comes with the source: README.md, docs/reference/PROTOCOL.md (the API), docs/how-to (running a server).
 ";
 
-pub(crate) async fn show(call: Call) -> Result<Response, Problem> {
-    let (media_type, text) = if wants_html(&call.headers) {
+pub(crate) async fn show(request: RequestContext) -> Result<Response, Problem> {
+    let (media_type, text) = if wants_html(&request.headers) {
         ("text/html; charset=utf-8", HTML)
     } else {
         ("text/plain; charset=utf-8", TEXT)

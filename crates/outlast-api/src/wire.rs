@@ -1,7 +1,7 @@
 //! How things look on the wire. The hot answers are written by hand, since they are most of what the server sends; the
 //! others go through `serde_json`.
 
-mod kept;
+mod work;
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use outlast_store::queues::QueueCounts;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-pub(crate) use kept::{accepted_progress, checkpoint, checkpoint_meta, progress, section};
+pub(crate) use work::{accepted_progress, checkpoint, checkpoint_meta, progress, section};
 
 pub(crate) fn ok(status: StatusCode, body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
@@ -85,7 +85,7 @@ pub(crate) struct Resume {
 
 /// Data that a job shows and that is stored elsewhere.
 #[derive(Default)]
-pub(crate) struct Beside {
+pub(crate) struct JobExtras {
     pub(crate) progress: Option<Arc<Progress>>,
     pub(crate) moved_at: Option<Timestamp>,
     pub(crate) kept: Option<Artifacts>,
@@ -128,7 +128,7 @@ fn seconds(duration: Option<std::time::Duration>) -> Value {
 }
 
 /// A job without payload and events, as lists show it.
-pub(crate) fn job_summary(job: &Job, queue: &Queue, beside: &Beside, now: Timestamp) -> Map<String, Value> {
+pub(crate) fn job_summary(job: &Job, queue: &Queue, extras: &JobExtras, now: Timestamp) -> Map<String, Value> {
     let tags: Map<String, Value> = job.spec.tags.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
     let key = job.spec.idempotency_key.as_deref().filter(|key| !key.starts_with(PAYLOAD_KEY_MARK));
     let status = job.status();
@@ -145,10 +145,10 @@ pub(crate) fn job_summary(job: &Job, queue: &Queue, beside: &Beside, now: Timest
         "key": job.spec.key,
         "tags": tags,
         "idempotencyKey": key,
-        "progress": beside.progress.as_deref().map(progress_json).or_else(|| whole_progress(job)),
-        "checkpoint": beside.kept.as_ref().map(checkpoint_meta),
+        "progress": extras.progress.as_deref().map(progress_json).or_else(|| whole_progress(job)),
+        "checkpoint": extras.kept.as_ref().map(checkpoint_meta),
         "resultUrl": has_result(job).then(|| format!("/v1/jobs/{}/result", job.id)),
-        "resultMeta": beside.result_meta.clone().or_else(|| result_meta(&job.state)),
+        "resultMeta": extras.result_meta.clone().or_else(|| result_meta(&job.state)),
         "error": error(job),
         "lastError": job.last_error,
         "createdAt": job.created_at.to_string(),
@@ -166,7 +166,7 @@ pub(crate) fn job_summary(job: &Job, queue: &Queue, beside: &Beside, now: Timest
     };
     if let State::Running(running) = &job.state {
         add_running(&mut map, running, lease_deadline(job, queue, running));
-        let word = liveness(job, queue, running, beside.moved_at, now);
+        let word = liveness(job, queue, running, extras.moved_at, now);
         map.insert("liveness".to_owned(), json!(word.as_str()));
     }
     map
@@ -182,9 +182,9 @@ fn add_running(map: &mut Map<String, Value>, running: &Running, deadline: Timest
 }
 
 /// The whole job: summary, payload, the last events, and its moves and attempts.
-pub(crate) fn job(detail: &JobDetail, callback: Option<Value>, beside: &Beside, now: Timestamp) -> String {
+pub(crate) fn job(detail: &JobDetail, callback: Option<Value>, extras: &JobExtras, now: Timestamp) -> String {
     let FoundJob { job, queue } = &detail.found;
-    let mut map = job_summary(job, queue, beside, now);
+    let mut map = job_summary(job, queue, extras, now);
     if let Some(callback) = callback {
         map.insert("callback".to_owned(), callback);
     }

@@ -11,55 +11,57 @@ use outlast_engine::work::{Beat, Worker};
 use outlast_store::jobs::{Applied, JobCommand};
 use serde_json::{Value as Json, json};
 
-use crate::call::Call;
+use crate::batch::{BatchRequest, job_and_lease, refusal};
 use crate::error::Problem;
-use crate::many::{Many, refusal, who};
+use crate::request::RequestContext;
 use crate::schema::{Value, Values};
 use crate::{checkpoint, fields, outcome, wire};
 
-pub(crate) async fn heartbeat(call: Call) -> Result<Response, Problem> {
-    let mut values = call.read(&fields::HEARTBEAT)?;
-    let worker = worker(&call, &mut values)?;
-    let beat = beat(&call, values)?;
-    let applied = call.rooms.work.heartbeat(&worker, beat).await??;
-    Ok(wire::json_ok(StatusCode::OK, &heartbeat_answer(&applied, call.rooms.clock.now())))
+pub(crate) async fn heartbeat(request: RequestContext) -> Result<Response, Problem> {
+    let mut values = request.read(&fields::HEARTBEAT)?;
+    let worker = worker(&request, &mut values)?;
+    let beat = beat(&request, values)?;
+    let applied = request.rooms.work.heartbeat(&worker, beat).await??;
+    Ok(wire::json_ok(StatusCode::OK, &heartbeat_answer(&applied, request.rooms.clock.now())))
 }
 
 /// Of a worker with many jobs.
-pub(crate) async fn heartbeats(call: Call) -> Result<Response, Problem> {
-    let many = Many::read(&call, &fields::HEARTBEATS, "heartbeats", &fields::HEARTBEAT_OF, |mut values, _| {
-        Ok((one_of(&call, &mut values)?, beat(&call, values)?))
-    })?;
-    let (beats, refused) = many.split();
+pub(crate) async fn heartbeats(request: RequestContext) -> Result<Response, Problem> {
+    let batch =
+        BatchRequest::read(&request, &fields::HEARTBEATS, "heartbeats", &fields::HEARTBEAT_ENTRY, |mut values, _| {
+            Ok((one_of(&request, &mut values)?, beat(&request, values)?))
+        })?;
+    let (beats, refused) = batch.split();
     let ids = ids(&beats);
-    let answers = call.rooms.work.heartbeats(beats).await?;
-    let now = call.rooms.clock.now();
+    let answers = request.rooms.work.heartbeats(beats).await?;
+    let now = request.rooms.clock.now();
     Ok(refused.answer(ids.into_iter().zip(answers).map(|(id, answer)| match answer {
         Ok(applied) => heartbeat_answer(&applied, now).to_string(),
         Err(declined) => refusal(Some(id), &declined.into()),
     })))
 }
 
-fn beat(call: &Call, mut values: Values<'_>) -> Result<Beat, Problem> {
-    let checkpoint = values.object("checkpoint").map(|saved| checkpoint::inline(call, saved)).transpose()?;
+fn beat(request: &RequestContext, mut values: Values<'_>) -> Result<Beat, Problem> {
+    let checkpoint = values.object("checkpoint").map(|saved| checkpoint::inline(request, saved)).transpose()?;
     Ok(Beat { extend: values.duration("extend"), progress: values.object("progress").map(report), checkpoint })
 }
 
-pub(crate) async fn progress(call: Call) -> Result<Response, Problem> {
-    let mut values = call.read(&fields::PROGRESS)?;
-    let worker = worker(&call, &mut values)?;
-    let progress = call.rooms.work.report(&worker, report(values)).await??;
+pub(crate) async fn progress(request: RequestContext) -> Result<Response, Problem> {
+    let mut values = request.read(&fields::PROGRESS)?;
+    let worker = worker(&request, &mut values)?;
+    let progress = request.rooms.work.report(&worker, report(values)).await??;
     Ok(wire::ok(StatusCode::OK, wire::accepted_progress(worker.id, &progress)))
 }
 
 /// Of a worker with many jobs.
-pub(crate) async fn reports(call: Call) -> Result<Response, Problem> {
-    let many = Many::read(&call, &fields::REPORTS, "reports", &fields::PROGRESS_OF, |mut values, _| {
-        Ok((one_of(&call, &mut values)?, report(values)))
-    })?;
-    let (reports, refused) = many.split();
+pub(crate) async fn reports(request: RequestContext) -> Result<Response, Problem> {
+    let batch =
+        BatchRequest::read(&request, &fields::PROGRESS_BATCH, "reports", &fields::PROGRESS_ENTRY, |mut values, _| {
+            Ok((one_of(&request, &mut values)?, report(values)))
+        })?;
+    let (reports, refused) = batch.split();
     let ids = ids(&reports);
-    let answers = call.rooms.work.reports(reports).await?;
+    let answers = request.rooms.work.reports(reports).await?;
     Ok(refused.answer(ids.into_iter().zip(answers).map(|(id, answer)| match answer {
         Ok(progress) => wire::accepted_progress(id, &progress),
         Err(declined) => refusal(Some(id), &declined.into()),
@@ -70,11 +72,11 @@ fn ids<T>(said: &[(Worker, T)]) -> Vec<JobId> {
     said.iter().map(|(worker, _)| worker.id).collect()
 }
 
-pub(crate) async fn output(call: Call) -> Result<Response, Problem> {
-    let mut values = call.read(&fields::OUTPUT)?;
-    let worker = worker(&call, &mut values)?;
+pub(crate) async fn output(request: RequestContext) -> Result<Response, Problem> {
+    let mut values = request.read(&fields::OUTPUT)?;
+    let worker = worker(&request, &mut values)?;
     let text = values.text("text").unwrap_or_default();
-    let applied = call.rooms.work.output(&worker, text.into()).await??;
+    let applied = request.rooms.work.output(&worker, text.into()).await??;
     let mut body = outcome::accepted(&applied);
     if let Some(job) = &applied.running {
         body.pop();
@@ -84,26 +86,26 @@ pub(crate) async fn output(call: Call) -> Result<Response, Problem> {
 }
 
 /// An operator's directives, sent with the next heartbeats.
-pub(crate) async fn direct(call: Call) -> Result<Response, Problem> {
-    let id = call.job()?;
-    let asked = call.read(&fields::DIRECTIVES)?.list("directives").unwrap_or_default();
+pub(crate) async fn direct(request: RequestContext) -> Result<Response, Problem> {
+    let id = request.job()?;
+    let asked = request.read(&fields::DIRECTIVES)?.list("directives").unwrap_or_default();
     let has = |wanted: &str| asked.iter().any(|word| matches!(word, Value::Text(word) if word == wanted));
     let directives =
         Directives { checkpoint_now: has("checkpoint_now"), hand_over: has("hand_over"), slow_down: has("slow_down") };
-    let order = JobCommand { id, reach: call.reach.clone(), command: Command::Direct { directives } };
-    let applied = call.rooms.jobs.apply_one(order).await??;
+    let order = JobCommand { id, reach: request.reach.clone(), command: Command::Direct { directives } };
+    let applied = request.rooms.jobs.apply_one(order).await??;
     Ok(wire::ok(StatusCode::OK, outcome::accepted(&applied)))
 }
 
 /// The caller, and the job it reports on.
-pub(crate) fn worker(call: &Call, values: &mut Values<'_>) -> Result<Worker, Problem> {
-    Ok(Worker { reach: call.reach.clone(), id: call.job()?, lease: outcome::lease(values, call)? })
+pub(crate) fn worker(request: &RequestContext, values: &mut Values<'_>) -> Result<Worker, Problem> {
+    Ok(Worker { reach: request.reach.clone(), id: request.job()?, lease: outcome::lease(values, request)? })
 }
 
 /// The same of an entry among many.
-fn one_of(call: &Call, values: &mut Values<'_>) -> Result<Worker, Problem> {
-    let (id, lease) = who(values)?;
-    Ok(Worker { reach: call.reach.clone(), id, lease })
+fn one_of(request: &RequestContext, values: &mut Values<'_>) -> Result<Worker, Problem> {
+    let (id, lease) = job_and_lease(values)?;
+    Ok(Worker { reach: request.reach.clone(), id, lease })
 }
 
 pub(crate) fn report(mut values: Values<'_>) -> ProgressReport {

@@ -20,7 +20,7 @@ fn answer(bytes: usize) -> Response {
 async fn a_large_answer_is_counted_until_its_last_piece_is_gone() {
     let answers = answers();
 
-    let sealed = answers.seal(answer(PAGE_BYTES_MAX), HOLDER, Effect::Read).unwrap_or_else(|_| panic!("refused"));
+    let sealed = answers.seal(answer(PAGE_BYTES_MAX), HOLDER, RouteEffect::Read).unwrap_or_else(|_| panic!("refused"));
     assert_eq!(answers.used(), PAGE_BYTES_MAX);
     let mut body = sealed.into_body();
     assert_eq!(body.size_hint().exact(), u64::try_from(PAGE_BYTES_MAX).ok());
@@ -43,7 +43,7 @@ fn a_read_beyond_the_share_is_refused_and_a_write_is_answered() {
     let answers = answers();
     let mut unsent = Vec::new();
     let refused = loop {
-        match answers.seal(answer(PAGE_BYTES_MAX), HOLDER, Effect::Read) {
+        match answers.seal(answer(PAGE_BYTES_MAX), HOLDER, RouteEffect::Read) {
             Ok(sealed) => unsent.push(sealed),
             Err(problem) => break problem,
         }
@@ -52,8 +52,8 @@ fn a_read_beyond_the_share_is_refused_and_a_write_is_answered() {
     assert_eq!(refused.into_response().status(), http::StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(unsent.len(), 2);
     assert!(answers.check_room(HOLDER, Weight::Page).is_err());
-    assert!(answers.seal(answer(SMALL_MAX), HOLDER, Effect::Read).is_ok());
-    assert!(answers.seal(answer(PAGE_BYTES_MAX), HOLDER, Effect::Write).is_ok());
+    assert!(answers.seal(answer(SMALL_MAX), HOLDER, RouteEffect::Read).is_ok());
+    assert!(answers.seal(answer(PAGE_BYTES_MAX), HOLDER, RouteEffect::Write).is_ok());
     assert!(answers.frame(HOLDER, "x".repeat(PAGE_BYTES_MAX).into()).is_err());
     assert!(answers.frame(HOLDER, "x".repeat(SMALL_FRAME_MAX).into()).is_ok());
     unsent.clear();

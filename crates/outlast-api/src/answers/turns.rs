@@ -65,11 +65,11 @@ pub(crate) struct Turns {
 /// The right to build an answer; given back when dropped.
 pub(crate) struct Turn {
     _all: OwnedSemaphorePermit,
-    _groups: [Option<Place>; 2],
+    _groups: [Option<GroupPlace>; 2],
 }
 
 /// A place among the reads of a group.
-struct Place {
+struct GroupPlace {
     turns: Arc<Turns>,
     group: Group,
     parts: Arc<Semaphore>,
@@ -110,14 +110,14 @@ impl Turns {
         Ok(Turn { _all: acquire(&self.all, weight).await?, _groups: places })
     }
 
-    fn join(self: &Arc<Self>, group: Group) -> Place {
+    fn join(self: &Arc<Self>, group: Group) -> GroupPlace {
         let mut groups = self.lock();
         let (parts, places) = groups.entry(group).or_insert_with(|| {
             let parts = usize::try_from(group.parts()).unwrap_or(1);
             (Arc::new(Semaphore::new(parts)), 0)
         });
         *places += 1;
-        Place { turns: Arc::clone(self), group, parts: Arc::clone(parts), permit: None }
+        GroupPlace { turns: Arc::clone(self), group, parts: Arc::clone(parts), permit: None }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Group, (Arc<Semaphore>, usize)>> {
@@ -131,7 +131,7 @@ async fn acquire(parts: &Arc<Semaphore>, weight: Weight) -> Result<OwnedSemaphor
     Arc::clone(parts).acquire_many_owned(weight.parts()).await.map_err(closed)
 }
 
-impl Drop for Place {
+impl Drop for GroupPlace {
     fn drop(&mut self) {
         self.permit = None;
         let mut groups = self.turns.lock();

@@ -12,24 +12,23 @@ const BEAT_CHECKPOINT: Field =
     field("checkpoint", Kind::Object(&SAVED), "where to go on from; kept in the same transaction");
 const ID: Field = field("id", job_id(), "the job").required();
 /// Of a worker with many jobs.
-const MANY_MAX: usize = 1000;
+const BATCH_MAX: usize = 1000;
 
 pub const HEARTBEAT: Object = Object {
     name: "Heartbeat",
     about: "Still at work: the lease is extended.",
     fields: &[EXTEND, BEAT_PROGRESS, BEAT_CHECKPOINT, LEASE],
 };
-pub const HEARTBEAT_OF: Object = Object {
-    name: "HeartbeatOf",
+pub const HEARTBEAT_ENTRY: Object = Object {
+    name: "HeartbeatEntry",
     about: "One heartbeat of many: the job, its lease, and what a heartbeat carries.",
     fields: &[ID, EXTEND, BEAT_PROGRESS, BEAT_CHECKPOINT, LEASE],
 };
 pub const HEARTBEATS: Object = Object {
-    name: "Heartbeats",
+    name: "HeartbeatBatch",
     about: "Heartbeats of a worker with many jobs, each on its own, one durable commit.",
-    fields: &[
-        field("heartbeats", Kind::List { of: &Kind::Entry(&HEARTBEAT_OF), max: MANY_MAX }, "the heartbeats").required()
-    ],
+    fields: &[field("heartbeats", Kind::List { of: &Kind::Entry(&HEARTBEAT_ENTRY), max: BATCH_MAX }, "the heartbeats")
+        .required()],
 };
 
 const PERCENT: Kind = Kind::Number { min: 0.0, max: 100.0 };
@@ -44,7 +43,7 @@ const ITEMS_TOTAL: Field = field("itemsTotal", ITEMS, "items there are");
 const MESSAGE: Field = field("message", text(1024), "a line for people");
 
 const REPORT: Object = Object {
-    name: "Report",
+    name: "ProgressReport",
     about: "How far the work is. Numbers never go back within an attempt.",
     fields: &[PCT, STAGE, STAGE_PCT, STAGES_DONE, STAGES_TOTAL, ITEMS_DONE, ITEMS_TOTAL, MESSAGE],
 };
@@ -53,15 +52,17 @@ pub const PROGRESS: Object = Object {
     about: "How far the work is, from its worker.",
     fields: &[PCT, STAGE, STAGE_PCT, STAGES_DONE, STAGES_TOTAL, ITEMS_DONE, ITEMS_TOTAL, MESSAGE, LEASE],
 };
-pub const PROGRESS_OF: Object = Object {
-    name: "ProgressOf",
+pub const PROGRESS_ENTRY: Object = Object {
+    name: "ProgressEntry",
     about: "One report of many: the job, its lease, and how far it is.",
     fields: &[ID, PCT, STAGE, STAGE_PCT, STAGES_DONE, STAGES_TOTAL, ITEMS_DONE, ITEMS_TOTAL, MESSAGE, LEASE],
 };
-pub const REPORTS: Object = Object {
-    name: "Reports",
+pub const PROGRESS_BATCH: Object = Object {
+    name: "ProgressBatch",
     about: "Progress of many jobs from one worker, each on its own.",
-    fields: &[field("reports", Kind::List { of: &Kind::Entry(&PROGRESS_OF), max: MANY_MAX }, "the reports").required()],
+    fields: &[
+        field("reports", Kind::List { of: &Kind::Entry(&PROGRESS_ENTRY), max: BATCH_MAX }, "the reports").required()
+    ],
 };
 const SCHEMA_VERSION: Field = field(
     "schemaVersion",
@@ -70,7 +71,7 @@ const SCHEMA_VERSION: Field = field(
 );
 const DATA: Field = field("data", Kind::Any, "any JSON; the next attempt gets it byte for byte");
 const SAVED: Object = Object {
-    name: "Saved",
+    name: "SavedCheckpoint",
     about: "Where the next attempt goes on from.",
     fields: &[SCHEMA_VERSION.required(), DATA.required()],
 };
@@ -85,7 +86,7 @@ pub const CHECKPOINT: Object = Object {
     ],
 };
 pub const OUTPUT: Object = Object {
-    name: "Output",
+    name: "NewOutput",
     about: "Text for those who watch: an LLM's tokens, a line of a log.",
     fields: &[field("text", text(OUTPUT_TEXT_MAX), "appended to the job's log as it is").required(), LEASE],
 };

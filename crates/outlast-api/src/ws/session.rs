@@ -26,7 +26,7 @@ use crate::answers::Answers;
 use crate::auth::authorize;
 use crate::budget::{Charge, Holder};
 use crate::error::{Code, Problem};
-use crate::listen::takeover::Upgraded;
+use crate::listen::upgrade::Upgraded;
 use crate::wire;
 
 /// The longest accepted message; the only valid one is far shorter.
@@ -54,21 +54,22 @@ pub(super) struct Session {
 }
 
 /// Why the session ended.
-enum End {
+enum SessionEnd {
     Close(CloseCode, &'static str),
     /// The client is gone, so no close frame is sent.
     Gone,
 }
 
-const OVER: End = End::Close(CloseCode::Normal, "the job has ended");
-const STOPPING: End = End::Close(CloseCode::Away, "the server is shutting down");
-const LIVED: End = End::Close(CloseCode::Away, "come back and go on after the last event");
-const CROWDED: End = End::Close(CloseCode::Again, "too much is unsent; come back and go on after the last event");
-const KEYLESS: End = End::Close(CloseCode::Policy, "the key has ended");
-const UNREADABLE: End = End::Close(CloseCode::Error, "the log can be followed no further");
-const TOO_LONG: End = End::Close(CloseCode::Size, "a message has more than 4096 bytes");
-const NO_PROTOCOL: End = End::Close(CloseCode::Protocol, "this is not the WebSocket protocol");
-const NO_TEXT: End = End::Close(CloseCode::Invalid, "a text is not UTF-8");
+const OVER: SessionEnd = SessionEnd::Close(CloseCode::Normal, "the job has ended");
+const STOPPING: SessionEnd = SessionEnd::Close(CloseCode::Away, "the server is shutting down");
+const LIVED: SessionEnd = SessionEnd::Close(CloseCode::Away, "come back and go on after the last event");
+const CROWDED: SessionEnd =
+    SessionEnd::Close(CloseCode::Again, "too much is unsent; come back and go on after the last event");
+const KEYLESS: SessionEnd = SessionEnd::Close(CloseCode::Policy, "the key has ended");
+const UNREADABLE: SessionEnd = SessionEnd::Close(CloseCode::Error, "the log can be followed no further");
+const TOO_LONG: SessionEnd = SessionEnd::Close(CloseCode::Size, "a message has more than 4096 bytes");
+const NO_PROTOCOL: SessionEnd = SessionEnd::Close(CloseCode::Protocol, "this is not the WebSocket protocol");
+const NO_TEXT: SessionEnd = SessionEnd::Close(CloseCode::Invalid, "a text is not UTF-8");
 
 impl Session {
     /// Until the socket is closed. `follower` is `None` when there is nothing to send.
@@ -82,37 +83,37 @@ impl Session {
         let socket = Socket::from_partially_read(stream, read.to_vec(), Role::Server, Some(config)).await;
         let (keys, caller) = (Arc::clone(&self.rooms.keys), self.caller.clone());
         let key_ended: KeyEnded = Box::pin(async move { keys.key_ended(&caller).await });
-        let mut line = Line { socket, key_ended, write_idle };
+        let mut open_socket = OpenSocket { socket, key_ended, write_idle };
         let end = match follower {
-            Ok(follower) => self.converse(follower, &mut line).await,
-            Err(end) => line.over(end).await,
+            Ok(follower) => self.converse(follower, &mut open_socket).await,
+            Err(end) => open_socket.over(end).await,
         };
-        if let End::Close(code, reason) = end {
-            line.close(code, reason).await;
+        if let SessionEnd::Close(code, reason) = end {
+            open_socket.close(code, reason).await;
         }
     }
 
-    async fn converse(&self, mut follower: Follower, line: &mut Line) -> End {
-        let mut pulse = Pulse { heard_at: Instant::now(), pinged_at: None };
+    async fn converse(&self, mut follower: Follower, open_socket: &mut OpenSocket) -> SessionEnd {
+        let mut keepalive = Keepalive { heard_at: Instant::now(), pinged_at: None };
         loop {
             let done = tokio::select! {
                 biased;
-                () = &mut line.key_ended => return KEYLESS,
+                () = &mut open_socket.key_ended => return KEYLESS,
                 () = sleep_until(self.ends_at) => return LIVED,
                 frame = follower.next() => match frame {
-                    Some(Frame::Events(events)) => self.send_events(events, line).await,
-                    Some(Frame::Progress(progress)) => line.send(Message::text(progress_frame(&progress))).await,
-                    Some(Frame::End(end)) => return line.over(end).await,
+                    Some(Frame::Events(events)) => self.send_events(events, open_socket).await,
+                    Some(Frame::Progress(progress)) => open_socket.send(Message::text(progress_frame(&progress))).await,
+                    Some(Frame::End(end)) => return open_socket.over(end).await,
                     None if self.rooms.status.is_draining() => return STOPPING,
                     None => return UNREADABLE,
                 },
-                message = line.socket.next() => {
-                    pulse.heard_at = Instant::now();
-                    self.hear(message, line).await
+                message = open_socket.socket.next() => {
+                    keepalive.heard_at = Instant::now();
+                    self.hear(message, open_socket).await
                 }
-                () = sleep_until(pulse.due()) => match pulse.beat() {
-                    true => line.send(Message::Ping(Default::default())).await,
-                    false => return End::Gone,
+                () = sleep_until(keepalive.due()) => match keepalive.beat() {
+                    true => open_socket.send(Message::Ping(Default::default())).await,
+                    false => return SessionEnd::Gone,
                 },
             };
             if let Err(end) = done {
@@ -122,7 +123,7 @@ impl Session {
     }
 
     /// The page of the log is let go before the first event is sent: a slow reader holds only what is written for it.
-    async fn send_events(&self, events: Events, line: &mut Line) -> Result<(), End> {
+    async fn send_events(&self, events: Events, open_socket: &mut OpenSocket) -> Result<(), SessionEnd> {
         let mut texts = Vec::with_capacity(events.len());
         for event in events.iter() {
             let text = Bytes::from(wire::event_json(event).to_string());
@@ -132,12 +133,16 @@ impl Session {
         for text in texts {
             // It is JSON, so it is UTF-8.
             let text = Utf8Bytes::try_from(text).map_err(|_| UNREADABLE)?;
-            line.send(Message::Text(text)).await?;
+            open_socket.send(Message::Text(text)).await?;
         }
         Ok(())
     }
 
-    async fn hear(&self, message: Option<Result<Message, Error>>, line: &mut Line) -> Result<(), End> {
+    async fn hear(
+        &self,
+        message: Option<Result<Message, Error>>,
+        open_socket: &mut OpenSocket,
+    ) -> Result<(), SessionEnd> {
         let text = match message {
             Some(Ok(Message::Text(text))) => text,
             Some(Ok(Message::Binary(_))) => Default::default(),
@@ -146,14 +151,14 @@ impl Session {
             Some(Err(Error::Capacity(_))) => return Err(TOO_LONG),
             Some(Err(Error::Protocol(_))) => return Err(NO_PROTOCOL),
             Some(Err(Error::Utf8(_))) => return Err(NO_TEXT),
-            Some(Err(_)) | None => return Err(End::Gone),
+            Some(Err(_)) | None => return Err(SessionEnd::Gone),
         };
         let wanted: Option<Value> = serde_json::from_str(&text).ok();
         let answer = match wanted.as_ref().and_then(|wanted| wanted.get("type")).and_then(Value::as_str) {
             Some("cancel") => self.cancel().await,
             _ => Err(Problem::field("type", "must be \"cancel\"; no other message is accepted")),
         };
-        line.send_all([answer.unwrap_or_else(|problem| error_frame(&problem))].into_iter()).await
+        open_socket.send_all([answer.unwrap_or_else(|problem| error_frame(&problem))].into_iter()).await
     }
 
     /// The scope is asked for each time: to see a job is not to end it.
@@ -191,12 +196,12 @@ fn error_frame(problem: &Problem) -> Value {
 }
 
 /// Is the other side alive?
-struct Pulse {
+struct Keepalive {
     heard_at: Instant,
     pinged_at: Option<Instant>,
 }
 
-impl Pulse {
+impl Keepalive {
     fn due(&self) -> Instant {
         self.pinged_at.unwrap_or(self.heard_at) + PING
     }
@@ -210,14 +215,14 @@ impl Pulse {
 }
 
 /// The socket with what bounds each write.
-struct Line {
+struct OpenSocket {
     socket: Socket,
     key_ended: KeyEnded,
     write_idle: Duration,
 }
 
-impl Line {
-    async fn send_all(&mut self, values: impl Iterator<Item = Value>) -> Result<(), End> {
+impl OpenSocket {
+    async fn send_all(&mut self, values: impl Iterator<Item = Value>) -> Result<(), SessionEnd> {
         for value in values {
             self.send(Message::text(value.to_string())).await?;
         }
@@ -225,19 +230,19 @@ impl Line {
     }
 
     /// Says how the job has ended, as the last frame.
-    async fn over(&mut self, end: JobEnd) -> End {
+    async fn over(&mut self, end: JobEnd) -> SessionEnd {
         let said = self.send(Message::text(wire::end_json(end).to_string())).await;
         said.err().unwrap_or(OVER)
     }
 
     /// Ends early when the key does: one who does not read keeps nothing open.
-    async fn send(&mut self, message: Message) -> Result<(), End> {
+    async fn send(&mut self, message: Message) -> Result<(), SessionEnd> {
         tokio::select! {
             biased;
             () = &mut self.key_ended => Err(KEYLESS),
             sent = timeout(self.write_idle, self.socket.send(message)) => match sent {
                 Ok(Ok(())) => Ok(()),
-                Ok(Err(_)) | Err(_) => Err(End::Gone),
+                Ok(Err(_)) | Err(_) => Err(SessionEnd::Gone),
             },
         }
     }

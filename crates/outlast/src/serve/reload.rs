@@ -4,7 +4,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use outlast_api::reload::{Refused, Reload, Reloaded};
+use outlast_api::reload::{InvalidConfiguration, Reload, ReloadSummary};
 use outlast_engine::Rooms;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Mutex;
@@ -30,12 +30,15 @@ impl Reloader {
         Arc::new(Reloader { rooms, load, started_with, turn: Mutex::new(()) })
     }
 
-    async fn reload(&self) -> Result<Reloaded, Refused> {
+    async fn reload(&self) -> Result<ReloadSummary, InvalidConfiguration> {
         let _turn = self.turn.lock().await;
-        let config = (self.load)()
-            .map_err(|problems| Refused { problems: problems.iter().map(ToString::to_string).collect() })?;
-        declare(&self.rooms, &config).await.map_err(|error| Refused { problems: vec![format!("{error:#}")] })?;
-        Ok(Reloaded {
+        let config = (self.load)().map_err(|problems| InvalidConfiguration {
+            problems: problems.iter().map(ToString::to_string).collect(),
+        })?;
+        declare(&self.rooms, &config)
+            .await
+            .map_err(|error| InvalidConfiguration { problems: vec![format!("{error:#}")] })?;
+        Ok(ReloadSummary {
             sources: config.sources.len(),
             queues: config.queues.len(),
             needs_restart: config.differing(&self.started_with),

@@ -22,7 +22,7 @@ pub fn wants(kind: &Kind) -> String {
             format!("one of {}", quoted.join(", "))
         }
         Kind::Duration { min, max } => {
-            format!("seconds, or a duration like \"30s\", from {} to {}", Spoken(*min), Spoken(*max))
+            format!("seconds, or a duration like \"30s\", from {} to {}", DurationText(*min), DurationText(*max))
         }
         Kind::Time => "a time like \"2026-11-15T20:37:00Z\"".to_owned(),
         Kind::Object(_) | Kind::Entry(_) => "an object".to_owned(),
@@ -39,9 +39,9 @@ pub fn wants(kind: &Kind) -> String {
 }
 
 /// A duration in the largest unit that divides it.
-struct Spoken(Duration);
+struct DurationText(Duration);
 
-impl fmt::Display for Spoken {
+impl fmt::Display for DurationText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = self.0.as_millis();
         for (unit, size) in [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)] {

@@ -31,24 +31,24 @@ pub(super) fn schemas() -> Map<String, Value> {
 fn jobs() -> Vec<(&'static str, Value)> {
     vec![
         ("Status", json!({"type": "string", "enum": STATUSES})),
-        ("Published", object(published(), &["payloadMismatch"])),
-        ("PublishedOrJob", json!({"anyOf": [refer("Published"), refer("Job")]})),
-        ("PublishedBatch", object(json!({"jobs": list(json!({"anyOf": [batch_entry(), failed_entry()]}))}), &[])),
+        ("PublishedJob", object(published(), &["payloadMismatch"])),
+        ("PublishResult", json!({"anyOf": [refer("PublishedJob"), refer("Job")]})),
+        ("PublishedJobBatch", object(json!({"jobs": list(json!({"anyOf": [batch_entry(), failed_entry()]}))}), &[])),
         ("JobSummary", object(summary(), WHILE_RUNNING)),
         ("Job", {
-            let whole = json!({"payload": {}, "events": list(refer("Event")), "transitions": list(refer("Event")), "attempts": list(refer("Event"))});
+            let whole = json!({"payload": {}, "events": list(refer("JobEvent")), "transitions": list(refer("JobEvent")), "attempts": list(refer("JobEvent"))});
             json!({"allOf": [refer("JobSummary"), object(whole, &[])]})
         }),
-        ("Event", {
+        ("JobEvent", {
             let members = json!({
                 "seq": count(), "at": time(),
                 "type": {"type": "string", "enum": ["state", "attempt", "checkpoint", "output", "result", "callback", "note"]},
             });
             described(object(members, &[]), "One entry of a job's log. The other members depend on the type.")
         }),
-        ("Events", object(json!({"items": list(refer("Event")), "nextAfter": count()}), &[])),
-        ("Received", object(json!({"jobs": list(refer("Lease"))}), &[])),
-        ("Lease", object(lease(), &[])),
+        ("JobEventPage", object(json!({"items": list(refer("JobEvent")), "nextAfter": count()}), &[])),
+        ("ReceivedJobs", object(json!({"jobs": list(refer("ReceivedJob"))}), &[])),
+        ("ReceivedJob", object(lease(), &[])),
     ]
 }
 
@@ -106,12 +106,12 @@ fn lease() -> Value {
 
 fn reports() -> Vec<(&'static str, Value)> {
     vec![
-        ("Reported", {
+        ("ReportResult", {
             let members =
                 json!({"id": id(), "accepted": {"const": true}, "status": refer("Status"), "version": count()});
             object(members, &[])
         }),
-        ("Heard", {
+        ("HeartbeatResult", {
             let directive = json!({"type": "string", "enum": ["cancel", "checkpoint_now", "hand_over", "slow_down"]});
             let members = json!({
                 "id": id(), "accepted": {"const": true}, "leaseExpiresAt": maybe(time()), "deadline": maybe(time()),
@@ -119,9 +119,9 @@ fn reports() -> Vec<(&'static str, Value)> {
             });
             object(members, &[])
         }),
-        ("ReportedBatch", results_of(refer("Reported"))),
-        ("HeardBatch", results_of(refer("Heard"))),
-        ("ReportedProgressBatch", results_of(refer("ReportedProgress"))),
+        ("ReportResults", results_of(refer("ReportResult"))),
+        ("HeartbeatResults", results_of(refer("HeartbeatResult"))),
+        ("ProgressResults", results_of(refer("ProgressResult"))),
     ]
 }
 
@@ -147,11 +147,11 @@ fn events() -> Vec<(&'static str, Value)> {
     let refused = object(json!({"queue": text(), "error": refer("Problem")}), &[]);
     let job = json!({"anyOf": [made, refused]});
     vec![
-        ("EventTaken", object(json!({"event_id": id(), "duplicate": flag(), "jobs_created": count()}), &[])),
-        ("EventPage", object(json!({"items": list(object(summary(), &[])), "nextCursor": maybe(text())}), &[])),
-        ("SourceEvent", object(whole, &[])),
-        ("Reloaded", object(json!({"sources": count(), "queues": count(), "needsRestart": list(text())}), &[])),
-        ("EventReplayed", object(json!({"event_id": id(), "jobs": list(job)}), &[])),
+        ("InboundEventReceipt", object(json!({"event_id": id(), "duplicate": flag(), "jobs_created": count()}), &[])),
+        ("InboundEventPage", object(json!({"items": list(object(summary(), &[])), "nextCursor": maybe(text())}), &[])),
+        ("InboundEvent", object(whole, &[])),
+        ("ReloadResult", object(json!({"sources": count(), "queues": count(), "needsRestart": list(text())}), &[])),
+        ("InboundEventReplay", object(json!({"event_id": id(), "jobs": list(job)}), &[])),
     ]
 }
 
@@ -171,21 +171,21 @@ fn work() -> Vec<(&'static str, Value)> {
     let accepted = json!({"const": true});
     vec![
         ("Progress", object(progress, &[])),
-        ("ReportedProgress", object(json!({"id": id(), "accepted": accepted, "progress": refer("Progress")}), &[])),
-        ("ReportedOutput", {
+        ("ProgressResult", object(json!({"id": id(), "accepted": accepted, "progress": refer("Progress")}), &[])),
+        ("OutputResult", {
             let members = json!({
                 "id": id(), "accepted": accepted, "status": refer("Status"), "version": count(), "seq": count(),
             });
             object(members, &[])
         }),
-        ("Uploaded", {
+        ("UploadedResult", {
             let members = json!({
                 "id": id(), "accepted": accepted, "length": count(), "sha256": text(), "filename": maybe(text()),
                 "contentType": maybe(text()), "version": count(),
             });
             object(members, &[])
         }),
-        ("Upload", {
+        ("UploadLinks", {
             let part = object(json!({"number": count(), "url": text()}), &[]);
             let members = json!({
                 "uploadId": text(), "method": {"const": "PUT"}, "url": text(), "parts": list(part), "expiresAt": time(),
@@ -193,7 +193,7 @@ fn work() -> Vec<(&'static str, Value)> {
             });
             object(members, &[])
         }),
-        ("Taken", object(json!({"length": count(), "sha256": text()}), &[])),
+        ("UploadedBytes", object(json!({"length": count(), "sha256": text()}), &[])),
         ("Checkpoint", object(checkpoint, &[])),
         ("SectionPage", object(json!({"items": list(section), "nextCursor": maybe(text())}), &[])),
     ]
@@ -228,9 +228,9 @@ fn operations_and_keys() -> Vec<(&'static str, Value)> {
     let once = described(text(), "the key itself; it is shown only this once");
     vec![
         ("Operation", object(operation, &[])),
-        ("DryRun", object(json!({"dryRun": {"const": true}, "matched": count()}), &[])),
+        ("ReplayDryRun", object(json!({"dryRun": {"const": true}, "matched": count()}), &[])),
         ("Key", object(key, &[])),
-        ("Rotated", rotated()),
+        ("RotatedSecret", rotated()),
         ("Delivery", delivery()),
         ("Callback", completion()),
         ("IssuedKey", json!({"allOf": [refer("Key"), object(json!({"key": once}), &[])]})),
@@ -248,10 +248,10 @@ fn simple_form() -> Vec<(&'static str, Value)> {
         "name": text(), "source": maybe(text()), "events": list(text()), "visibility_timeout": text(), "depth": count(),
     });
     vec![
-        ("Messages", object(json!({"messages": list(object(message, &[]))}), &[])),
+        ("SimpleMessages", object(json!({"messages": list(object(message, &[]))}), &[])),
         ("SimpleQueues", object(json!({"queues": list(object(queue, &[]))}), &[])),
-        ("Acked", object(json!({"acked": count()}), &[])),
-        ("Nacked", object(json!({"retried": count(), "dead": count()}), &[])),
+        ("SimpleAckResult", object(json!({"acked": count()}), &[])),
+        ("SimpleNackResult", object(json!({"retried": count(), "dead": count()}), &[])),
     ]
 }
 

@@ -24,7 +24,7 @@ use crate::reload::Reload;
 use crate::schema::{Object, Values, read};
 use crate::view::Views;
 
-pub(crate) struct Call {
+pub(crate) struct RequestContext {
     pub(crate) rooms: Arc<Rooms>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) budgets: Arc<Budgets>,
@@ -47,11 +47,11 @@ pub(crate) struct Call {
     /// A body that is not read into memory, where the route takes one. Locked only because a body alone cannot be
     /// shared.
     pub(crate) upload: Mutex<Body>,
-    pub(crate) held: Held,
+    pub(crate) held: RequestCharges,
 }
 
 /// The charges of a request.
-pub(crate) struct Held {
+pub(crate) struct RequestCharges {
     pub(crate) holder: Holder,
     pub(crate) slot: Charge,
     /// For the body.
@@ -59,9 +59,9 @@ pub(crate) struct Held {
 }
 
 /// The place of a request that waits.
-pub(crate) struct Waiting(#[expect(dead_code, reason = "dropped to give the place back")] Charge);
+pub(crate) struct WaitingPlace(#[expect(dead_code, reason = "dropped to give the place back")] Charge);
 
-impl Call {
+impl RequestContext {
     pub(crate) fn parameter(&self, name: &str) -> &str {
         self.parameters.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
     }
@@ -88,18 +88,18 @@ impl Call {
 
     /// Before a wait that may be long: gives back the slot and the body, and keeps of the headers only what the answer
     /// depends on, so that a waiting request costs little beside its connection.
-    pub(crate) fn begin_wait(&mut self) -> Result<Waiting, Full> {
+    pub(crate) fn begin_wait(&mut self) -> Result<WaitingPlace, Full> {
         let place = self.budgets.waiters.take(self.held.holder, Priority::Ordinary, 1)?;
         let headers = std::mem::take(&mut self.headers);
         self.headers.extend(headers.get_all(IF_NONE_MATCH).iter().map(|value| (IF_NONE_MATCH, value.clone())));
         self.body = Bytes::new();
         self.held.bytes.release();
         self.held.slot.release();
-        Ok(Waiting(place))
+        Ok(WaitingPlace(place))
     }
 
     /// After the wait. The request may have been given jobs, so it gets a slot even where none is free.
-    pub(crate) fn end_wait(&mut self, waiting: Waiting) {
+    pub(crate) fn end_wait(&mut self, waiting: WaitingPlace) {
         drop(waiting);
         self.held.slot.grow_anyway(1);
     }

@@ -28,7 +28,7 @@ pub(super) enum Doing {
     Downloading,
 }
 
-pub(super) struct Pulse {
+pub(super) struct Activity {
     started: Instant,
     doing: AtomicU8,
     since_millis: AtomicU64,
@@ -42,9 +42,9 @@ pub(super) struct Pulse {
 
 const NEVER: u64 = u64::MAX;
 
-impl Pulse {
-    pub(super) fn new() -> Pulse {
-        Pulse {
+impl Activity {
+    pub(super) fn new() -> Activity {
+        Activity {
             started: Instant::now(),
             doing: AtomicU8::new(Doing::Head as u8),
             since_millis: AtomicU64::new(0),
@@ -131,15 +131,15 @@ impl Pulse {
 /// Ready when the connection has overstayed, with the moment by which it should have moved on; then it can be asked
 /// again. Must be polled in the task of the connection and after it.
 pub(super) struct Watchdog<'a> {
-    pulse: &'a Pulse,
+    activity: &'a Activity,
     settings: &'a Settings,
     /// Made when the connection first waits for its peer.
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
 impl<'a> Watchdog<'a> {
-    pub(super) fn new(pulse: &'a Pulse, settings: &'a Settings) -> Watchdog<'a> {
-        Watchdog { pulse, settings, sleep: None }
+    pub(super) fn new(activity: &'a Activity, settings: &'a Settings) -> Watchdog<'a> {
+        Watchdog { activity, settings, sleep: None }
     }
 }
 
@@ -148,7 +148,7 @@ impl Future for Watchdog<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Instant> {
         loop {
-            let Some(deadline) = self.pulse.deadline(self.settings) else {
+            let Some(deadline) = self.activity.deadline(self.settings) else {
                 return Poll::Pending;
             };
             let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));

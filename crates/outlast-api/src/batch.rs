@@ -5,31 +5,32 @@ use http::StatusCode;
 use outlast_core::{JobId, Lease};
 use serde_json::json;
 
-use crate::call::Call;
 use crate::error::Problem;
+use crate::request::RequestContext;
 use crate::schema::{Object, Value, Values, read_raw};
 use crate::wire;
 
 /// A call's entries: those that could be read, and what is wrong with the others.
-pub(crate) struct Many<T> {
-    pub(crate) taken: Vec<T>,
-    refused: Refused,
+pub(crate) struct BatchRequest<T> {
+    pub(crate) accepted: Vec<T>,
+    refused: BatchRefusals,
 }
 
 /// One place for each entry; filled where it was refused.
-pub(crate) struct Refused(Vec<Option<Problem>>);
+pub(crate) struct BatchRefusals(Vec<Option<Problem>>);
 
-impl<T> Many<T> {
+impl<T> BatchRequest<T> {
     /// Reads the list of this name; `entry` gets the fields of one entry and its path.
     pub(crate) fn read(
-        call: &Call,
+        request: &RequestContext,
         body: &'static Object,
         list: &str,
         object: &'static Object,
         entry: impl Fn(Values<'_>, &str) -> Result<T, Problem>,
-    ) -> Result<Many<T>, Problem> {
-        let entries = call.read(body)?.list(list).unwrap_or_default();
-        let mut many = Many { taken: Vec::with_capacity(entries.len()), refused: Refused(Vec::new()) };
+    ) -> Result<BatchRequest<T>, Problem> {
+        let entries = request.read(body)?.list(list).unwrap_or_default();
+        let mut batch =
+            BatchRequest { accepted: Vec::with_capacity(entries.len()), refused: BatchRefusals(Vec::new()) };
         for (place, raw) in entries.iter().enumerate() {
             let read = match raw {
                 Value::Any(raw) => {
@@ -38,23 +39,23 @@ impl<T> Many<T> {
                 }
                 _ => Err(Problem::field(list, "must be objects")),
             };
-            many.refused.0.push(match read {
-                Ok(taken) => {
-                    many.taken.push(taken);
+            batch.refused.0.push(match read {
+                Ok(accepted) => {
+                    batch.accepted.push(accepted);
                     None
                 }
                 Err(problem) => Some(problem),
             });
         }
-        Ok(many)
+        Ok(batch)
     }
 
-    pub(crate) fn split(self) -> (Vec<T>, Refused) {
-        (self.taken, self.refused)
+    pub(crate) fn split(self) -> (Vec<T>, BatchRefusals) {
+        (self.accepted, self.refused)
     }
 }
 
-impl Refused {
+impl BatchRefusals {
     /// All answers in order; `answers` has those of the entries that were taken.
     pub(crate) fn answer(self, answers: impl IntoIterator<Item = String>) -> Response {
         let mut answers = answers.into_iter();
@@ -79,7 +80,7 @@ pub(crate) fn refusal(id: Option<JobId>, problem: &Problem) -> String {
 }
 
 /// Which job an entry is about, and under which lease.
-pub(crate) fn who(values: &mut Values<'_>) -> Result<(JobId, Option<Lease>), Problem> {
+pub(crate) fn job_and_lease(values: &mut Values<'_>) -> Result<(JobId, Option<Lease>), Problem> {
     let id = values.text("id").unwrap_or_default().parse().map_err(|_| Problem::job_not_found())?;
     Ok((id, values.text("lease").and_then(|text| text.parse().ok())))
 }

@@ -17,41 +17,41 @@ pub(crate) struct Upgraded {
     pub(crate) write_idle: Duration,
 }
 
-type Run = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+type UpgradeTask = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
 /// An extension of an answer. Extensions must be cloneable; the first caller of `take` gets the value.
 #[derive(Clone)]
-pub(crate) struct Takeover(Arc<Mutex<Option<Run>>>);
+pub(crate) struct Upgrade(Arc<Mutex<Option<UpgradeTask>>>);
 
-impl Takeover {
-    pub(crate) fn new<F>(run: impl FnOnce(Upgraded) -> F + Send + 'static) -> Takeover
+impl Upgrade {
+    pub(crate) fn new<F>(run: impl FnOnce(Upgraded) -> F + Send + 'static) -> Upgrade
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        Takeover(Arc::new(Mutex::new(Some(Box::new(|upgraded| Box::pin(run(upgraded)))))))
+        Upgrade(Arc::new(Mutex::new(Some(Box::new(|upgraded| Box::pin(run(upgraded)))))))
     }
 
-    fn take(&self) -> Option<Run> {
+    fn take(&self) -> Option<UpgradeTask> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 /// Where a connection keeps what it will become.
 #[derive(Clone, Default)]
-pub(super) struct Next(Arc<Mutex<Option<Run>>>);
+pub(super) struct PendingUpgrade(Arc<Mutex<Option<UpgradeTask>>>);
 
-impl Next {
+impl PendingUpgrade {
     pub(super) fn note(&self, answer: &http::Extensions) {
-        if let Some(run) = answer.get::<Takeover>().and_then(Takeover::take) {
+        if let Some(run) = answer.get::<Upgrade>().and_then(Upgrade::take) {
             *self.lock() = Some(run);
         }
     }
 
-    pub(super) fn take(&self) -> Option<Run> {
+    pub(super) fn take(&self) -> Option<UpgradeTask> {
         self.lock().take()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Run>> {
+    fn lock(&self) -> MutexGuard<'_, Option<UpgradeTask>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
