@@ -23,7 +23,7 @@ export type { EventsOptions, JobEvent, Progress } from "./job-events.js";
 export type { DownloadOptions, DownloadTarget } from "./download.js";
 export type { Duration } from "./duration.js";
 export { List, type Page, type PageOptions } from "./list.js";
-export type { JobListOptions, Key, Operation, QueueView, SourceEvent } from "./resources.js";
+export type { JobListOptions, Key, Operation, QueueView, InboundEvent } from "./resources.js";
 export { SchemaMismatch, type StandardSchema } from "./schema.js";
 export type { JsonCodec } from "./transport.js";
 export type { components } from "./wire.js";

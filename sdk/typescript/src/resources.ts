@@ -12,7 +12,7 @@ import type { components } from "./wire.js";
 type Wire = components["schemas"];
 export type QueueView = Wire["Queue"];
 export type Operation = Wire["Operation"];
-export type SourceEvent = Wire["SourceEvent"];
+export type InboundEvent = Wire["InboundEvent"];
 export type Key = Wire["Key"];
 
 abstract class Resource {
@@ -178,14 +178,14 @@ export class Queues extends Resource {
   resume(name: string): Promise<QueueView> {
     return this.call({ method: "POST", path: `${queuePath(name)}/resume`, isRepeatable: true });
   }
-  rotateSecret(name: string, options: Wire["RotateSecret"] = {}): Promise<Wire["Rotated"]> {
+  rotateSecret(name: string, options: Wire["RotateSecret"] = {}): Promise<Wire["RotatedSecret"]> {
     return this.call({ method: "POST", path: `${queuePath(name)}/rotate-secret`, body: options });
   }
   /** Cancels the waiting jobs. */
   purge(name: string): Promise<Operation> {
     return this.call({ method: "POST", path: `${queuePath(name)}/purge` });
   }
-  replayDead(name: string, options: Wire["DeadReplay"] = {}): Promise<Operation | Wire["DryRun"]> {
+  replayDead(name: string, options: Wire["DeadReplay"] = {}): Promise<Operation | Wire["ReplayDryRun"]> {
     return this.call({ method: "POST", path: `${queuePath(name)}/dead/replay`, body: options });
   }
   discardDead(name: string): Promise<Operation> {
@@ -250,13 +250,13 @@ export class Operations extends Resource {
 
 /** Events of sources: webhooks that came in. */
 export class Events extends Resource {
-  list(options: PageOptions & { source?: string; type?: string } = {}): List<SourceEvent> {
+  list(options: PageOptions & { source?: string; type?: string } = {}): List<InboundEvent> {
     return this.pages("/v1/events", { ...options });
   }
-  get(id: string): Promise<SourceEvent> {
+  get(id: string): Promise<InboundEvent> {
     return this.call({ method: "GET", path: `/v1/events/${encodeURIComponent(id)}` });
   }
-  replay(id: string, options: { queue?: string } = {}): Promise<Wire["EventReplayed"]> {
+  replay(id: string, options: { queue?: string } = {}): Promise<Wire["InboundEventReplay"]> {
     return this.call({ method: "POST", path: `/v1/events/${encodeURIComponent(id)}/replay`, body: options });
   }
   /** Sends an event of your own. With an `idempotencyKey` a lost answer is repeated. */
@@ -265,7 +265,7 @@ export class Events extends Resource {
     type: string,
     body: unknown,
     options: { idempotencyKey?: string } = {},
-  ): Promise<Wire["EventTaken"]> {
+  ): Promise<Wire["InboundEventReceipt"]> {
     const headers: Record<string, string> = options.idempotencyKey ? { "idempotency-key": options.idempotencyKey } : {};
     const path = `/events/${encodeURIComponent(source)}/${encodeURIComponent(type)}`;
     return this.call({ method: "POST", path, body, headers, isRepeatable: options.idempotencyKey !== undefined });

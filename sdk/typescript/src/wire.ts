@@ -15,9 +15,6 @@ export type components = {
                 [key: string]: number;
             };
         };
-        Acked: {
-            acked: number;
-        };
         Callback: {
             error: {
                 message: string | null;
@@ -118,58 +115,6 @@ export type components = {
             /** @description what to ask for; none ends it; a list of at most 3 entries */
             directives: ("checkpoint_now" | "hand_over" | "slow_down")[];
         };
-        DryRun: {
-            /** @constant */
-            dryRun: true;
-            matched: number;
-        };
-        /** @description One entry of a job's log. The other members depend on the type. */
-        Event: {
-            /** Format: date-time */
-            at: string;
-            seq: number;
-            /** @enum {string} */
-            type: "state" | "attempt" | "checkpoint" | "output" | "result" | "callback" | "note";
-        };
-        EventPage: {
-            items: {
-                headers: {
-                    [key: string]: string;
-                };
-                /** Format: uuid */
-                id: string;
-                jobsCreated: number;
-                providerEventId: string | null;
-                /** Format: date-time */
-                receivedAt: string;
-                source: string;
-                type: string;
-            }[];
-            nextCursor: string | null;
-        };
-        EventReplayed: {
-            /** Format: uuid */
-            event_id: string;
-            jobs: ({
-                /** Format: uuid */
-                id: string;
-                queue: string;
-                status: components["schemas"]["Status"];
-            } | {
-                error: components["schemas"]["Problem"];
-                queue: string;
-            })[];
-        };
-        Events: {
-            items: components["schemas"]["Event"][];
-            nextAfter: number;
-        };
-        EventTaken: {
-            duplicate: boolean;
-            /** Format: uuid */
-            event_id: string;
-            jobs_created: number;
-        };
         /** @description An upload is complete; it becomes the result if it is what is said here. */
         Finalize: {
             /** @description as handed out; also as header x-outlast-lease; the lease as it was handed out (32 hexadecimal digits) */
@@ -190,25 +135,6 @@ export type components = {
         };
         Health: {
             status: string;
-        };
-        Heard: {
-            /** @constant */
-            accepted: true;
-            cancelRequested: boolean;
-            deadline: string | null;
-            directives: ("cancel" | "checkpoint_now" | "hand_over" | "slow_down")[];
-            /** Format: uuid */
-            id: string;
-            leaseExpiresAt: string | null;
-            softLimitReached: boolean;
-        };
-        HeardBatch: {
-            results: (components["schemas"]["Heard"] | {
-                /** @constant */
-                accepted: false;
-                error: components["schemas"]["Problem"];
-                id: string | null;
-            })[];
         };
         /** @description Still at work: the lease is extended. */
         Heartbeat: {
@@ -243,8 +169,13 @@ export type components = {
                 stagesTotal?: number;
             };
         };
+        /** @description Heartbeats of a worker with many jobs, each on its own, one durable commit. */
+        HeartbeatBatch: {
+            /** @description the heartbeats; a list of at most 1000 entries */
+            heartbeats: components["schemas"]["HeartbeatEntry"][];
+        };
         /** @description One heartbeat of many: the job, its lease, and what a heartbeat carries. */
-        HeartbeatOf: {
+        HeartbeatEntry: {
             /** @description where to go on from; kept in the same transaction; an object */
             checkpoint?: {
                 /** @description any JSON; the next attempt gets it byte for byte; JSON */
@@ -278,25 +209,95 @@ export type components = {
                 stagesTotal?: number;
             };
         };
-        /** @description Heartbeats of a worker with many jobs, each on its own, one durable commit. */
-        Heartbeats: {
-            /** @description the heartbeats; a list of at most 1000 entries */
-            heartbeats: components["schemas"]["HeartbeatOf"][];
+        HeartbeatResult: {
+            /** @constant */
+            accepted: true;
+            cancelRequested: boolean;
+            deadline: string | null;
+            directives: ("cancel" | "checkpoint_now" | "hand_over" | "slow_down")[];
+            /** Format: uuid */
+            id: string;
+            leaseExpiresAt: string | null;
+            softLimitReached: boolean;
         };
-        /** @description Messages by id or receipt. */
-        Ids: {
-            /** @description job ids or receipts; a list of at most 1000 entries */
-            ids: string[];
+        HeartbeatResults: {
+            results: (components["schemas"]["HeartbeatResult"] | {
+                /** @constant */
+                accepted: false;
+                error: components["schemas"]["Problem"];
+                id: string | null;
+            })[];
+        };
+        InboundEvent: {
+            headers: {
+                [key: string]: string;
+            };
+            /** Format: uuid */
+            id: string;
+            jobsCreated: number;
+            payload: unknown;
+            providerEventId: string | null;
+            /** Format: date-time */
+            receivedAt: string;
+            source: string;
+            type: string;
+        };
+        InboundEventPage: {
+            items: {
+                headers: {
+                    [key: string]: string;
+                };
+                /** Format: uuid */
+                id: string;
+                jobsCreated: number;
+                providerEventId: string | null;
+                /** Format: date-time */
+                receivedAt: string;
+                source: string;
+                type: string;
+            }[];
+            nextCursor: string | null;
+        };
+        InboundEventReceipt: {
+            duplicate: boolean;
+            /** Format: uuid */
+            event_id: string;
+            jobs_created: number;
+        };
+        InboundEventReplay: {
+            /** Format: uuid */
+            event_id: string;
+            jobs: ({
+                /** Format: uuid */
+                id: string;
+                queue: string;
+                status: components["schemas"]["Status"];
+            } | {
+                error: components["schemas"]["Problem"];
+                queue: string;
+            })[];
         };
         IssuedKey: components["schemas"]["Key"] & {
             /** @description the key itself; it is shown only this once */
             key: string;
         };
         Job: components["schemas"]["JobSummary"] & {
-            attempts: components["schemas"]["Event"][];
-            events: components["schemas"]["Event"][];
+            attempts: components["schemas"]["JobEvent"][];
+            events: components["schemas"]["JobEvent"][];
             payload: unknown;
-            transitions: components["schemas"]["Event"][];
+            transitions: components["schemas"]["JobEvent"][];
+        };
+        /** @description One entry of a job's log. The other members depend on the type. */
+        JobEvent: {
+            /** Format: date-time */
+            at: string;
+            seq: number;
+            /** @enum {string} */
+            type: "state" | "attempt" | "checkpoint" | "output" | "result" | "callback" | "note";
+        };
+        JobEventPage: {
+            items: components["schemas"]["JobEvent"][];
+            nextAfter: number;
         };
         /** @description A page may be short or empty while nextCursor is set: follow it to the end. */
         JobPage: {
@@ -389,40 +390,6 @@ export type components = {
             items: components["schemas"]["Key"][];
             nextCursor: string | null;
         };
-        Lease: {
-            attempt: number;
-            checkpoint: components["schemas"]["Checkpoint"] | null;
-            checkpointIncompatible: boolean;
-            /** Format: date-time */
-            createdAt: string;
-            deferCount: number;
-            hardTimeLimit: number | null;
-            /** Format: uuid */
-            id: string;
-            lease: string;
-            /** Format: date-time */
-            leaseExpiresAt: string;
-            maxAttempts: number;
-            payload: unknown;
-            replays: number;
-            sections: string[];
-            softTimeLimit: number | null;
-            traceparent: string | null;
-        };
-        Messages: {
-            messages: {
-                attempt: number;
-                /** Format: date-time */
-                created_at: string;
-                event_id: string;
-                event_type: string | null;
-                headers: Record<string, never>;
-                /** Format: uuid */
-                id: string;
-                payload: unknown;
-                receipt: string;
-            }[];
-        };
         /** @description The work failed. */
         Nack: {
             /** @description instead of the backoff; seconds, or a duration like "30s", from 0s to 1d */
@@ -437,10 +404,6 @@ export type components = {
             usage?: {
                 [key: string]: number;
             };
-        };
-        Nacked: {
-            dead: number;
-            retried: number;
         };
         /** @description Where the next attempt goes on from, kept together with its progress. */
         NewCheckpoint: {
@@ -522,7 +485,7 @@ export type components = {
             visibilityTimeout?: number | string;
         };
         /** @description Jobs to be published in one durable commit. */
-        NewJobs: {
+        NewJobBatch: {
             /** @description the jobs, each as in a single publish; a list of at most 18446744073709551615 entries */
             jobs: components["schemas"]["NewJob"][];
         };
@@ -536,6 +499,13 @@ export type components = {
             namespace?: string;
             /** @description what it may do; a list of at most 32 entries */
             scopes: string[];
+        };
+        /** @description Text for those who watch: an LLM's tokens, a line of a log. */
+        NewOutput: {
+            /** @description as handed out; also as header x-outlast-lease; the lease as it was handed out (32 hexadecimal digits) */
+            lease?: string;
+            /** @description appended to the job's log as it is; text of 1 to 16384 bytes */
+            text: string;
         };
         /** @description How far the work is, from its worker. */
         NewProgress: {
@@ -713,8 +683,13 @@ export type components = {
             items: components["schemas"]["Operation"][];
             nextCursor: string | null;
         };
+        /** @description Outcomes of several jobs, each on its own, one durable commit. */
+        OutcomeBatch: {
+            /** @description the outcomes; a list of at most 1000 entries */
+            outcomes: components["schemas"]["OutcomeEntry"][];
+        };
         /** @description One outcome of a batch: the job, its lease, and the fields of that outcome. */
-        Outcome: {
+        OutcomeEntry: {
             /** @description instead of the backoff; seconds, or a duration like "30s", from 0s to 1d */
             delay?: number | string;
             /** @description the job; a job id (UUID) */
@@ -744,17 +719,14 @@ export type components = {
                 [key: string]: number;
             };
         };
-        /** @description Outcomes of several jobs, each on its own, one durable commit. */
-        Outcomes: {
-            /** @description the outcomes; a list of at most 1000 entries */
-            outcomes: components["schemas"]["Outcome"][];
-        };
-        /** @description Text for those who watch: an LLM's tokens, a line of a log. */
-        Output: {
-            /** @description as handed out; also as header x-outlast-lease; the lease as it was handed out (32 hexadecimal digits) */
-            lease?: string;
-            /** @description appended to the job's log as it is; text of 1 to 16384 bytes */
-            text: string;
+        OutputResult: {
+            /** @constant */
+            accepted: true;
+            /** Format: uuid */
+            id: string;
+            seq: number;
+            status: components["schemas"]["Status"];
+            version: number;
         };
         Problem: {
             /** @enum {string} */
@@ -784,8 +756,13 @@ export type components = {
             /** Format: date-time */
             startedAt: string;
         };
+        /** @description Progress of many jobs from one worker, each on its own. */
+        ProgressBatch: {
+            /** @description the reports; a list of at most 1000 entries */
+            reports: components["schemas"]["ProgressEntry"][];
+        };
         /** @description One report of many: the job, its lease, and how far it is. */
-        ProgressOf: {
+        ProgressEntry: {
             /** @description the job; a job id (UUID) */
             id: string;
             /** @description items that are done; a whole number from 0 to 9007199254740992 */
@@ -807,7 +784,22 @@ export type components = {
             /** @description stages there are; a whole number from 0 to 9007199254740992 */
             stagesTotal?: number;
         };
-        Published: {
+        ProgressResult: {
+            /** @constant */
+            accepted: true;
+            /** Format: uuid */
+            id: string;
+            progress: components["schemas"]["Progress"];
+        };
+        ProgressResults: {
+            results: (components["schemas"]["ProgressResult"] | {
+                /** @constant */
+                accepted: false;
+                error: components["schemas"]["Problem"];
+                id: string | null;
+            })[];
+        };
+        PublishedJob: {
             cancelUrl: string;
             /** Format: date-time */
             createdAt: string;
@@ -820,7 +812,7 @@ export type components = {
             statusUrl: string;
             streamUrl: string;
         };
-        PublishedBatch: {
+        PublishedJobBatch: {
             jobs: ({
                 /** Format: date-time */
                 createdAt: string;
@@ -835,7 +827,7 @@ export type components = {
                 error: components["schemas"]["Problem"];
             })[];
         };
-        PublishedOrJob: components["schemas"]["Published"] | components["schemas"]["Job"];
+        PublishResult: components["schemas"]["PublishedJob"] | components["schemas"]["Job"];
         Queue: {
             /** @description how long to wait for the outcome in ack mode */
             ackTimeout: number;
@@ -1211,8 +1203,31 @@ export type components = {
             /** @description where jobs are delivered; an http or https URL without user, password or fragment of 1 to 2048 bytes */
             webhookUrl?: string | null;
         };
+        ReceivedJob: {
+            attempt: number;
+            checkpoint: components["schemas"]["Checkpoint"] | null;
+            checkpointIncompatible: boolean;
+            /** Format: date-time */
+            createdAt: string;
+            deferCount: number;
+            hardTimeLimit: number | null;
+            /** Format: uuid */
+            id: string;
+            lease: string;
+            /** Format: date-time */
+            leaseExpiresAt: string;
+            maxAttempts: number;
+            payload: unknown;
+            replays: number;
+            sections: string[];
+            softTimeLimit: number | null;
+            traceparent: string | null;
+        };
+        ReceivedJobs: {
+            jobs: components["schemas"]["ReceivedJob"][];
+        };
         /** @description Which jobs to hand out. */
-        Receive: {
+        ReceiveRequest: {
             /** @description schemaVersions of checkpoints that the worker can go on from; any if unset; a list of at most 32 entries */
             acceptsSchema?: number[];
             /** @description how many at most; 1 if unset; a whole number from 1 to 100 */
@@ -1224,15 +1239,12 @@ export type components = {
             /** @description who asks; shown with the job; text of 1 to 128 bytes */
             worker?: string;
         };
-        Received: {
-            jobs: components["schemas"]["Lease"][];
-        };
         /** @description Handed back at once, free. */
         Release: {
             /** @description as handed out; also as header x-outlast-lease; the lease as it was handed out (32 hexadecimal digits) */
             lease?: string;
         };
-        Reloaded: {
+        ReloadResult: {
             needsRestart: string[];
             queues: number;
             sources: number;
@@ -1244,12 +1256,17 @@ export type components = {
             /** @description a new payload; JSON */
             payload?: unknown;
         };
+        ReplayDryRun: {
+            /** @constant */
+            dryRun: true;
+            matched: number;
+        };
         /** @description New jobs of a stored event. */
         ReplayEvent: {
             /** @description only in this queue; in all that take it if left out; a name (letters, digits, ".", "_", "-", starting with a letter or digit) of 1 to 128 bytes */
             queue?: string;
         };
-        Reported: {
+        ReportResult: {
             /** @constant */
             accepted: true;
             /** Format: uuid */
@@ -1257,44 +1274,15 @@ export type components = {
             status: components["schemas"]["Status"];
             version: number;
         };
-        ReportedBatch: {
-            results: (components["schemas"]["Reported"] | {
+        ReportResults: {
+            results: (components["schemas"]["ReportResult"] | {
                 /** @constant */
                 accepted: false;
                 error: components["schemas"]["Problem"];
                 id: string | null;
             })[];
         };
-        ReportedOutput: {
-            /** @constant */
-            accepted: true;
-            /** Format: uuid */
-            id: string;
-            seq: number;
-            status: components["schemas"]["Status"];
-            version: number;
-        };
-        ReportedProgress: {
-            /** @constant */
-            accepted: true;
-            /** Format: uuid */
-            id: string;
-            progress: components["schemas"]["Progress"];
-        };
-        ReportedProgressBatch: {
-            results: (components["schemas"]["ReportedProgress"] | {
-                /** @constant */
-                accepted: false;
-                error: components["schemas"]["Problem"];
-                id: string | null;
-            })[];
-        };
-        /** @description Progress of many jobs from one worker, each on its own. */
-        Reports: {
-            /** @description the reports; a list of at most 1000 entries */
-            reports: components["schemas"]["ProgressOf"][];
-        };
-        Rotated: {
+        RotatedSecret: {
             previousValidUntil: string | null;
             queue: string;
             /** @description shown this once */
@@ -1318,6 +1306,32 @@ export type components = {
             }[];
             nextCursor: string | null;
         };
+        SimpleAckResult: {
+            acked: number;
+        };
+        /** @description Messages by id or receipt. */
+        SimpleIds: {
+            /** @description job ids or receipts; a list of at most 1000 entries */
+            ids: string[];
+        };
+        SimpleMessages: {
+            messages: {
+                attempt: number;
+                /** Format: date-time */
+                created_at: string;
+                event_id: string;
+                event_type: string | null;
+                headers: Record<string, never>;
+                /** Format: uuid */
+                id: string;
+                payload: unknown;
+                receipt: string;
+            }[];
+        };
+        SimpleNackResult: {
+            dead: number;
+            retried: number;
+        };
         SimpleQueues: {
             queues: {
                 depth: number;
@@ -1327,26 +1341,8 @@ export type components = {
                 visibility_timeout: string;
             }[];
         };
-        SourceEvent: {
-            headers: {
-                [key: string]: string;
-            };
-            /** Format: uuid */
-            id: string;
-            jobsCreated: number;
-            payload: unknown;
-            providerEventId: string | null;
-            /** Format: date-time */
-            receivedAt: string;
-            source: string;
-            type: string;
-        };
         /** @enum {string} */
         Status: "pending" | "queued" | "running" | "succeeded" | "failed" | "cancelled" | "expired";
-        Taken: {
-            length: number;
-            sha256: string;
-        };
         Token: {
             can: ("read" | "cancel" | "download")[];
             /** Format: date-time */
@@ -1355,7 +1351,22 @@ export type components = {
             streamUrl: string;
             token: string;
         };
-        Upload: {
+        UploadedBytes: {
+            length: number;
+            sha256: string;
+        };
+        UploadedResult: {
+            /** @constant */
+            accepted: true;
+            contentType: string | null;
+            filename: string | null;
+            /** Format: uuid */
+            id: string;
+            length: number;
+            sha256: string;
+            version: number;
+        };
+        UploadLinks: {
             /** Format: date-time */
             expiresAt: string;
             headers: {
@@ -1369,17 +1380,6 @@ export type components = {
             }[];
             uploadId: string;
             url: string;
-        };
-        Uploaded: {
-            /** @constant */
-            accepted: true;
-            contentType: string | null;
-            filename: string | null;
-            /** Format: uuid */
-            id: string;
-            length: number;
-            sha256: string;
-            version: number;
         };
     };
     responses: never;

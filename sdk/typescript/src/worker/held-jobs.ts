@@ -116,6 +116,11 @@ export class HeldJobs {
     return true;
   }
 
+  /** A delivery was answered with 202: the time for its outcome begins, and only a beat says how long it is. */
+  beatSoon({ job, lease }: Held<unknown>): void {
+    this.#keeper.hold([{ id: job.id, lease, leaseMillis: LEASE_MIN_MILLIS, heartbeatMillis: null }]);
+  }
+
   /** Reports the outcome and lets the job go; only the first outcome counts. Resolves with the server's refusal, if any. */
   async finish(held: Held<unknown>, outcome: Outcome): Promise<Refused | undefined> {
     const { job } = held;
@@ -164,8 +169,11 @@ export class HeldJobs {
 
 function leaseOf(id: string, lease: string, { handout, serverNow }: ReceivedJob): HeldJob {
   const remaining = Date.parse(handout.leaseExpiresAt) - serverNow - CLOCK_SLACK_MILLIS;
-  const beat = handout.heartbeatTimeout ? handout.heartbeatTimeout * 1000 : Infinity;
-  return { id, lease, leaseMillis: Math.max(Math.min(remaining, beat), LEASE_MIN_MILLIS) };
+  return { id, lease, leaseMillis: Math.max(remaining, LEASE_MIN_MILLIS), heartbeatMillis: heartbeatMillisOf(handout) };
+}
+
+function heartbeatMillisOf({ heartbeatTimeout }: Handout): number | null {
+  return heartbeatTimeout ? heartbeatTimeout * 1000 : null;
 }
 
 function later(afterSeconds: number, run: () => void): ReturnType<typeof setTimeout> {

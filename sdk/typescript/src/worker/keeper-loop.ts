@@ -5,8 +5,10 @@
 export interface HeldJob {
   id: string;
   lease: string;
-  /** Milliseconds after which the lease, or the heartbeat's time, would end without a beat. */
+  /** Milliseconds after which the lease would end without a beat. */
   leaseMillis: number;
+  /** The queue's `heartbeatTimeout`, where it has one. */
+  heartbeatMillis: number | null;
 }
 
 export type KeeperCommand =
@@ -78,8 +80,10 @@ export function keeperLoop(link: KeeperLink, ports: KeeperPorts): KeeperControl 
     }
     if (given.type === "hold") {
       for (const job of given.jobs) {
-        const first = link.canWait ? Math.min(SETTLE_MILLIS, job.leaseMillis / 3) : job.leaseMillis / 3;
-        held.set(job.id, { ...job, dueAt: now + first, isCovered: false, seen: "", progress: null });
+        const every = everyMillisOf(job);
+        const first = link.canWait ? Math.min(SETTLE_MILLIS, every) : every;
+        const progress = held.get(job.id)?.progress ?? null;
+        held.set(job.id, { ...job, dueAt: now + first, isCovered: false, seen: "", progress });
       }
     } else if (given.type === "release") {
       for (const id of given.ids) held.delete(id);
@@ -89,6 +93,11 @@ export function keeperLoop(link: KeeperLink, ports: KeeperPorts): KeeperControl 
       if (job) job.progress = given.report;
     }
     schedule();
+  }
+
+  /** Three beats in a lease, so that two may fail. */
+  function everyMillisOf({ leaseMillis, heartbeatMillis }: HeldJob): number {
+    return Math.min(leaseMillis, heartbeatMillis ?? Infinity) / 3;
   }
 
   /** Sets the one timer to the next thing that is due. */
@@ -135,7 +144,7 @@ export function keeperLoop(link: KeeperLink, ports: KeeperPorts): KeeperControl 
 
   async function beat(): Promise<void> {
     const jobs = [...held.values()].slice(0, 1000);
-    const everyMillis = Math.min(...jobs.map((job) => job.leaseMillis)) / 3;
+    const everyMillis = Math.min(...jobs.map(everyMillisOf));
     const waitMillis = link.canWait ? Math.floor(Math.min(everyMillis, WAIT_MAX_MILLIS)) : 0;
     const startedAt = Date.now();
     isBeating = true;
@@ -198,7 +207,8 @@ export function keeperLoop(link: KeeperLink, ports: KeeperPorts): KeeperControl 
       return;
     }
     const remaining = Date.parse(result.leaseExpiresAt ?? "") - serverNow;
-    if (remaining > 0) job.leaseMillis = Math.min(job.leaseMillis, Math.max(remaining, 900));
+    // The server's clock in the header has whole seconds.
+    if (remaining > 0) job.leaseMillis = Math.max(remaining - 1000, 900);
     const seen = [...(result.directives ?? [])].sort().join(" ");
     const softLimitReached = result.softLimitReached ?? false;
     if (seen !== job.seen || softLimitReached) {

@@ -9,7 +9,7 @@ import { Stopped, type StopReason } from "./stops.js";
 import type { UploadOptions, UploadSource, Uploaded } from "./upload.js";
 
 /** A job as it was handed out; the fields that older servers do not send are optional. */
-export type Handout = components["schemas"]["Lease"] & {
+export type Handout = components["schemas"]["ReceivedJob"] & {
   queue?: string;
   key?: string | null;
   tags?: Record<string, string>;

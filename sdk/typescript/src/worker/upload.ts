@@ -9,7 +9,7 @@ import type { components } from "../wire.js";
 
 type Wire = components["schemas"];
 
-export type Uploaded = Wire["Uploaded"];
+export type Uploaded = Wire["UploadedResult"];
 
 /** A path of a file, bytes, a Blob, or a stream. A stream is sent once: it cannot be repeated after a broken connection. */
 export type UploadSource =
@@ -102,7 +102,7 @@ async function byLinks(
     parts: options.parts,
   };
   const answer = await transport.send({ method: "POST", path: `${path}/result/upload`, body, ...patience });
-  const announced = answer.json as Wire["Upload"];
+  const announced = answer.json as Wire["UploadLinks"];
   const links = announced.parts?.length ? announced.parts : [{ number: 1, url: announced.url! }];
   const size = Math.ceil(blob.size / links.length);
   const parts: { number: number; etag: string }[] = [];
