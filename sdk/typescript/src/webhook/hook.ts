@@ -147,7 +147,7 @@ class DeliveryReceiver<Payload> {
     return this.#opening;
   }
 
-  /** The answer to a delivery that came before: the work runs or is done, and is not done twice. */
+  /** The answer to a repeated delivery: the work runs or is done, and is not done twice. */
   async #repeat(
     held: HeldJobs,
     webhookId: string,

@@ -38,12 +38,19 @@ async function inThread(link: KeeperLink, notify: (notice: KeeperNotice) => void
   const thread = new Worker(keeperSource, { eval: true, workerData: { link, ticks } });
   thread.on("message", notify);
   thread.on("error", (error) => notify({ type: "trouble", message: `the keeper has failed: ${error.message}` }));
-  // The thread alone does not keep the process alive: the jobs do.
-  thread.unref();
   const clock = setInterval(() => Atomics.add(counter, 0, 1), TICK_MILLIS);
   clock.unref();
   const exited = new Promise<void>((resolve) => thread.once("exit", () => resolve()));
-  const send = (command: KeeperCommand) => thread.postMessage(command);
+  // A job in work keeps the process alive, also one that only waits for its signal; the thread alone does not.
+  const ids = new Set<string>();
+  thread.unref();
+  const send = (command: KeeperCommand) => {
+    thread.postMessage(command);
+    if (command.type === "hold") for (const { id } of command.jobs) ids.add(id);
+    if (command.type === "release") for (const id of command.ids) ids.delete(id);
+    if (ids.size > 0) thread.ref();
+    else thread.unref();
+  };
   return control(send, async () => {
     clearInterval(clock);
     send({ type: "stop" });

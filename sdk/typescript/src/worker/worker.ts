@@ -344,14 +344,15 @@ const jsonOf = (options: WorkerOptions<never>) => options.outlast?.transport.jso
 function eachAlone(handlerOf: (queue: string) => Handler<never>, options: WorkerOptions<never>): WorkUnit["run"] {
   return async ([held]) => {
     const job = held!.job as RunningJob<never>;
-    const onError = (error: unknown) => {
-      options.onError?.(error, job);
-      throw error;
-    };
     const handler = handlerOf(job.queue);
-    const observed: Handler<never> = options.onError
-      ? async (one) => Promise.resolve(handler(one)).catch(onError)
-      : handler;
+    const observed: Handler<never> = async (one) => {
+      try {
+        return await handler(one);
+      } catch (error) {
+        options.onError?.(error, job);
+        throw error;
+      }
+    };
     return [await perform(job, observed, { schema: options.schema, deferOn: options.deferOn, json: jsonOf(options) })];
   };
 }
