@@ -91,15 +91,15 @@ impl Scene {
         let member = |name: &str, value: Value| (name.to_owned(), value.to_string());
         Some(match object.name {
             "NewQueue" => vec![member("name", json!(self.name()))],
-            "NewJobs" => vec![member("jobs", json!([]))],
-            "Outcomes" => vec![member("outcomes", json!([]))],
+            "NewJobBatch" => vec![member("jobs", json!([]))],
+            "OutcomeBatch" => vec![member("outcomes", json!([]))],
             "NewKey" => vec![member("name", json!("spare")), member("scopes", json!(["read"]))],
             "Finalize" => vec![member("uploadId", json!("0123456789abcdef"))],
             "NewToken" => vec![member("can", json!(["read"]))],
             "NewCheckpoint" => vec![member("schemaVersion", json!(1)), member("data", json!(null))],
-            "Output" => vec![member("text", json!("a word"))],
+            "NewOutput" => vec![member("text", json!("a word"))],
             "Directives" => vec![member("directives", json!([]))],
-            "Ids" => vec![member("ids", json!([]))],
+            "SimpleIds" => vec![member("ids", json!([]))],
             _ => vec![],
         })
     }
