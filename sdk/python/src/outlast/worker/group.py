@@ -89,7 +89,9 @@ class Groups:
         def dispatch(handouts: list[Handout]) -> None:
             if self._is_stopping:
                 for handout in handouts:
-                    self.reporter.report(self.hold(handout), Outcome("release"))
+                    held = self.hold(handout)
+                    held.is_concluded = True
+                    self.reporter.report(held, Outcome("release"))
                 return
             for name in dict.fromkeys(handout.queue for handout in handouts):
                 runners[name].start([self.hold(handout) for handout in handouts if handout.queue == name])
