@@ -91,10 +91,17 @@ function pass(response, outgoing, cut) {
   response.on("aborted", () => outgoing.destroy());
 }
 
-/** A proxy for bytes. `cutNext(n)`: the next answer is cut after n bytes, its head included; resolves when that has happened. */
+/**
+ * A proxy for bytes. `cutNext(n)`: the next answer is cut after n bytes, its head included; resolves when that has happened.
+ * `cutEvery(nth, step)`: each nth answer is cut, at a place that moves on by `step` bytes.
+ */
 export async function startCuttingProxy(target) {
   const { hostname, port } = new URL(target);
   let cut;
+  let everyNth = Infinity;
+  let placeStep = 0;
+  let requests = 0;
+  let cuts = 0;
   const sockets = new Set();
   const server = createTcpServer((client) => {
     const upstream = connect(Number(port), hostname);
@@ -105,6 +112,8 @@ export async function startCuttingProxy(target) {
       // The cut is for the answer to a request, not for a connection that is only open.
       if (cut && left === Infinity) ({ left, struck } = { left: cut.after, struck: cut.struck });
       cut = undefined;
+      requests += 1;
+      if (left === Infinity && requests % everyNth === 0) left = (cuts * placeStep) % 400;
       upstream.write(bytes);
     });
     upstream.on("data", (bytes) => {
@@ -117,6 +126,7 @@ export async function startCuttingProxy(target) {
       left = 0;
       client.write("", () => client.destroy());
       upstream.destroy();
+      cuts += 1;
       struck?.();
     });
     for (const socket of [client, upstream]) {
@@ -132,6 +142,13 @@ export async function startCuttingProxy(target) {
   return {
     url: `http://127.0.0.1:${server.address().port}`,
     cutNext: (after) => new Promise((struck) => (cut = { after, struck })),
+    cutEvery(nth, step) {
+      everyNth = nth;
+      placeStep = step;
+    },
+    get cuts() {
+      return cuts;
+    },
     /** Closes all connections. */
     breakAll() {
       for (const socket of sockets) socket.destroy();
