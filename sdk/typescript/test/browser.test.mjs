@@ -56,7 +56,7 @@ before(async () => {
   await new Promise((resolve) => site.listen(0, "127.0.0.1", resolve));
   browser = await puppeteer.launch({
     executablePath: CHROMIUM,
-    args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"],
+    args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-timer-throttling"],
   });
 });
 after(async () => {
@@ -72,8 +72,12 @@ async function open({ millis, block, token = { can: ["read", "cancel"] } }) {
   const job = await outlast.queue("page").publish({ millis });
   const { token: text } = await job.token(token);
   const page = await browser.newPage();
+  // The pages of the tests are tabs of one window, of which Chromium shows one: each says that it is the one.
+  await page.evaluateOnNewDocument(() => {
+    Object.defineProperty(document, "visibilityState", { value: "visible", configurable: true });
+  });
   const requests = [];
-  page.on("request", (request) => requests.push(request.url()));
+  page.on("request", (request) => request.method() !== "OPTIONS" && requests.push(request.url()));
   if (block) {
     await page.setRequestInterception(true);
     page.on("request", (request) => (block.test(request.url()) ? request.abort() : request.continue()));
@@ -86,7 +90,7 @@ async function open({ millis, block, token = { can: ["read", "cancel"] } }) {
   return { job, page, options, requests, state, show, channels };
 }
 
-describe("a page", { concurrency: 2, skip: existsSync(CHROMIUM) ? false : `${CHROMIUM} is not installed` }, () => {
+describe("a page", { concurrency: 4, skip: existsSync(CHROMIUM) ? false : `${CHROMIUM} is not installed` }, () => {
   test("shows status, progress and output, and its components share one stream", { timeout: 60_000 }, async () => {
     const { page, show, state, requests, channels } = await open({ millis: 6000 });
     await show();
