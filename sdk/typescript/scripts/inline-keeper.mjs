@@ -1,5 +1,5 @@
-// Writes src/worker/keeper-source.ts: the keeper's loop as a text, which a thread is started with. A file of its own would be lost
-// by bundlers, and the text of a compiled function may contain names of a bundler. With --check it only compares.
+// Writes src/worker/keeper-source.ts: the keeper's loop as a text, which a thread is started with. A file of its own would be
+// lost by bundlers, and the text of a compiled function may contain names of a bundler. With --check it only compares.
 
 import { readFile, writeFile } from "node:fs/promises";
 import ts from "typescript";
@@ -26,7 +26,8 @@ export async function keeperSource() {
   const compilerOptions = { target: ts.ScriptTarget.ES2022, module: ts.ModuleKind.ESNext, removeComments: true };
   const { outputText } = ts.transpileModule(await readFile(source, "utf8"), { compilerOptions });
   const program = outputText.replace(/^export /gm, "") + bootstrap;
-  return `// @generated from keeper-loop.ts by \`make gen\`; do not edit.\n\nexport const keeperSource =\n  ${JSON.stringify(program)};\n`;
+  const head = "// @generated from keeper-loop.ts by `make gen`; do not edit.";
+  return `${head}\n\nexport const keeperSource =\n  ${JSON.stringify(program)};\n`;
 }
 
 if (process.argv[1] === new URL(import.meta.url).pathname) {

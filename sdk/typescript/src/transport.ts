@@ -225,7 +225,8 @@ const UNSENT = new Set([
   "UND_ERR_CONNECT_TIMEOUT",
 ]);
 // Bun and Deno have codes and messages of their own.
-const UNSENT_ELSEWHERE = /bad port|ConnectionRefused|FailedToOpenSocket|Connection refused|dns error|client error \(Connect\)/;
+const UNSENT_ELSEWHERE =
+  /bad port|ConnectionRefused|FailedToOpenSocket|Connection refused|dns error|client error \(Connect\)/;
 
 function wasNeverSent(error: unknown, depth = 0): boolean {
   if (typeof error !== "object" || error === null || depth > 4) return false;

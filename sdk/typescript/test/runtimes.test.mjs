@@ -56,7 +56,8 @@ describe("runtimes", { concurrency: 2 }, () => {
         const job = await outlast.queue("edge").publish({ n: 1 });
         await job.cancel();
         const ended = await job.result({ timeout: 10 }).catch((error) => error.name);
-        const signed = await verify("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", {}, "{}").catch((error) => error instanceof NotSigned);
+        const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+        const signed = await verify(secret, {}, "{}").catch((error) => error instanceof NotSigned);
         return JSON.stringify({ ended, signed, queued: (await outlast.jobs.list({ queue: "edge" }).all()).length });
       };`;
     const bundled = await build({

@@ -304,17 +304,17 @@ async function hostName(): Promise<string> {
   }
 }
 
-/** A worker for one queue. `run()` starts it. */
-export function worker<Payload = unknown, Result = unknown>(
-  queue: string,
-  handler: Handler<Payload, Result>,
-  options?: WorkerOptions<Payload>,
-): Worker;
 /** A worker whose handler gets up to `batch` jobs at once and returns one result for each; an `Error` in its place is a nack. */
 export function worker<Payload = unknown, Result = unknown>(
   queue: string,
   handler: BatchHandler<Payload, Result>,
   options: WorkerOptions<Payload> & { batch: number },
+): Worker;
+/** A worker for one queue. `run()` starts it. */
+export function worker<Payload = unknown, Result = unknown>(
+  queue: string,
+  handler: Handler<Payload, Result>,
+  options?: WorkerOptions<Payload>,
 ): Worker;
 /** A worker for several queues, taken by weight. */
 export function worker(queues: Queues, options?: WorkerOptions): Worker;
