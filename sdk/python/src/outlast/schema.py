@@ -18,7 +18,7 @@ class SchemaMismatch(ValueError):
 
 def dumps(value: Any) -> bytes:
     """JSON in UTF-8. Models and dataclasses may be anywhere in the value."""
-    return json.dumps(value, default=_plain, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    return _encoder.encode(value).encode()
 
 
 def loads(data: bytes | str) -> Any:
@@ -33,6 +33,10 @@ def _plain(value: Any) -> Any:
         # Only one level: `json` calls back for the fields, which may be models.
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     raise TypeError(f"{type(value).__name__} cannot be written as JSON; pass dicts, lists, texts, numbers, models or dataclasses")
+
+
+# Made once: `json.dumps` makes one for each call with options.
+_encoder = json.JSONEncoder(default=_plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def decode(annotation: Any, value: Any) -> Any:

@@ -52,5 +52,9 @@ _opentelemetry: bool | None = None
 def _has_opentelemetry() -> bool:
     global _opentelemetry
     if _opentelemetry is None:
-        _opentelemetry = find_spec("opentelemetry") is not None
+        try:
+            # Other packages of the same namespace may be installed without it.
+            _opentelemetry = find_spec("opentelemetry.trace") is not None
+        except ModuleNotFoundError:
+            _opentelemetry = False
     return _opentelemetry

@@ -13,7 +13,7 @@ from ..core import calls
 from ..core.retry import Tries, exchange
 from ..core.steps import Answer, Plan, Request
 from ..driver import run
-from ..errors import InDoubt, LeaseLost, Refused
+from ..errors import InDoubt, InvalidRequest, LeaseLost, Refused
 from ..schema import loads
 from ..transport import Transport
 from .held_job import HeldJob
@@ -68,6 +68,7 @@ class HttpJobApi:
         self._held = held
         self._path = f"/v1/jobs/{calls.segment(held.id)}"
         self._inline_bytes_max = inline_bytes_max
+        self._sends_part = True
 
     def put_section(self, name: str, value: bytes) -> None:
         self._send(calls.put(f"{self._path}/sections/{calls.segment(name)}", value, headers=self._lease()))
@@ -100,10 +101,16 @@ class HttpJobApi:
     def put_output(self, text: str, part: int) -> None:
         body: dict[str, Any] = {"text": text, "lease": self._held.lease}
         # Without `part` a repeat would append the text twice.
-        is_repeatable = getattr(self._transport, "server_version", None) is not None
-        if is_repeatable:
-            body["part"] = part
-        self._send(calls.post(f"{self._path}/output", body, repeatable=is_repeatable))
+        if self._sends_part and getattr(self._transport, "server_version", None) is not None:
+            try:
+                self._send(calls.post(f"{self._path}/output", {**body, "part": part}, repeatable=True))
+                return
+            except InvalidRequest as refused:
+                # Another node of a cluster that is being upgraded.
+                if not any(error.get("field") == "part" for error in refused.errors):
+                    raise
+                self._sends_part = False
+        self._send(calls.post(f"{self._path}/output", body))
 
     def upload(self, upload: Upload) -> dict[str, Any]:
         if upload.parts is not None:

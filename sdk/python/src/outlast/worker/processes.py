@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
 import signal
 import threading
 import time
@@ -16,6 +17,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+from ..core.calls import get
+from ..core.steps import NoAnswer
 from ..transport import HttpTransport
 from .execute import INLINE_BYTES_MAX, Handler, execute
 from .handout import Handout
@@ -54,6 +57,7 @@ class HandlerProcess:
         self._process: Any = None
         self._pipe: Connection | None = None
         self._send_lock = threading.Lock()
+        self._passed_on: set[tuple[str, Any]] = set()
 
     def execute(self, held: HeldJob, on_progress: Callable[[], None]) -> tuple[Outcome | None, BaseException | None]:
         """Runs the job in the child. A child that dies fails the attempt; one that does not stop in time is killed."""
@@ -61,7 +65,8 @@ class HandlerProcess:
         held.on_stop(lambda reason: self._tell(pipe, ("stop", reason)))
         kill_at: float | None = None
         try:
-            pipe.send(("run", held.handout))
+            self._passed_on = set()
+            self._tell(pipe, ("run", held.handout))
             while True:
                 if pipe.poll(0.1):
                     kind, value = pipe.recv()
@@ -111,14 +116,20 @@ class HandlerProcess:
             # The child is gone; `execute` notices it.
             return
 
+    def _tell_once(self, pipe: Connection, message: tuple[str, Any]) -> None:
+        """A child that holds the interpreter lock reads nothing: repeated messages would fill the pipe and block this thread."""
+        if message not in self._passed_on:
+            self._passed_on.add(message)
+            self._tell(pipe, message)
+
     def _watch(self, held: HeldJob, pipe: Connection, kill_at: float | None) -> float | None:
         """Passes signals on, and kills a child that does not stop."""
         if held.soft_limit.is_set():
-            self._tell(pipe, ("soft limit", None))
+            self._tell_once(pipe, ("soft limit", None))
         if held.shutting_down.is_set():
-            self._tell(pipe, ("shutting down", None))
+            self._tell_once(pipe, ("shutting down", None))
         if held.directives:
-            self._tell(pipe, ("directives", held.directives))
+            self._tell_once(pipe, ("directives", held.directives))
         if held.stop_reason is None:
             return None
         if kill_at is None:
@@ -150,6 +161,7 @@ def child_main(pipe: Connection, handler: Handler, address: Address) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     transport = HttpTransport(address.url, address.key, address.timeout)
+    _learn_version(transport)
     current: list[HeldJob | None] = [None]
     jobs: list[Handout] = []
     has_job = threading.Condition()
@@ -170,8 +182,6 @@ def child_main(pipe: Connection, handler: Handler, address: Address) -> None:
         except (EOFError, OSError):
             pass
         # The parent is gone, or asks to end: nothing that happens here can be reported any more.
-        import os
-
         os._exit(0)
 
     threading.Thread(target=listen, name="outlast-pipe", daemon=True).start()
@@ -181,9 +191,16 @@ def child_main(pipe: Connection, handler: Handler, address: Address) -> None:
             held = current[0] = HeldJob(jobs.pop(0))
         # The parent keeps the lease and stops the work when it is lost.
         held.renew(365 * 86400.0, time.monotonic())
-        transport.send(_probe())
         _run_one(pipe, handler, held, transport)
         current[0] = None
+
+
+def _learn_version(transport: HttpTransport) -> None:
+    try:
+        transport.send(get("/livez"))
+    except NoAnswer as failure:
+        # Every later answer has the version too.
+        log.warning("the server does not answer: %s", failure)
 
 
 def _run_one(pipe: Connection, handler: Handler, held: HeldJob, transport: HttpTransport) -> None:
@@ -210,9 +227,3 @@ def _obey(held: HeldJob, kind: str, value: Any) -> None:
         held.shutting_down.set()
     elif kind == "directives":
         held.take_directives(value)
-
-
-def _probe() -> Any:
-    from ..core.calls import get
-
-    return get("/livez")

@@ -81,13 +81,13 @@ class Ask:
     jobs_per_slot: int = 1
     agent: dict[str, Any] = field(default_factory=describe_agent)
 
-    def request(self, free: int, *, knows_new: bool) -> Request:
+    def request(self, free: int, *, knows_agent: bool) -> Request:
         body: dict[str, Any] = {"batch": min(BATCH_MAX, free * self.jobs_per_slot), "wait": WAIT_SECONDS, "worker": self.worker}
         if self.visibility_timeout is not None:
             body["visibilityTimeout"] = self.visibility_timeout
         if self.accepts_schema is not None:
             body["acceptsSchema"] = self.accepts_schema
-        if knows_new:
+        if knows_agent:
             body["agent"] = self.agent
         if len(self.queues) == 1:
             path = f"/v1/queues/{segment(next(iter(self.queues)))}/receive"
@@ -118,6 +118,7 @@ class Receiver:
         self._is_stopping = threading.Event()
         self._failures = 0
         self._has_received = False
+        self._sends_agent = True
         self.thread = threading.Thread(target=self._run, name="outlast-receiver", daemon=True)
 
     def stop(self) -> None:
@@ -145,7 +146,8 @@ class Receiver:
         self._pending.abort()
 
     def _receive(self, free: int) -> list[Handout]:
-        request = self._ask.request(free, knows_new=self._transport.server_version is not None)
+        knows_agent = self._sends_agent and self._transport.server_version is not None
+        request = self._ask.request(free, knows_agent=knows_agent)
         try:
             answer = self._pending.call(request, self._waker, lambda: not self._is_stopping.is_set())
         except NoAnswer as failure:
@@ -165,6 +167,10 @@ class Receiver:
     def _refused(self, answer: Answer) -> None:
         """Wrong settings end the worker at its first receive; later they may be a key that is being rotated."""
         refused = refusal(answer)
+        if self._sends_agent and any(error.get("field") == "agent" for error in refused.errors):
+            # Another node of a cluster that is being upgraded.
+            self._sends_agent = False
+            return
         if answer.status in FATAL_STATUSES and not self._has_received:
             raise refused
         self._failures += 1

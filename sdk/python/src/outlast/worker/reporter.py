@@ -123,7 +123,8 @@ class Reporter:
                 else:
                     log.warning("outcomes were refused with %s; sending them again", answer.status)
                     if answer.status in TRANSIENT:
-                        pause = min(retry_after(answer.headers) or pause, 5.0)
+                        after = retry_after(answer.headers)
+                        pause = pause if after is None else min(max(after, 0.05), 5.0)
             batch = self._drop_ended(batch)
             if batch and is_pause_due:
                 time.sleep(pause)
