@@ -338,3 +338,45 @@ def test_every_request_of_the_client_is_valid_json(server: Server, new_queue: Ne
 
     assert json.loads(proxy.requests[0].body)["payload"] == payload
     assert Outlast(server.url, key=server.key).jobs.get(job.id).payload == payload
+
+
+def test_an_upload_is_repeated_from_its_beginning(server: Server, outlast: Outlast, new_queue: NewQueue) -> None:
+    """Refused once and cut once: the bytes of the third try are whole."""
+    queue, data = new_queue(), bytes(range(256)) * 2000
+    away = {"code": "blobs_unavailable", "status": 503, "detail": "the object store is away"}
+    faults = iter([Fault(answer={"status": 503, "headers": {"retry-after": "0"}, "body": away}), Fault(drop="answer")])
+    proxy = Proxy(server.url, lambda one: next(faults, None) if one.method == "PUT" else None)
+    worker = Worker(Outlast(proxy.url, key=server.key))
+    worker.job(queue)(lambda job: data)
+
+    with running(worker):
+        job = outlast.queue(queue).publish(None)
+        wait_until(lambda: job.refresh().status == "succeeded")
+    proxy.close()
+
+    assert job.result_meta["length"] == len(data)
+    assert len([one for one in proxy.requests if one.method == "PUT"]) == 3
+
+
+def test_refused_outcomes_stop_the_receives(server: Server, outlast: Outlast, new_queue: NewQueue, monkeypatch: Any) -> None:
+    """While reports are refused, the worker holds a bounded number of outcomes, and reports all of them later."""
+    from outlast.worker import group
+
+    monkeypatch.setattr(group, "OUTCOMES_MAX", 20)
+    queue, is_open = new_queue(), threading.Event()
+    away = Fault(answer={"status": 503, "headers": {"retry-after": "0"}, "body": {"code": "unavailable", "status": 503}})
+    proxy = Proxy(server.url, lambda one: away if one.path == "/v1/outcomes" and not is_open.is_set() else None)
+    worker, done = Worker(Outlast(proxy.url, key=server.key)), []
+    worker.job(queue, concurrency=4)(lambda job: done.append(job.id))
+    jobs = outlast.queue(queue).publish_many(range(100))
+
+    with running(worker):
+        wait_until(lambda: len(done) >= 20)
+        time.sleep(1)
+        held = len(done)
+        is_open.set()
+        wait_until(lambda: outlast.queues.get(queue).counts["succeeded"] == len(jobs))
+    proxy.close()
+
+    assert held <= 24
+    assert len(done) == 100

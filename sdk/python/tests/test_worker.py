@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import io
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -196,7 +197,7 @@ def test_a_result_with_progress_comes_over_the_stream(outlast: Outlast, new_queu
     assert seen[0]["pct"] == 25
 
 
-@pytest.mark.parametrize("kind", ["bytes", "path", "stream", "parts", "json"])
+@pytest.mark.parametrize("kind", ["bytes", "path", "stream", "pipe", "parts", "json"])
 def test_large_results_are_uploaded_and_downloaded(outlast: Outlast, new_queue: NewQueue, tmp_path: Path, kind: str) -> None:
     queue = new_queue()
     data = b'"' + b"0123456789abcdef" * 40_000 + b'"'
@@ -209,6 +210,8 @@ def test_large_results_are_uploaded_and_downloaded(outlast: Outlast, new_queue: 
         if kind == "parts":
             job.upload(source, parts=3)
             return None
+        if kind == "pipe":
+            return subprocess.Popen(["cat", source], stdout=subprocess.PIPE).stdout
         return {"bytes": data, "path": source, "stream": io.BytesIO(data), "json": data.decode()[1:-1]}[kind]
 
     with running(worker):

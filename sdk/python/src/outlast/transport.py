@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import http.client
 import os
 import select
@@ -77,16 +78,14 @@ class Connection:
     def __init__(self, parts: SplitResult, timeout: float) -> None:
         host = parts.hostname or ""
         if parts.scheme == "https":
-            self.http: http.client.HTTPConnection = http.client.HTTPSConnection(
-                host, parts.port, timeout=timeout, context=ssl.create_default_context()
-            )
+            self.http: http.client.HTTPConnection = http.client.HTTPSConnection(host, parts.port, timeout=timeout, context=_tls())
         else:
             self.http = http.client.HTTPConnection(host, parts.port, timeout=timeout)
         self.idle_since = 0.0
         self.response: http.client.HTTPResponse | None = None
 
-    def connect(self, timeout: float) -> None:
-        """Connects where that is needed; NoAnswer with `sent` false where it fails."""
+    def connect(self, timeout: float, answer_timeout: float) -> None:
+        """Connects where that is needed, and sets how long an answer may take; NoAnswer with `sent` false where it fails."""
         if self.http.sock is None:
             self.http.timeout = timeout
             try:
@@ -94,7 +93,7 @@ class Connection:
             except OSError as error:
                 self.http.close()
                 raise NoAnswer(f"cannot connect to {self.http.host}:{self.http.port}: {error}", sent=False) from error
-        self.http.sock.settimeout(timeout)
+        self.http.sock.settimeout(answer_timeout)
 
     def begin(self, method: str, path: str, headers: dict[str, str], body: Any) -> None:
         """Sends the request."""
@@ -143,6 +142,12 @@ class Connection:
 
     def close(self) -> None:
         self.http.close()
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """Made once: reading the certificates of the machine takes milliseconds."""
+    return ssl.create_default_context()
 
 
 def lower(response: http.client.HTTPResponse) -> dict[str, str]:
@@ -233,7 +238,7 @@ class HttpTransport:
             path = f"{parts.path}?{parts.query}" if parts.query else parts.path
         else:
             connection, path = self._take(), self.target.path(request)
-        connection.connect(self.timeout + request.wait)
+        connection.connect(self.timeout, self.timeout + request.wait)
         connection.begin(request.method, path, self.target.headers(request), request.body)
         return connection
 

@@ -37,8 +37,9 @@ log = logging.getLogger("outlast")
 ANSWER_SECONDS_MAX = 10.0
 # The default `webhookTimeout` of a queue, for servers that do not send it.
 WEBHOOK_TIMEOUT = 15.0
-# So many acked jobs are remembered, to answer a redelivery whose first answer was lost.
+# So many acked jobs are remembered, and so many bytes of their results, to answer a redelivery whose first answer was lost.
 REMEMBERED_MAX = 10_000
+REMEMBERED_BYTES_MAX = 64 * 1024 * 1024
 # The keeper waits until the server has the 202; only then the lease is the one for late outcomes.
 FIRST_BEAT_SECONDS = 2.0
 
@@ -78,6 +79,7 @@ class Webhook:
         self._lock = threading.RLock()
         self._running: dict[str, _Work] = {}
         self._acked: OrderedDict[str, Outcome] = OrderedDict()
+        self._acked_bytes = 0
         self._transport = HttpTransport(outlast.url, outlast.key, min(outlast.timeout, 10.0))
         self.keeper = Keeper(self._transport)
         self._reporter = Reporter(self._transport, self._reported)
@@ -178,13 +180,18 @@ class Webhook:
         with self._lock:
             self._running.pop(identifier, None)
             if outcome is not None and outcome.kind == "ack":
-                self._acked[identifier] = outcome
-                while len(self._acked) > REMEMBERED_MAX:
-                    self._acked.popitem(last=False)
+                self._remember(identifier, outcome)
         with work.lock:
-            work.held.is_concluded = True
+            work.held.conclude()
             if work.is_detached:
                 self._report(work.held, outcome)
+
+    def _remember(self, identifier: str, outcome: Outcome) -> None:
+        self._acked[identifier] = outcome
+        self._acked_bytes += len(outcome.result or b"")
+        while len(self._acked) > REMEMBERED_MAX or self._acked_bytes > REMEMBERED_BYTES_MAX:
+            _, forgotten = self._acked.popitem(last=False)
+            self._acked_bytes -= len(forgotten.result or b"")
 
     def _detach(self, work: _Work) -> WebhookAnswer:
         """Answers 202: from here on the lease is kept, and the outcome goes by a call."""
@@ -208,7 +215,7 @@ class Webhook:
         if _may_answer_with_result(handout):
             return _success(outcome)
         held = HeldJob(handout)
-        held.is_concluded = True
+        held.conclude()
         self._report(held, outcome)
         return WebhookAnswer(202)
 

@@ -32,7 +32,8 @@ class AsyncCheckpoint:
 
     async def tick(self, state: Callable[[], Any], schema_version: int = 1) -> None:
         # Most ticks only count; those that save must not block the loop.
-        await in_thread(self._pool, self._inner.tick, state, schema_version)
+        if self._inner.count_tick():
+            await in_thread(self._pool, self._inner.save_tick, state, schema_version)
 
 
 class AsyncRunningJob(Generic[P]):

@@ -56,17 +56,27 @@ class Checkpoint:
 
     def tick(self, state: Callable[[], Any], schema_version: int = 1) -> None:
         """Call it in your loop: saves `state()` every 1,000 calls, every 60 s, and when the server asks for it."""
+        if self.count_tick():
+            self.save_tick(state, schema_version)
+
+    def count_tick(self) -> bool:
+        """Counts a tick; whether it must save. Raises where the work must stop and nothing is left to save."""
         self._ticks += 1
         if self._is_due():
-            self.save(state(), schema_version)
+            return True
         self._held.check()
+        return False
+
+    def save_tick(self, state: Callable[[], Any], schema_version: int) -> None:
+        """Saves, and hands the job over where an operator asked for it: another worker resumes from here."""
+        self.save(state(), schema_version)
         if self._held.is_hand_over_requested:
-            if self._ticks:
-                self.save(state(), schema_version)
             self._held.stop("shutdown")
             self._held.check()
 
     def _is_due(self) -> bool:
+        if self._held.is_hand_over_requested:
+            return True
         if self._ticks >= TICKS_PER_SAVE or time.monotonic() - self._saved_at >= SECONDS_PER_SAVE:
             return True
         return "checkpoint_now" in self._held.directives - self._saved_for

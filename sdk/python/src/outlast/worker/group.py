@@ -33,6 +33,8 @@ Ended = tuple["Outcome | None", "BaseException | None"]
 # Threads that make the calls of handlers with `async def`.
 ASYNC_CALL_THREADS = 32
 LOOP_TICK_SECONDS = 1.0
+# With so many outcomes on their way no more jobs are received: it bounds their memory while reports are refused.
+OUTCOMES_MAX = 1000
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,8 @@ class Groups:
         for route in group.routes:
             runner = self._runner(route, slots, group.concurrency)
             for name, weight in route.queues.items():
+                if name in queues:
+                    raise ValueError(f"two handlers for the queue {name} share the same slots")
                 queues[name] = weight
                 runners[name] = runner
 
@@ -90,7 +94,7 @@ class Groups:
             if self._is_stopping:
                 for handout in handouts:
                     held = self.hold(handout)
-                    held.is_concluded = True
+                    held.conclude()
                     self.reporter.report(held, Outcome("release"))
                 return
             for name in dict.fromkeys(handout.queue for handout in handouts):
@@ -98,6 +102,7 @@ class Groups:
 
         ask = Ask(queues, self._worker, group.visibility_timeout, group.accepts_schema, group.routes[0].batch)
         receiver = Receiver(self._transport, ask, slots, dispatch, on_fatal)
+        receiver.is_congested = lambda: self.reporter.outstanding >= OUTCOMES_MAX
         self._slots.append(slots)
         self._receivers.append(receiver)
         receiver.thread.start()
@@ -135,8 +140,7 @@ class Groups:
             log.info("job %s: the handler raised %s: %s", held.id, type(error).__name__, error)
             if self._on_error is not None:
                 self._call(self._on_error, held, error)
-        held.is_concluded = True
-        if held.is_abandoned:
+        if not held.conclude():
             return
         if outcome is None:
             log.warning("job %s: nothing is reported (%s)", held.id, held.stop_reason or "lost")
@@ -166,8 +170,7 @@ class Groups:
     def release_unfinished(self) -> None:
         """Returns the jobs of handlers that have not ended, without a charge."""
         for held in self.held_jobs():
-            if not held.is_concluded and held.stop_reason not in ("lost", "hard limit"):
-                held.is_abandoned = True
+            if held.stop_reason not in ("lost", "hard limit") and held.abandon():
                 self.reporter.report(held, Outcome("cancelled" if "cancel" in held.directives else "release"))
 
     def flush(self) -> None:
@@ -192,7 +195,7 @@ class Groups:
 
     def _is_loop_alive(self, held: HeldJob) -> bool:
         loop = self._loop
-        return loop is None or held.id not in loop.held_ids or time.monotonic() - loop.ticked_at < self._max_blocked
+        return loop is None or held not in loop.held or time.monotonic() - loop.ticked_at < self._max_blocked
 
     def _call(self, hook: Callable[..., None], *arguments: Any) -> None:
         try:
@@ -276,7 +279,7 @@ class LoopRunner:
         self._host = host
         self.loop = asyncio.new_event_loop()
         self.pool = ThreadPoolExecutor(ASYNC_CALL_THREADS, thread_name_prefix="outlast-call")
-        self.held_ids: set[str] = set()
+        self.held: set[HeldJob] = set()
         self.ticked_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="outlast-loop", daemon=True)
         self._thread.start()
@@ -327,7 +330,7 @@ class LoopRoute:
     def start(self, jobs: list[HeldJob]) -> None:
         for held in jobs:
             self._slots.take()
-            self._runner.held_ids.add(held.id)
+            self._runner.held.add(held)
             asyncio.run_coroutine_threadsafe(self._run(held), self._runner.loop)
 
     async def _run(self, held: HeldJob) -> None:
@@ -335,5 +338,5 @@ class LoopRoute:
             self._groups.began(held)
             self._groups.ended(held, await self._runner.execute(self._handler, held))
         finally:
-            self._runner.held_ids.discard(held.id)
+            self._runner.held.discard(held)
             self._slots.give_back()

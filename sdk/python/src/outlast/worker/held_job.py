@@ -30,8 +30,8 @@ class HeldJob:
         self.stop_reason: str | None = None
         # The handler has ended: only the reporter still needs the lease.
         self.is_concluded = False
-        # Another owner has released the job; the handler's own outcome is dropped.
-        self.is_abandoned = False
+        # The shutdown has released the job; the handler's own outcome is dropped.
+        self._is_abandoned = False
         # A piece of the result was uploaded; the ack carries none.
         self.has_upload = False
         self.next_beat_at = 0.0
@@ -74,6 +74,20 @@ class HeldJob:
         """No heartbeat for so long."""
         with self._lock:
             self.joins_at = self.next_beat_at = time.monotonic() + seconds
+
+    def conclude(self) -> bool:
+        """The handler has ended; false where the shutdown has released the job before."""
+        with self._lock:
+            self.is_concluded = True
+            return not self._is_abandoned
+
+    def abandon(self) -> bool:
+        """The shutdown releases the job; false where its handler has ended, whose outcome counts then."""
+        with self._lock:
+            if self.is_concluded:
+                return False
+            self._is_abandoned = True
+            return True
 
     def may_report(self) -> bool:
         """Whether a repeated report can still count. After an outage the server adds up to one more lease."""

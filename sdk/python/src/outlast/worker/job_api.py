@@ -13,7 +13,7 @@ from ..core import calls
 from ..core.retry import Tries, exchange
 from ..core.steps import Answer, Plan, Request
 from ..driver import run
-from ..errors import InDoubt, InvalidRequest, LeaseLost, Refused
+from ..errors import Busy, InDoubt, InvalidRequest, LeaseLost, Refused, Unavailable
 from ..schema import loads
 from ..transport import Transport
 from .held_job import HeldJob
@@ -121,7 +121,7 @@ class HttpJobApi:
             tries += 1
             try:
                 return self._upload_direct(upload)
-            except InDoubt:
+            except (InDoubt, Busy, Unavailable):
                 # A second upload of the same attempt replaces the first; a stream cannot be read twice.
                 if start is None or not self._held.may_report() or tries >= 10:
                     raise
@@ -134,7 +134,7 @@ class HttpJobApi:
             headers["content-length"] = str(upload.length)
         body = _Reader(upload.file, upload.length, upload.on_progress)
         query = calls.query_of({"filename": upload.filename})
-        answer = self._send(Request("PUT", f"{self._path}/result", query, headers, body, repeatable=False))
+        answer = self._send_once(Request("PUT", f"{self._path}/result", query, headers, body))
         found: dict[str, Any] = answer.json()
         return found
 
@@ -174,8 +174,8 @@ class HttpJobApi:
             own = {**{name.lower(): value for name, value in headers.items()}, "content-length": str(length)}
             request = Request("PUT", "", headers=own, body=body, url=url, with_key=False)
             try:
-                return self._send(request).headers.get("etag", "")
-            except InDoubt:
+                return self._send_once(request).headers.get("etag", "")
+            except (InDoubt, Busy, Unavailable):
                 if tries >= 10 or not self._held.may_report():
                     raise
                 time.sleep(min(5.0, 0.1 * 2**tries))
@@ -185,6 +185,10 @@ class HttpJobApi:
 
     def _send(self, request: Request) -> Answer:
         return self._run(exchange(request, Tries(go_on=self._held.may_report)))
+
+    def _send_once(self, request: Request) -> Answer:
+        """Without a repeat: the file of the body has been read, and the caller goes back in it."""
+        return self._run(exchange(request, Tries(1)))
 
     def _run(self, plan: Plan[T]) -> T:
         try:

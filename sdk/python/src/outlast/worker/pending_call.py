@@ -67,7 +67,7 @@ class PendingCall:
         self.deadline = time.monotonic() + limit
         target = self._transport.target
         try:
-            connection.connect(limit)
+            connection.connect(self._transport.timeout, limit)
             connection.begin(request.method, target.path(request), target.headers(request), request.body)
         except NoAnswer:
             self.abort()

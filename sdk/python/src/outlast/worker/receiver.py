@@ -119,6 +119,8 @@ class Receiver:
         self._failures = 0
         self._has_received = False
         self._sends_agent = True
+        # Given by the worker: whether too many outcomes are on their way.
+        self.is_congested: Callable[[], bool] = lambda: False
         self.thread = threading.Thread(target=self._run, name="outlast-receiver", daemon=True)
 
     def stop(self) -> None:
@@ -132,6 +134,9 @@ class Receiver:
             free = self._slots.wait_free()
             if free == 0:
                 break
+            if self.is_congested():
+                self._pause(0.05)
+                continue
             try:
                 handouts = self._receive(free)
             except Refused as refused:
