@@ -139,4 +139,6 @@ OUTLAST_FRONT=nginx suite "e2e on PostgreSQL behind nginx" --test e2e -- "${else
 export OUTLAST_ENGINE=cluster
 suite "e2e on three nodes" --test e2e -- "${elsewhere[@]}" "${form[@]}"
 
+phase "the Python SDK" ./scripts/test-sdk-python.sh || failed=1
+
 exit $failed
