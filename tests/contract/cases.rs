@@ -109,6 +109,7 @@ macro_rules! contract {
                 details::the_page_of_a_job_is_of_one_moment,
                 artifacts::a_checkpoint_takes_the_place_of_the_one_before_byte_for_byte,
                 artifacts::sections_are_replaced_by_name_and_listed_in_order_of_bytes,
+                artifacts::a_full_job_takes_no_new_section_and_replaces_its_old_ones,
                 artifacts::saved_work_outlives_the_attempt_and_a_replay_but_not_success,
                 artifacts::a_fresh_replay_drops_what_was_saved_and_a_keeping_queue_keeps_it_after_success,
                 artifacts::a_checkpoint_in_an_object_takes_the_one_before_with_it,

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use axum::response::Response;
 use http::StatusCode;
 use outlast_core::Timestamp;
-use outlast_core::checkpoint::{Checkpoint, CheckpointData, SECTIONS_MAX, Section, is_section_name};
-use outlast_engine::work::SectionRefusal;
+use outlast_core::checkpoint::{Checkpoint, CheckpointData, Section, is_section_name};
 use outlast_store::page::PageSize;
 
 use crate::answers::Weight;
@@ -59,12 +58,7 @@ pub(crate) async fn put_section(request: RequestContext) -> Result<Response, Pro
         return Err(Problem::new(Code::PayloadTooLarge, detail));
     }
     let section = Section { name: name.into(), body: body.into(), at: Timestamp::EPOCH };
-    let applied = request.rooms.work.section(&worker, section).await?.map_err(|refusal| match refusal {
-        SectionRefusal::Declined(declined) => declined.into(),
-        SectionRefusal::Full => {
-            Problem::new(Code::SectionsFull, format!("a job has at most {SECTIONS_MAX} sections; put more into each"))
-        }
-    })?;
+    let applied = request.rooms.work.section(&worker, section).await??;
     Ok(wire::ok(StatusCode::OK, outcome::accepted(&applied)))
 }
 

@@ -411,6 +411,7 @@ impl From<Declined> for Problem {
             Refusal::NotQueued { .. } => (Code::NotRunning, "it cannot be handed out"),
             Refusal::ResultExists => (Code::ResultExists, "ack without a result to keep what was uploaded"),
             Refusal::OutputFull => (Code::OutputFull, "put long texts into the result"),
+            Refusal::SectionsFull => (Code::SectionsFull, "put more into each"),
             Refusal::SetAside => (Code::JobSetAside, "its error says which rule; the operator can replay it"),
             Refusal::NoCancelRequested => (Code::NoCancelRequested, "report ack, nack, defer or release instead"),
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::checkpoint::{Checkpoint, Section};
+use crate::checkpoint::{Checkpoint, SECTIONS_MAX, Section};
 use crate::command::OutcomeKind;
 use crate::event::Event;
 use crate::gate::Hold;
@@ -107,6 +107,8 @@ pub enum Refusal {
     ResultExists,
     #[error("the job's output has {OUTPUT_BYTES_MAX} bytes, which is the most there can be")]
     OutputFull,
+    #[error("the job has {SECTIONS_MAX} sections, which is the most there can be")]
+    SectionsFull,
     /// A bug of ours, never of the caller.
     #[error("the server broke a rule of its own on this job and set it aside")]
     SetAside,

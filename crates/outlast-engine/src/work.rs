@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use outlast_core::alarm::move_lag;
-use outlast_core::checkpoint::{Checkpoint, SECTIONS_MAX, Section};
+use outlast_core::checkpoint::{Checkpoint, Section};
 use outlast_core::{
     Clock, Command, Job, JobId, Lease, Progress, ProgressReport, Queue, Running, State, Timestamp, held,
 };
@@ -34,14 +34,6 @@ pub struct Beat {
     pub extend: Option<Duration>,
     pub progress: Option<ProgressReport>,
     pub checkpoint: Option<Arc<Checkpoint>>,
-}
-
-/// Why a section was not stored.
-#[derive(Clone, Debug, PartialEq)]
-pub enum SectionRefusal {
-    Declined(Declined),
-    /// The job has as many as it may.
-    Full,
 }
 
 /// A worker's claim to a job: what it reaches, the job, and its lease.
@@ -124,18 +116,10 @@ impl Work {
         only(kept?)
     }
 
-    /// Keeps one finished section. The bound is looked at first and not in the transaction: one worker at a time speaks
-    /// for a job, so it can be passed by those few that are under way.
-    pub async fn section(&self, worker: &Worker, section: Section) -> Result<Result<Applied, SectionRefusal>, Error> {
-        let kept = self.store.artifacts(&worker.reach, worker.id).await?;
-        let Some(kept) = kept else {
-            return Ok(Err(SectionRefusal::Declined(Declined::NotFound)));
-        };
-        if kept.sections.len() >= SECTIONS_MAX && !kept.sections.contains(&section.name) {
-            return Ok(Err(SectionRefusal::Full));
-        }
+    /// Stores one finished section.
+    pub async fn section(&self, worker: &Worker, section: Section) -> Result<Result<Applied, Declined>, Error> {
         let command = Command::Section { lease: worker.lease, section: Arc::new(section) };
-        Ok(self.jobs.apply_one(worker.order(command)).await?.map_err(SectionRefusal::Declined))
+        self.jobs.apply_one(worker.order(command)).await
     }
 
     pub async fn output(&self, worker: &Worker, text: Arc<str>) -> Result<Result<Applied, Declined>, Error> {

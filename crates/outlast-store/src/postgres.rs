@@ -25,6 +25,7 @@ mod group_commit;
 mod write_handler;
 mod publish;
 mod key_holders;
+mod stored_sections;
 mod inbound_events;
 mod ingest_handler;
 mod outbox;

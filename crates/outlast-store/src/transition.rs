@@ -35,6 +35,8 @@ pub(crate) trait Transaction {
     fn queue(&self, id: QueueId) -> Option<Arc<Queue>>;
     /// The job that has the idempotency key of this one and keeps it from being replayed.
     fn key_holder(&mut self, held: &Self::Locked, queue: &Queue) -> Result<Option<JobId>, Self::Fault>;
+    /// A section of this name is stored already, or the job may have one more.
+    fn has_section_room(&mut self, held: &Self::Locked, name: &str) -> Result<bool, Self::Fault>;
     /// The size of the data that attempts have saved for the next one, in bytes of a response.
     fn saved_bytes(&mut self, record: &JobRecord) -> Result<usize, Self::Fault>;
 
@@ -84,12 +86,21 @@ pub(crate) fn transition<T: Transaction>(
     command: Command,
 ) -> Result<(Option<T::Locked>, Transition), T::Fault> {
     let replays = command.is_replay();
+    let section = match &command {
+        Command::Section { section, .. } => Some(Arc::clone(section)),
+        _ => None,
+    };
     let step = match tx.decide_checked(&held.record().job, queue, command) {
         Ok(step) => step,
         Err(refusal) => return Ok((Some(held), Transition::Refused(refusal))),
     };
     if replays && let Some(holder) = tx.key_holder(&held, queue)? {
         return Ok((Some(held), Transition::Refused(Refusal::KeyTaken { holder })));
+    }
+    if let Some(section) = section
+        && !tx.has_section_room(&held, &section.name)?
+    {
+        return Ok((Some(held), Transition::Refused(Refusal::SectionsFull)));
     }
     let done = match step {
         CheckedChange::Nothing => Transition::Unchanged,

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::checkpoint::{Checkpoint, CheckpointData, Section};
+use futures_util::future::join_all;
+use outlast_core::checkpoint::{Checkpoint, CheckpointData, SECTIONS_MAX, Section};
 use outlast_core::object::DELETE_DELAY;
-use outlast_core::{Command, Job, JobId, Object, ObjectKey, Outcome, QueueSettings, Role, Timestamp};
+use outlast_core::{Command, Job, JobId, Object, ObjectKey, Outcome, QueueSettings, Refusal, Role, Timestamp};
 use outlast_store::artifacts::{ObjectInspection, StoredObject};
-use outlast_store::jobs::{Declined, Reach};
+use outlast_store::jobs::{Declined, JobCommand, Reach};
 use outlast_tests::objects;
 
 use crate::fixture::{Fixture, SECOND, ack, lease, nack, payload};
@@ -117,6 +118,34 @@ pub async fn sections_are_replaced_by_name_and_listed_in_order_of_bytes(fixture:
     let theirs = Reach::Namespace(fixture.theirs);
     assert_eq!(fixture.store.section(&theirs, job.id, "a9").await.unwrap(), None);
     assert_eq!(fixture.store.sections(&theirs, job.id, None, 5).await.unwrap(), None);
+}
+
+/// Two writers at the limit: the bound holds inside the transaction, and sections may still be replaced.
+pub async fn a_full_job_takes_no_new_section_and_replaces_its_old_ones(fixture: &mut Fixture) {
+    let job = fixture.running(payload("1")).await;
+    let order = |name: &str, body: &str| JobCommand {
+        id: job.id,
+        reach: Reach::Namespace(fixture.ours),
+        command: section(&job, name, body),
+    };
+    let almost: Vec<JobCommand> = (1..SECTIONS_MAX).map(|number| order(&format!("s{number}"), "1")).collect();
+    assert!(fixture.store.apply(almost).await.unwrap().iter().all(Result::is_ok));
+    let full = Err(Declined::Refused(Refusal::SectionsFull));
+
+    let names = ["s1", "first", "s2", "second", "first", "s3"];
+    let answers = fixture.store.apply(names.iter().map(|name| order(name, "2")).collect()).await.unwrap();
+    let racing = join_all((0..8).map(|number| fixture.store.apply(vec![order(&format!("late{number}"), "3")]))).await;
+
+    let refused: Vec<&str> =
+        names.iter().zip(&answers).filter(|(_, answer)| answer.is_err()).map(|(name, _)| *name).collect();
+    assert_eq!(refused, ["second"]);
+    assert_eq!(answers[3], full);
+    assert!(racing.into_iter().all(|answers| answers.unwrap() == vec![full.clone()]));
+    assert_eq!(fixture.names(job.id).await.len(), SECTIONS_MAX);
+    assert_eq!(
+        &*fixture.store.section(&Reach::Namespace(fixture.ours), job.id, "s3").await.unwrap().unwrap().body,
+        "2"
+    );
 }
 
 pub async fn saved_work_outlives_the_attempt_and_a_replay_but_not_success(fixture: &mut Fixture) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use outlast_core::change::ScheduledDelete;
-use outlast_core::checkpoint::{Checkpoint, Section};
+use outlast_core::checkpoint::{Checkpoint, SECTIONS_MAX, Section};
 use outlast_core::gate::Hold;
 use outlast_core::inbound_event::InboundEvent;
 use outlast_core::object::DELETE_DELAY;
@@ -136,10 +136,20 @@ impl World {
         let row = self.rows.get(&position).expect("the caller has found it");
         let queue = Arc::clone(self.queue_of(&row.job));
         let (wakes, replays) = (command.is_wake(), command.is_replay());
+        let section = match &command {
+            Command::Section { section, .. } => Some(section.name.clone()),
+            _ => None,
+        };
         let change = (self.rules.decide)(&row.job, &queue, command, self.now, self.entropy.as_mut())?;
         let blocks = |other: &&Row| replays && (self.rules.blocks_replay)(&other.job, &row.job, &queue, self.now);
         if let Some(holder) = self.rows.values().rev().find(blocks) {
             return Err(Refusal::KeyTaken { holder: holder.job.id });
+        }
+        if let Some(name) = section
+            && row.sections.len() >= SECTIONS_MAX
+            && !row.sections.contains_key(&name)
+        {
+            return Err(Refusal::SectionsFull);
         }
         let (id, before) = (row.job.id, row.job.status());
         match change {

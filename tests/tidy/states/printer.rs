@@ -258,6 +258,7 @@ fn refusal_name(refusal: Refusal) -> &'static str {
         Refusal::NoCancelRequested => "no cancel requested",
         Refusal::ResultExists => "result exists",
         Refusal::OutputFull => "output full",
+        Refusal::SectionsFull => "sections full",
         Refusal::SetAside => "set aside",
     }
 }

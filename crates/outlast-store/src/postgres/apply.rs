@@ -16,6 +16,7 @@ use super::queue_cache::queue_columns;
 use super::rows::job_columns;
 use super::session::{Parameter, Session, Sql};
 use super::shared::StoreContext;
+use super::stored_sections;
 use super::transact::{Fault, Tx};
 use super::write_handler::{WriteHandler, WriteRequest};
 use crate::alarms::Due;
@@ -130,6 +131,7 @@ impl<'g> ApplyPart<'g> {
         }
         lock_queues(&served, tx).await?;
         key_holders::load(&replayed(&served, tx.shared.ids), tx).await?;
+        stored_sections::load(&saved_sections(&served, tx.shared.ids), tx).await?;
         let mut answers = Vec::with_capacity(served.len());
         for orders in served {
             let Some(orders) = orders else {
@@ -167,6 +169,16 @@ fn take_in(jobs: &[Row], tx: &mut Tx<'_>) {
 fn replayed(served: &[Option<&[JobCommand]>], ids: JobIdCodec) -> Vec<i64> {
     let orders = served.iter().copied().flatten().flatten();
     orders.filter(|order| order.command.is_replay()).map(|order| ids.seq(order.id)).collect()
+}
+
+/// The jobs that get another section, with its name.
+fn saved_sections(served: &[Option<&[JobCommand]>], ids: JobIdCodec) -> Vec<(i64, Box<str>)> {
+    let orders = served.iter().copied().flatten().flatten();
+    let saved = |order: &JobCommand| match &order.command {
+        Command::Section { section, .. } => Some((ids.seq(order.id), section.name.clone())),
+        _ => None,
+    };
+    orders.filter_map(saved).collect()
 }
 
 /// A queue's hold is decided on alone. Locked are the queues that have one and those that may get one.

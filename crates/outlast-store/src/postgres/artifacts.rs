@@ -55,6 +55,12 @@ impl ArtifactWrites {
         self.sections.insert((seq, section.name.clone()), section);
     }
 
+    /// The sections of a job that this transaction has saved.
+    pub(super) fn section_names(&self, seq: i64) -> impl Iterator<Item = &str> {
+        let of_job = self.sections.range((seq, Box::from(""))..).take_while(move |((job, _), _)| *job == seq);
+        of_job.map(|((_, name), _)| &**name)
+    }
+
     pub(super) fn drop_checkpoints(&mut self, seq: i64) {
         self.checkpoints.remove(&seq);
         self.sections.retain(|(job, _), _| *job != seq);

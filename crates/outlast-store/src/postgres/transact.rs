@@ -21,6 +21,7 @@ use super::queue_cache::queue_columns;
 use super::rows::record;
 use super::session::{Parameter, Session, Sql};
 use super::shared::StoreContext;
+use super::stored_sections::StoredSections;
 use super::unit_of_work::UnitOfWork;
 use crate::error::Error;
 
@@ -142,6 +143,8 @@ pub(super) struct Tx<'a> {
     pub(super) writes: UnitOfWork,
     /// The holders of the keys of the jobs that this transaction replays.
     pub(super) key_holders: KeyHolders,
+    /// The sections of the jobs that get another one in this transaction.
+    pub(super) stored_sections: StoredSections,
     /// Bytes that attempts of some jobs have saved.
     pub(super) saved_bytes: HashMap<i64, usize>,
 }
@@ -325,6 +328,7 @@ impl StoreContext {
             number: None,
             writes: UnitOfWork::default(),
             key_holders: KeyHolders::default(),
+            stored_sections: StoredSections::default(),
             saved_bytes: HashMap::new(),
         };
         let working = async {

@@ -62,6 +62,11 @@ impl Transaction for Tx<'_> {
         Ok(self.key_holders.blocks_replay(&entry.record.job, &self.writes, self.shared.ids, self.now))
     }
 
+    fn has_section_room(&mut self, entry: &LoadedRow, name: &str) -> Result<bool, Fault> {
+        let pending = self.writes.artifacts.section_names(entry.record.seq);
+        Ok(self.stored_sections.has_room(entry.record.seq, name, pending))
+    }
+
     fn saved_bytes(&mut self, record: &JobRecord) -> Result<usize, Fault> {
         Ok(self.saved_bytes.get(&record.seq).copied().unwrap_or(0))
     }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use outlast_core::checkpoint::SECTIONS_MAX;
 use outlast_core::{Command, Effect, Job, JobId, Queue, QueueId, Refusal, Timestamp};
 use rusqlite::params;
 
@@ -23,6 +24,10 @@ use crate::transition::{LockedJob, Rewrite, Transaction};
 const SAVED_BYTES: &str = "
     SELECT coalesce((SELECT octet_length(data) FROM checkpoint WHERE seq = ?1), 0)
         + coalesce((SELECT sum(octet_length(name) + 3) FROM section WHERE job = ?1), 0)";
+
+const HAS_SECTION_ROOM: &str = "
+    SELECT EXISTS (SELECT 1 FROM section WHERE job = ?1 AND name = ?2)
+        OR (SELECT count(*) FROM section WHERE job = ?1) < ?3";
 
 impl LockedJob for JobRecord {
     fn record(&self) -> &JobRecord {
@@ -65,6 +70,14 @@ impl Transaction for WriterState<'_> {
 
     fn key_holder(&mut self, record: &JobRecord, queue: &Queue) -> Result<Option<JobId>, Fault> {
         self.blocks_replay(record, queue)
+    }
+
+    fn has_section_room(&mut self, record: &JobRecord, name: &str) -> Result<bool, Fault> {
+        if !record.job.work_summary.has_sections {
+            return Ok(true);
+        }
+        let mut statement = self.connection.prepare_cached(HAS_SECTION_ROOM)?;
+        Ok(statement.query_row(params![record.seq, name, SECTIONS_MAX], |row| row.get(0))?)
     }
 
     fn saved_bytes(&mut self, record: &JobRecord) -> Result<usize, Fault> {
