@@ -149,6 +149,4 @@ unset OUTLAST_ENGINE
 run "SDK for Python" scripts/test-sdk-python.sh
 run "SDK for TypeScript" scripts/test-sdk-typescript.sh
 
-phase "the Python SDK" ./scripts/test-sdk-python.sh || failed=1
-
 exit $failed
