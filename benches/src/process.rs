@@ -1,7 +1,7 @@
 //! Starts, kills and restarts the processes under test. A process ends when its handle is dropped.
 //! The server gets an empty environment but for its key, the URLs of what it stores in and, in the scenarios of push, the
 //! leave to deliver to this machine, so that nothing set outside can weaken or tune it. Where a scenario has a
-//! configuration file, it declares sources and queues only.
+//! configuration file, it declares sources and queues, or room for more streams.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -57,7 +57,7 @@ impl Server {
         Self::start_node(program, dir, backing, random_key()?)
     }
 
-    /// Starts the server on an empty data directory under `dir`, with the sources and queues of a configuration file.
+    /// Starts the server on an empty data directory under `dir`, with a configuration file.
     pub(crate) fn start_with_config(program: &Path, dir: &Path, config: String) -> Result<Self> {
         let backing = Backing { config: Some(config), ..Backing::default() };
         Self::start_node(program, dir, backing, random_key()?)
@@ -85,7 +85,7 @@ impl Server {
         Ok(server)
     }
 
-    async fn make_pull_queue(&self) -> Result<()> {
+    pub(crate) async fn make_pull_queue(&self) -> Result<()> {
         self.make_queue(QUEUE, &json!({"visibilityTimeout": 600})).await
     }
 

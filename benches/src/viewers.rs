@@ -1,6 +1,7 @@
 //! Ten thousand viewers of one job, each a stream of server-sent events on a connection of its own: how soon an event is
 //! with all of them, what one costs in memory, and how long it takes until all are back when the server was killed.
-//! They come with the server's limits as they are: from several addresses of this machine, with a hundred keys.
+//! They come from several addresses of this machine, with a hundred keys. They are of one namespace, which gets a share of the
+//! streams only, so that the server allows more streams than there are viewers.
 
 mod audience;
 mod viewer;
@@ -28,6 +29,7 @@ use crate::settings::Settings;
 use self::audience::Audience;
 use self::viewer::Viewer;
 
+const CONFIG: &str = "limits: {streams: 14500}\n";
 const FEW: usize = 2_000;
 const MANY: usize = 10_000;
 const QUICK_FEW: usize = 200;
@@ -51,7 +53,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 pub(crate) async fn run(settings: &Settings, report: &mut Report) -> Result<()> {
     let (few, many) = if settings.is_quick { (QUICK_FEW, QUICK_MANY) } else { (FEW, MANY) };
     procfs::raise_open_files();
-    let mut server = Server::start(&settings.server, &settings.dir).await?;
+    let mut server = Server::start_with_config(&settings.server, &settings.dir, CONFIG.to_owned())?;
+    server.make_pull_queue().await?;
     let mut stage = Stage::build(&server.target, many).await?;
 
     stage.seat(few).await?;

@@ -167,8 +167,11 @@ fn bind_and_execute(
             Some(digest) => sum.digest(digest),
             None => add(&mut sum, value),
         }
-        if value != ValueRef::Null {
-            statement.raw_bind_parameter(place + 1, output)?;
+        match value {
+            ValueRef::Null => {}
+            // Most columns. The output itself would be moved through memory once more.
+            ValueRef::Integer(number) => statement.raw_bind_parameter(place + 1, number)?,
+            _ => statement.raw_bind_parameter(place + 1, output)?,
         }
     }
     statement.raw_bind_parameter(columns.len() + 1, sum.finish())?;
