@@ -4,17 +4,24 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
 from conftest import IS_SOAK
-from programs_support import start_program, wait_until
+from programs_support import end_programs, start_program, wait_until
 
 from outlast import Outlast
 from outlast.testing import Server
 
 NewQueue = Callable[..., str]
 KILLS = 100 if IS_SOAK else 20
+
+
+@pytest.fixture(autouse=True)
+def no_program_is_left() -> Iterator[None]:
+    yield
+    end_programs()
 
 
 def lines(path: Path) -> list[str]:

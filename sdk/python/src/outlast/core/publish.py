@@ -12,7 +12,6 @@ from email.utils import parsedate_to_datetime
 from typing import Any, TypedDict, Union
 
 from ..durations import Duration, duration, format_time, parse_time
-from ..errors import Refused
 from ..schema import dumps
 from ..tracing import outgoing_traceparent
 from .calls import post, segment
@@ -172,6 +171,3 @@ def _warn_of_dedupe_by_payload(queue: str, published: Mapping[str, Any], is_made
         f'queue "{queue}" has dedupeBy "payload", which counts only without a key: publish with idempotency_key=False',
         stacklevel=6,
     )
-
-
-__all__ = ["Item", "PublishOptions", "Refused", "encode_job", "new_job", "publish", "publish_batch"]

@@ -22,6 +22,9 @@ from ..worker.held_job import HeldJob
 from ..worker.outcome import Outcome, after_raise
 from .memory import MemoryJobApi, Saved
 
+# How long a child of `kill_after` may go without storing anything. A fork of a process with threads may also hang.
+CHILD_SECONDS = 300.0
+
 
 @dataclass
 class JobRun:
@@ -154,6 +157,9 @@ def _run_and_kill(handler: Callable[..., Any], handout: Handout, saved: Saved, p
     outcome: dict[str, Any] | None = None
     try:
         while True:
+            if not ours.poll(CHILD_SECONDS):
+                os.kill(child, signal.SIGKILL)
+                raise TimeoutError(f"the handler has stored nothing for {CHILD_SECONDS:.0f} s and not reached {place!r}")
             kind, count, saved, progress, outcome = ours.recv()
             if kind == "end":
                 break

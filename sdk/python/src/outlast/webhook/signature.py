@@ -14,8 +14,6 @@ from ..errors import BadSignature
 TOLERANCE_SECONDS = 300
 _MARK = "whsec_"
 
-Secret = "str | Iterable[str]"
-
 
 def verify(secret: str | Iterable[str], headers: Mapping[str, str], body: bytes | str, *, now: float | None = None) -> None:
     """Raises BadSignature unless the request is signed with one of the secrets and its time is within 300 s.

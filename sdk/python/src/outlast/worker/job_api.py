@@ -14,7 +14,6 @@ from ..core.retry import Tries, exchange
 from ..core.steps import Answer, Plan, Request
 from ..driver import run
 from ..errors import Busy, InDoubt, InvalidRequest, LeaseLost, Refused, Unavailable
-from ..schema import loads
 from ..transport import Transport
 from .held_job import HeldJob
 
@@ -240,6 +239,3 @@ def file_length(file: BinaryIO) -> int | None:
     end = file.seek(0, os.SEEK_END)
     file.seek(position)
     return end - position
-
-
-__all__ = ["HttpJobApi", "JobApi", "Upload", "file_length", "loads"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import mimetypes
 import os
 import threading
@@ -149,8 +150,6 @@ class RunningJob(Generic[P]):
         """Uploads the result. With `parts` it goes by links, each part repeated alone. Return nothing from the handler then."""
         self._held.check()
         if isinstance(file, bytes):
-            import io
-
             file = io.BytesIO(file)
         if isinstance(file, (str, os.PathLike)):
             path = Path(file)

@@ -23,7 +23,6 @@ from .group import Group, Groups, Route
 from .held_job import HeldJob
 from .outcome import DeferOn, Outcome
 from .processes import is_child
-from .running_job import RunningJob
 
 log = logging.getLogger("outlast")
 
@@ -206,6 +205,3 @@ def _check(queues: Mapping[str, int], concurrency: int, batch: int | None, proce
     for queue, weight in queues.items():
         if not 1 <= weight <= 1000:
             raise ValueError(f"the weight of {queue} must be from 1 to 1000, not {weight}")
-
-
-__all__ = ["RunningJob", "Worker"]
