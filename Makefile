@@ -24,6 +24,8 @@ bench: ## measure speed and memory, printed as ratios to limits of the same run
 	cargo build --release --locked -p outlast -p outlast-benches
 	./target/release/outlast-bench --server target/release/outlast $(BENCH)
 	OUTLAST_BIN=$(CURDIR)/target/release/outlast ./scripts/bench-sdk-python.sh
+	npm ci --prefix sdk/typescript --no-audit --no-fund --loglevel=error && npm run --prefix sdk/typescript build
+	OUTLAST_BIN=$(CURDIR)/target/release/outlast node sdk/typescript/bench/run.mjs
 
 soak: ## the crash, power and simulation rigs at volume (hours)
 	OUTLAST_SOAK=1 ./scripts/test.sh

@@ -184,7 +184,7 @@ class Batch {
   }
 }
 
-/** Is a duplicate the job of our own first try? A random key is only ours; the job of a given key must be as young as the call. */
+/** Is a duplicate the job of our own first try? A random key is only ours; the job of a given key must be as young as this. */
 function isOwn(published: Published, answer: Answer, hasGivenKey: boolean, startedAt: number): boolean {
   if (!published.duplicate || !answer.followsDoubt) return false;
   if (!hasGivenKey) return true;
