@@ -40,6 +40,8 @@ async function inThread(link: KeeperLink, notify: (notice: KeeperNotice) => void
   thread.on("error", (error) => notify({ type: "trouble", message: `the keeper has failed: ${error.message}` }));
   const clock = setInterval(() => Atomics.add(counter, 0, 1), TICK_MILLIS);
   clock.unref();
+  // No job is received before the thread can keep it: a handler may block this loop at once.
+  await new Promise<void>((resolve, reject) => thread.once("online", resolve).once("error", reject));
   const exited = new Promise<void>((resolve) => thread.once("exit", () => resolve()));
   // A job in work keeps the process alive, also one that only waits for its signal; the thread alone does not.
   const ids = new Set<string>();

@@ -52,6 +52,10 @@ export type Queues = Record<string, Handler<never> | QueueHandler>;
 const RECEIVE_WAIT_SECONDS = 20;
 const RECEIVE_BATCH_MAX = 100;
 const GRACE_SECONDS = 25;
+/** A receive that is under way at a stop may bring jobs, which are given back; one that waits for jobs is ended after this. */
+const RECEIVE_LINGER_MILLIS = 300;
+/** A busy server has this long to take the last outcomes. */
+const REPORT_MILLIS = 10_000;
 /** After the signal was aborted, handlers have this long to end. */
 const ABORT_MILLIS = 3000;
 const MAX_BLOCKED_SECONDS = 600;
@@ -126,15 +130,29 @@ export class Worker {
     const { signal } = this.#stopReceiving;
     const source = await JobSource.open(this.#outlast.transport, this.#unit.weights, this.#options);
     const capacity = (this.#options.concurrency ?? 1) * this.#unit.groupSize;
+    const receiving = new AbortController();
+    let linger: ReturnType<typeof setTimeout> | undefined;
+    signal.addEventListener("abort", () => {
+      linger = setTimeout(() => receiving.abort(signal.reason), RECEIVE_LINGER_MILLIS);
+    });
     while (!signal.aborted) {
       const free = capacity - this.#running;
       if (free <= 0 || this.#unreported >= UNREPORTED_MAX) {
         await new Promise<void>((resolve) => (this.#wake.resolve = resolve));
         continue;
       }
-      const received = await this.#patiently(() => source.receive(Math.min(free, RECEIVE_BATCH_MAX), signal));
-      if (received?.length) this.#start(received);
+      const received = await this.#patiently(() => source.receive(Math.min(free, RECEIVE_BATCH_MAX), receiving.signal));
+      if (!received?.length) continue;
+      if (signal.aborted) await this.#giveBack(received);
+      else this.#start(received);
     }
+    clearTimeout(linger);
+  }
+
+  /** Jobs that came after the stop: another worker takes them, and nothing is charged. */
+  async #giveBack(received: ReceivedJob[]): Promise<void> {
+    const held = this.#held!;
+    await Promise.all(held.take<unknown>(received).map((one) => held.finish(one, { outcome: "release" })));
   }
 
   /** Repeats a call for as long as its failures may pass; undefined when the worker stops before. */
@@ -193,8 +211,12 @@ export class Worker {
     const left = held.all().filter((one) => !one.isReporting);
     // Their handlers have not ended: another worker takes the jobs, and nothing is charged.
     const released = Promise.all(left.map((one) => held.finish(one, { outcome: "release" })));
-    await Promise.race([released, sleep(ABORT_MILLIS)]);
-    await this.#waitForEnds(ABORT_MILLIS, () => false);
+    // The timer must not outlive the race, or it keeps the process alive.
+    const answered = new AbortController();
+    const limit = sleep(REPORT_MILLIS, answered.signal).catch(() => {});
+    await Promise.race([released, limit]);
+    answered.abort();
+    await this.#waitForEnds(REPORT_MILLIS, () => false);
     return left.length === 0;
   }
 
