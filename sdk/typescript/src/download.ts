@@ -56,13 +56,15 @@ export async function download(
           failures = 0;
           onProgress?.({ length, total });
         }
-        if (total === undefined || length >= total) break;
+        if (total === undefined) break;
       } catch (error) {
         if (signal?.aborted) throw signal.reason;
         // An object that is missing or damaged stays so; a link that has run out is replaced by a new one.
         if (error instanceof OutlastError && !(error instanceof InDoubt)) throw error;
         if (failures + 1 >= FAILURES_MAX) throw error;
       }
+      // Also after a connection that broke behind the last byte.
+      if (total !== undefined && length >= total) break;
       failures += 1;
       await sleep(backoff(failures), signal);
     }

@@ -86,7 +86,7 @@ describe("faults of processes", { concurrency: 6 }, () => {
 
   for (const [lot, kills] of lots.entries()) {
     test(`kill -9 at ${kills.join(", ")} of 161 sections`, { timeout: 180_000 }, async () => {
-      const queue = await newQueue({ visibilityTimeout: 2, maxAttempts: 20 });
+      const queue = await newQueue({ visibilityTimeout: 3, maxAttempts: 20 });
       const job = await queue.publish({ lot });
       const inFlight = new Map();
       for (const [index, place] of kills.entries()) {
@@ -111,10 +111,12 @@ describe("faults of processes", { concurrency: 6 }, () => {
       const counts = new Map();
       for (const name of worked) counts.set(name, (counts.get(name) ?? 0) + 1);
       assert.equal(counts.size, 161);
-      for (const [name, count] of counts)
-        assert.equal(count, 1 + (inFlight.get(name) ?? 0), `${name} was worked on ${count} times`);
       const outcomes = await attemptsOf(job);
       assert.equal(outcomes.filter((outcome) => outcome === "acked").length, 1);
+      for (const [name, times] of inFlight) assert.equal(counts.get(name), 1 + times, `${name} was in work at a kill`);
+      // A machine that is too busy for a lease ends an attempt as a kill does: with at most one section in work.
+      const lost = outcomes.filter((outcome) => outcome === "lease_expired").length;
+      assert.ok(worked.length - 161 <= lost, `${worked.length - 161} sections were repeated by ${lost} lost leases`);
     });
   }
 
@@ -533,9 +535,10 @@ describe("results that are files", { concurrency: 4 }, () => {
     assert.deepEqual(Buffer.concat(chunks), bytes);
   });
 
-  test("a download goes on after broken connections", async () => {
+  test("a download goes on after broken connections", async (context) => {
     const job = await upload(() => new Uint8Array(bytes));
     const proxy = await startCuttingProxy(server.url);
+    context.after(() => proxy.stop());
     const through = new Outlast({ url: proxy.url, key: server.key }).jobs.job(job.id);
     const path = join(folder, "cut.bin");
     let cuts = 0;
@@ -547,7 +550,6 @@ describe("results that are files", { concurrency: 4 }, () => {
     assert.deepEqual(await through.download(path, { onProgress }), { length: bytes.length, sha256 });
     assert.deepEqual(await readFile(path), bytes);
     assert.equal(cuts, 3);
-    await proxy.stop();
   });
 
   test("a wrong SHA-256 deletes the file", async () => {
