@@ -35,7 +35,7 @@ before(async () => {
   server = await startOutlast();
   outlast = new Outlast(server);
   await outlast.queues.put("page", { visibilityTimeout: 3 });
-  working = worker("page", handler, { outlast, signals: false, log: () => {}, concurrency: 10 });
+  working = worker("page", handler, { outlast, signals: false, log: () => {}, concurrency: 10, grace: 0 });
   running = working.run();
   const entryPoints = [`${root}test/handlers/page.jsx`];
   const define = { "process.env.NODE_ENV": '"production"' };
@@ -72,10 +72,6 @@ async function open({ millis, block, token = { can: ["read", "cancel"] } }) {
   const job = await outlast.queue("page").publish({ millis });
   const { token: text } = await job.token(token);
   const page = await browser.newPage();
-  // The pages of the tests are tabs of one window, of which Chromium shows one: each says that it is the one.
-  await page.evaluateOnNewDocument(() => {
-    Object.defineProperty(document, "visibilityState", { value: "visible", configurable: true });
-  });
   const requests = [];
   page.on("request", (request) => request.method() !== "OPTIONS" && requests.push(request.url()));
   if (block) {
@@ -90,8 +86,8 @@ async function open({ millis, block, token = { can: ["read", "cancel"] } }) {
   return { job, page, options, requests, state, show, channels };
 }
 
-describe("a page", { concurrency: 4, skip: existsSync(CHROMIUM) ? false : `${CHROMIUM} is not installed` }, () => {
-  test("shows status, progress and output, and its components share one stream", { timeout: 60_000 }, async () => {
+describe("a page", { skip: existsSync(CHROMIUM) ? false : `${CHROMIUM} is not installed` }, () => {
+  test("shows status, progress and output, and its components share one stream", { timeout: 120_000 }, async () => {
     const { page, show, state, requests, channels } = await open({ millis: 6000 });
     await show();
     await until(async () => (await state()).pct === 25, "the progress");
@@ -107,7 +103,7 @@ describe("a page", { concurrency: 4, skip: existsSync(CHROMIUM) ? false : `${CHR
     await page.close();
   });
 
-  test("cancels the job", { timeout: 60_000 }, async () => {
+  test("cancels the job", { timeout: 120_000 }, async () => {
     const { page, show, state, job } = await open({ millis: 60_000 });
     await show();
     await until(async () => (await state()).status === "running", "the start");
@@ -118,8 +114,8 @@ describe("a page", { concurrency: 4, skip: existsSync(CHROMIUM) ? false : `${CHR
     await page.close();
   });
 
-  test("polls where streams are blocked, with the same states", { timeout: 90_000 }, async () => {
-    const { page, show, state, channels } = await open({ millis: 12_000, block: /\/stream/ });
+  test("polls where streams are blocked, with the same states", { timeout: 120_000 }, async () => {
+    const { page, show, state, channels } = await open({ millis: 6000, block: /\/stream/ });
     await show();
     await until(async () => (await channels()).includes("long poll"), "the long poll");
     await until(async () => (await state()).isEnded, "the end");
@@ -128,8 +124,8 @@ describe("a page", { concurrency: 4, skip: existsSync(CHROMIUM) ? false : `${CHR
     await page.close();
   });
 
-  test("polls without a wait where long polls are blocked too", { timeout: 90_000 }, async () => {
-    const { page, show, state, channels } = await open({ millis: 20_000, block: /\/stream|wait=/ });
+  test("polls without a wait where long polls are blocked too", { timeout: 120_000 }, async () => {
+    const { page, show, state, channels } = await open({ millis: 14_000, block: /\/stream|wait=/ });
     await show();
     await until(async () => (await channels()).includes("poll"), "the poll");
     await until(async () => (await state()).isEnded, "the end");
@@ -137,7 +133,7 @@ describe("a page", { concurrency: 4, skip: existsSync(CHROMIUM) ? false : `${CHR
     await page.close();
   });
 
-  test("a hidden tab has no connection, and catches up when it is shown", { timeout: 60_000 }, async () => {
+  test("a hidden tab has no connection, and catches up when it is shown", { timeout: 120_000 }, async () => {
     const { page, show, state, job, requests } = await open({ millis: 6000 });
     const setVisibility = (visibility) =>
       page.evaluate((value) => {
@@ -158,7 +154,7 @@ describe("a page", { concurrency: 4, skip: existsSync(CHROMIUM) ? false : `${CHR
     await page.close();
   });
 
-  test("an expired token is replaced", { timeout: 60_000 }, async () => {
+  test("an expired token is replaced", { timeout: 120_000 }, async () => {
     const { page, show, state, job } = await open({ millis: 6000, token: { can: ["read"], expiresIn: 2 } });
     let renewals = 0;
     await page.exposeFunction("newToken", async () => {
@@ -172,7 +168,7 @@ describe("a page", { concurrency: 4, skip: existsSync(CHROMIUM) ? false : `${CHR
     await page.close();
   });
 
-  test("a refused token is an error, and a key throws", { timeout: 60_000 }, async () => {
+  test("a refused token is an error, and a key throws", { timeout: 120_000 }, async () => {
     const { page, options } = await open({ millis: 0 });
     const refused = await page.evaluate(
       (given) => window.iterate({ ...given, token: "olt_wrong" }).catch((error) => `${error.name} ${error.status}`),
