@@ -112,7 +112,7 @@ impl Scene {
         self.apply(Command::Checkpoint { lease, checkpoint: Arc::new(checkpoint), progress: None }).await;
         self.apply(Command::Section { lease, section: Arc::new(section) }).await;
         for _ in 0..3 {
-            self.apply(Command::Output { lease, text: "line ".repeat(150).into() }).await;
+            self.apply(Command::Output { lease, part: None, text: "line ".repeat(150).into() }).await;
         }
     }
 

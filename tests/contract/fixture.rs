@@ -221,7 +221,7 @@ pub fn created(published: Published) -> Job {
 
 pub fn existing(published: Published) -> (JobId, bool) {
     match published {
-        Published::Existing { job, payload_mismatch } => (job.id, payload_mismatch),
+        Published::Existing { job, payload_mismatch, .. } => (job.id, payload_mismatch),
         other => panic!("expected an existing job, got {other:?}"),
     }
 }

@@ -34,11 +34,13 @@ const NEEDS: &[(&str, &str, &str)] = &[
     ("POST",   "/v1/queues/{queue}/jobs",          "publish"),
     ("POST",   "/v1/queues/{queue}/jobs/batch",    "publish"),
     ("POST",   "/v1/queues/{queue}/receive",       "consume"),
+    ("POST",   "/v1/receive",                      "consume"),
     ("GET","/v1/queues/{queue}/stream",        "read"),
     ("GET","/v1/queues/{queue}/dead",          "read"),
     ("POST",   "/v1/queues/{queue}/dead/replay",   "manage"),
     ("DELETE", "/v1/queues/{queue}/dead",          "manage"),
     ("GET","/v1/jobs",                         "read"),
+    ("POST",   "/v1/jobs/wait",                    "read"),
     ("GET","/v1/jobs/{id}",                    "read"),
     ("DELETE", "/v1/jobs/{id}",                    "manage"),
     ("GET","/v1/jobs/{id}/events",             "read"),
@@ -207,6 +209,8 @@ fn expected(scene: &Scene, route: &'static Route, holder: &Holder, foreign: &Arc
         ("POST", "/v1/outcomes" | "/v1/heartbeats" | "/v1/progress") => {
             Expect::Holds(200, "/results/0/error/code", json!("job_not_found"))
         }
+        ("POST", "/v1/receive") => Expect::Problem(404, "queue_not_found"),
+        ("POST", "/v1/jobs/wait") => Expect::Holds(200, "/jobs/0/error/code", json!("job_not_found")),
         // An admin of another namespace does not run the server.
         ("POST", "/v1/reload") => Expect::Problem(403, "forbidden"),
         // Events are of no queue.

@@ -175,7 +175,7 @@ async fn waiting_polls_are_bounded_per_token_and_leave_the_key_alone() {
 }
 
 /// Until so many requests wait.
-async fn wait_for_waiters(client: &Client, count: usize) {
+pub(crate) async fn wait_for_waiters(client: &Client, count: usize) {
     let line = format!("outlast_waiting_requests {count}");
     wait::until("requests to wait", DEADLINE, async || {
         let reply = client.get("/metrics").await.unwrap();

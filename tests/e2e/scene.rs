@@ -93,6 +93,8 @@ impl Scene {
             "NewQueue" => vec![member("name", json!(self.name()))],
             "NewJobBatch" => vec![member("jobs", json!([]))],
             "OutcomeBatch" => vec![member("outcomes", json!([]))],
+            "ReceiveSeveralRequest" => vec![member("queues", json!([{"name": self.things.queue}]))],
+            "JobsWait" => vec![member("jobs", json!([{"id": self.things.queued}]))],
             "NewKey" => vec![member("name", json!("spare")), member("scopes", json!(["read"]))],
             "Finalize" => vec![member("uploadId", json!("0123456789abcdef"))],
             "NewToken" => vec![member("can", json!(["read"]))],

@@ -6,6 +6,7 @@ mod frames;
 mod liveness;
 mod heartbeat;
 mod many;
+mod waiting;
 
 mod checkpoints;
 mod sections;

@@ -5,6 +5,7 @@
 
 mod turns;
 
+use std::any::Any;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,7 +16,6 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http_body_util::BodyExt;
 use hyper::body::{Frame, SizeHint};
-use outlast_store::handout::HandoutShare;
 use outlast_store::page::PAGE_BYTES_MAX;
 
 use crate::budget::{Budget, Charge, Full, Holder, Priority, Shares};
@@ -46,12 +46,12 @@ pub(crate) struct Answers {
 enum ResponseCharge {
     Answer(Arc<Charge>),
     /// Handed-out jobs are counted by the store, from the moment it takes them.
-    HandOut(Arc<HandoutShare>),
+    HandOut(Arc<dyn Any + Send + Sync>),
 }
 
-/// An answer of handed-out jobs carries their share among its extensions.
+/// An answer of handed-out jobs carries their share among its extensions, or all of them. Held for its drop.
 #[derive(Clone)]
-pub(crate) struct HandoutMemory(pub(crate) Arc<HandoutShare>);
+pub(crate) struct HandoutMemory(pub(crate) Arc<dyn Any + Send + Sync>);
 
 /// The effect of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

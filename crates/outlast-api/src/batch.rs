@@ -6,7 +6,6 @@ use outlast_core::{JobId, Lease};
 use serde_json::json;
 
 use crate::error::Problem;
-use crate::request::RequestContext;
 use crate::schema::{Object, Value, Values, read_raw};
 use crate::wire;
 
@@ -20,15 +19,14 @@ pub(crate) struct BatchRequest<T> {
 pub(crate) struct BatchRefusals(Vec<Option<Problem>>);
 
 impl<T> BatchRequest<T> {
-    /// Reads the list of this name; `entry` gets the fields of one entry and its path.
+    /// Takes the list of this name out of the body; `entry` gets the fields of one entry and its path.
     pub(crate) fn read(
-        request: &RequestContext,
-        body: &'static Object,
+        body: &mut Values<'_>,
         list: &str,
         object: &'static Object,
         entry: impl Fn(Values<'_>, &str) -> Result<T, Problem>,
-    ) -> Result<BatchRequest<T>, Problem> {
-        let entries = request.read(body)?.list(list).unwrap_or_default();
+    ) -> BatchRequest<T> {
+        let entries = body.list(list).unwrap_or_default();
         let mut batch =
             BatchRequest { accepted: Vec::with_capacity(entries.len()), refused: BatchRefusals(Vec::new()) };
         for (place, raw) in entries.iter().enumerate() {
@@ -47,7 +45,7 @@ impl<T> BatchRequest<T> {
                 Err(problem) => Some(problem),
             });
         }
-        Ok(batch)
+        batch
     }
 
     pub(crate) fn split(self) -> (Vec<T>, BatchRefusals) {
@@ -56,6 +54,10 @@ impl<T> BatchRequest<T> {
 }
 
 impl BatchRefusals {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
+
     /// All answers in order; `answers` has those of the entries that were taken.
     pub(crate) fn answer(self, answers: impl IntoIterator<Item = String>) -> Response {
         let mut answers = answers.into_iter();

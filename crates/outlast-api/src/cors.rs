@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use crate::routes::Route;
 
 /// Response headers that a page may read.
-const EXPOSED: &str = "Content-Disposition, Content-Length, ETag, Location, Retry-After";
+const EXPOSED: &str = "Content-Disposition, Content-Length, ETag, Location, Retry-After, x-outlast-version";
 /// Request headers that a page may send.
 const TAKEN: &str = "Authorization, Content-Type, Last-Event-ID";
 /// Seconds for which a browser need not ask again.

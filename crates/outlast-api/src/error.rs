@@ -6,13 +6,17 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::Response;
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue, StatusCode};
 use outlast_core::Refusal;
 use outlast_core::queue::{FieldError, is_name};
 use outlast_engine::queues::secrets::SecretError;
 use outlast_store::Error;
 use outlast_store::jobs::Declined;
 use serde_json::{Map, Value, json};
+
+/// On every answer with a route, and on every problem: a client knows by it which fields this server takes.
+pub(crate) const SERVER_VERSION: HeaderName = HeaderName::from_static("x-outlast-version");
+pub(crate) const VERSION: HeaderValue = HeaderValue::from_static(env!("CARGO_PKG_VERSION"));
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Code {
@@ -47,6 +51,7 @@ pub enum Code {
     PayloadFixed,
     ResultExists,
     OutputFull,
+    OutputGap,
     SectionsFull,
     UploadsFull,
     NotPullable,
@@ -71,7 +76,7 @@ pub enum Code {
 }
 
 impl Code {
-    pub const ALL: [Code; 52] = [
+    pub const ALL: [Code; 53] = [
         Code::InvalidRequest,
         Code::LeaseRequired,
         Code::Unauthorized,
@@ -103,6 +108,7 @@ impl Code {
         Code::PayloadFixed,
         Code::ResultExists,
         Code::OutputFull,
+        Code::OutputGap,
         Code::SectionsFull,
         Code::UploadsFull,
         Code::NotPullable,
@@ -160,6 +166,7 @@ impl Code {
             Code::KeyTaken => ("key_taken", 409, "Another job has the idempotency key"),
             Code::PayloadFixed => ("payload_fixed", 409, "The payload cannot be changed"),
             Code::ResultExists => ("result_exists", 409, "A result was uploaded already"),
+            Code::OutputGap => ("output_gap", 409, "A part of the output is missing"),
             Code::OutputFull => ("output_full", 409, "The job has as much output as it may"),
             Code::SectionsFull => ("sections_full", 409, "The job has as many sections as it may"),
             Code::UploadsFull => ("uploads_full", 409, "The job has as many uploads as it may"),
@@ -330,6 +337,7 @@ impl Problem {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(SERVER_VERSION, VERSION);
         if let Some(seconds) = self.retry_after_seconds {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
@@ -410,6 +418,9 @@ impl From<Declined> for Problem {
             Refusal::PayloadFixed => (Code::PayloadFixed, "replay it without a payload"),
             Refusal::NotQueued { .. } => (Code::NotRunning, "it cannot be handed out"),
             Refusal::ResultExists => (Code::ResultExists, "ack without a result to keep what was uploaded"),
+            Refusal::OutputGap { .. } => {
+                (Code::OutputGap, "send the parts in order, each with the number after the last one")
+            }
             Refusal::OutputFull => (Code::OutputFull, "put long texts into the result"),
             Refusal::SectionsFull => (Code::SectionsFull, "put more into each"),
             Refusal::SetAside => (Code::JobSetAside, "its error says which rule; the operator can replay it"),

@@ -317,24 +317,64 @@ pub const PUBLISH_BATCH: Object = Object {
     .required()],
 };
 
+/// Of a call that may wait for something to happen.
+const WAIT: Kind = Kind::Duration { min: Duration::ZERO, max: Duration::from_secs(30) };
+
+const RECEIVE_BATCH: Field = field("batch", Kind::Int { min: 1, max: 100 }, "how many at most; 1 if unset");
+const RECEIVE_WAIT: Field = field("wait", WAIT, "how long to wait for the first one");
+const RECEIVE_LEASE: Field =
+    field("visibilityTimeout", span(&range::VISIBILITY_TIMEOUT), "the lease, instead of the queue's");
+const WORKER: Field = field("worker", text(128), "who asks; shown with the job");
+const ACCEPTS_SCHEMA: Field = field(
+    "acceptsSchema",
+    Kind::List { of: &Kind::Int { min: 0, max: u32::MAX as i64 }, max: 32 },
+    "schemaVersions of checkpoints that the worker can go on from; any if unset",
+);
+
+pub const RECEIVE_QUEUE: Object = Object {
+    name: "ReceiveQueue",
+    about: "One of the queues to hand out from.",
+    fields: &[
+        field("name", name(), "the queue").required(),
+        field("weight", Kind::Int { min: 1, max: 1000 }, "how often it is asked first, beside the others; 1 if unset"),
+    ],
+};
+pub const RECEIVE_SEVERAL: Object = Object {
+    name: "ReceiveSeveralRequest",
+    about: "Which jobs of several queues to hand out.",
+    fields: &[
+        field("queues", Kind::List { of: &Kind::Entry(&RECEIVE_QUEUE), max: RECEIVE_QUEUES_MAX }, "1 to 100 queues")
+            .required(),
+        RECEIVE_BATCH,
+        RECEIVE_WAIT,
+        RECEIVE_LEASE,
+        WORKER,
+        ACCEPTS_SCHEMA,
+    ],
+};
+const RECEIVE_QUEUES_MAX: usize = 100;
+
+pub const WAITED_JOB: Object = Object {
+    name: "WaitedJob",
+    about: "A job, and the version of it that is known.",
+    fields: &[
+        field("id", job_id(), "the job").required(),
+        field("version", Kind::Int { min: 0, max: i64::MAX }, "the version already seen; 0 if unset"),
+    ],
+};
+pub const JOBS_WAIT: Object = Object {
+    name: "JobsWait",
+    about: "Jobs to wait for.",
+    fields: &[
+        field("jobs", Kind::List { of: &Kind::Entry(&WAITED_JOB), max: 1000 }, "1 to 1,000 jobs").required(),
+        field("wait", WAIT, "how long to wait for a newer version of any of them"),
+    ],
+};
+
 pub const RECEIVE: Object = Object {
     name: "ReceiveRequest",
     about: "Which jobs to hand out.",
-    fields: &[
-        field("batch", Kind::Int { min: 1, max: 100 }, "how many at most; 1 if unset"),
-        field(
-            "wait",
-            Kind::Duration { min: Duration::ZERO, max: Duration::from_secs(30) },
-            "how long to wait for the first one",
-        ),
-        field("visibilityTimeout", span(&range::VISIBILITY_TIMEOUT), "the lease, instead of the queue's"),
-        field("worker", text(128), "who asks; shown with the job"),
-        field(
-            "acceptsSchema",
-            Kind::List { of: &Kind::Int { min: 0, max: u32::MAX as i64 }, max: 32 },
-            "schemaVersions of checkpoints that the worker can go on from; any if unset",
-        ),
-    ],
+    fields: &[RECEIVE_BATCH, RECEIVE_WAIT, RECEIVE_LEASE, WORKER, ACCEPTS_SCHEMA],
 };
 
 const RESULT: Field = field("result", Kind::Any, "any JSON, kept as the job's result");
@@ -484,11 +524,7 @@ pub const REPLAY_EVENT: Object = Object {
 pub const EVENT_HEADERS: &[Field] =
     &[field("Idempotency-Key", idempotency_key(), "your own id of the event; a second one with it changes nothing")];
 pub const JOB_WAIT: &[Field] = &[
-    field(
-        "wait",
-        Kind::Duration { min: Duration::ZERO, max: Duration::from_secs(30) },
-        "long poll: how long to wait for a newer version",
-    ),
+    field("wait", WAIT, "long poll: how long to wait for a newer version"),
     field("version", Kind::Int { min: 0, max: i64::MAX }, "long poll: the version already seen"),
 ];
 pub const EVENTS: &[Field] = &[
@@ -501,11 +537,7 @@ pub const SOCKET: &[Field] = &[field("after", Kind::Int { min: 0, max: i64::MAX 
 pub const REVOKE_KEY: &[Field] = &[field("force", Kind::Bool, "also the last admin key of its namespace")];
 pub const DELETE_QUEUE: &[Field] = &[field("force", Kind::Bool, "delete its jobs too")];
 pub const MESSAGES: &[Field] = &[
-    field(
-        "wait",
-        Kind::Duration { min: Duration::ZERO, max: Duration::from_secs(30) },
-        "how long to wait for the first one",
-    ),
+    field("wait", WAIT, "how long to wait for the first one"),
     field("batch", Kind::Int { min: 1, max: 100 }, "how many at most; 1 if unset"),
 ];
 pub const NOTHING: &[Field] = &[];

@@ -1,19 +1,24 @@
 //! Reading jobs, and the commands that are not outcomes: cancel and replay.
 
+use std::time::Duration;
+
 use axum::response::Response;
+use futures_util::{StreamExt, stream};
 use http::{HeaderValue, StatusCode};
 use outlast_core::queue::Mode;
 use outlast_core::state::CancelReason;
-use outlast_core::{Command, State, Status};
+use outlast_core::{Command, JobId, State, Status};
 use outlast_engine::Rooms;
 use outlast_engine::jobs::long_poll::Until;
 use outlast_store::job_detail::JobDetail;
 use outlast_store::jobs::{FoundJob, JobCommand, ListJobs};
+use outlast_store::page::PageSize;
 use serde_json::{Value, json};
 
 use crate::answers::Weight;
 use crate::error::{Code, Problem};
 use crate::request::RequestContext;
+use crate::schema::{self, read_raw};
 use crate::wire::JobExtras;
 use crate::{fields, results, view, wire};
 
@@ -31,6 +36,74 @@ pub(crate) async fn show(mut request: RequestContext) -> Result<Response, Proble
         request.end_wait(waiting);
     }
     Ok(view::look(&request, id).await?.answer(&request))
+}
+
+/// How many jobs are read at once.
+const READS_MAX: usize = 8;
+
+/// Those of the jobs that have passed the version the caller knows, as soon as there is one. An answer has as many as fit
+/// into a page; the others come with the next call.
+pub(crate) async fn wait(mut request: RequestContext) -> Result<Response, Problem> {
+    let (wanted, wait) = read_wait(&request)?;
+    let place = if wait.is_zero() { None } else { Some(request.reserve_wait(wanted.len())?) };
+    let ids = wanted.iter().map(|(id, _)| *id);
+    let mut watch = place.as_ref().map(|_| request.rooms.jobs.watch_all(ids, &request.reach, wait));
+    let mut items = newer(&request, &wanted, (0..wanted.len()).collect()).await?;
+    if let (Some(place), Some(watch), true) = (place, &mut watch, items.is_empty()) {
+        request.begin_reserved_wait();
+        while items.is_empty()
+            && let Some(places) = request.rooms.jobs.any_changed(watch).await
+        {
+            items = newer(&request, &wanted, places).await?;
+        }
+        request.end_wait(place);
+    }
+    Ok(wire::ok(StatusCode::OK, format!("{{\"jobs\":[{}]}}", items.join(","))))
+}
+
+fn read_wait(request: &RequestContext) -> Result<(Vec<(JobId, u64)>, Duration), Problem> {
+    let mut values = request.read(&fields::JOBS_WAIT)?;
+    let entries = values.list("jobs").unwrap_or_default();
+    let mut wanted = Vec::with_capacity(entries.len());
+    for (place, entry) in entries.iter().enumerate() {
+        let path = format!("jobs[{place}]");
+        let schema::Value::Any(raw) = entry else {
+            return Err(Problem::field(&path, "must be an object"));
+        };
+        let mut fields = read_raw(&fields::WAITED_JOB, raw, &path).map_err(Problem::invalid)?;
+        let id = fields.text("id").unwrap_or_default().parse().map_err(|_| Problem::job_not_found())?;
+        wanted.push((id, fields.int("version").and_then(|version| u64::try_from(version).ok()).unwrap_or(0)));
+    }
+    match wanted.is_empty() {
+        true => Err(Problem::field("jobs", "must have at least one entry")),
+        false => Ok((wanted, values.duration("wait").unwrap_or_default())),
+    }
+}
+
+/// The jobs at these places that are newer than what the caller knows, or unknown, as JSON.
+async fn newer(request: &RequestContext, wanted: &[(JobId, u64)], places: Vec<usize>) -> Result<Vec<String>, Problem> {
+    let _turn = request.turn(Weight::Page).await?;
+    let read = |place: usize| async move {
+        let Some((id, version)) = wanted.get(place) else {
+            return Ok(None);
+        };
+        Ok::<_, Problem>(match request.rooms.jobs.job(&request.reach, *id).await? {
+            None => Some(json!({"id": id.to_string(), "error": Problem::job_not_found().to_json()}).to_string()),
+            Some(found) => (found.job.version > *version).then(|| summary(request, &found)),
+        })
+    };
+    let mut reads = std::pin::pin!(stream::iter(places).map(read).buffered(READS_MAX));
+    let (mut items, mut size) = (Vec::new(), PageSize::default());
+    while let Some(item) = reads.next().await {
+        if let Some(item) = item? {
+            size.add(item.len());
+            items.push(item);
+        }
+        if size.is_full() {
+            break;
+        }
+    }
+    Ok(items)
 }
 
 /// In how many seconds it is worth asking again: when the work will be done, if that can be said, and within a minute.

@@ -5,6 +5,7 @@ mod webhooks;
 
 use axum::response::Response;
 use http::StatusCode;
+use outlast_engine::keys::scope::Word;
 use serde_json::{Map, Value, json};
 
 use crate::error::{Code, Problem};
@@ -58,7 +59,8 @@ pub fn document() -> Value {
 
 fn operation(route: &Route) -> Value {
     let mut operation = json!({
-        "operationId": operation_id(route),
+        "operationId": route.operation,
+        "tags": [tag(route)],
         "summary": route.summary,
         "parameters": parameters(route),
         "responses": responses(route),
@@ -142,16 +144,21 @@ fn responses(route: &Route) -> Map<String, Value> {
     responses
 }
 
-/// `post /v1/queues/{queue}/jobs` becomes `postQueuesQueueJobs`; what is not under /v1 keeps its first word.
-fn operation_id(route: &Route) -> String {
-    let mut id = route.method.as_str().to_lowercase();
-    for part in route.path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| !part.is_empty() && *part != "v1")
-    {
-        let (first, rest) = part.split_at(1);
-        id.push_str(&first.to_uppercase());
-        id.push_str(rest);
+/// The group of a route in generated documents.
+fn tag(route: &Route) -> &'static str {
+    let (first, work) = (route.path.split('/').find(|part| !matches!(*part, "" | "v1")), Need::Scope(Word::Consume));
+    match first {
+        Some("api") => "Simple form",
+        Some("queues") if route.path.contains("/dead") => "Dead letters",
+        Some("queues") if route.need != work && !route.path.contains("/jobs") => "Queues",
+        Some("jobs" | "queues" | "objects" | "outcomes" | "heartbeats" | "progress" | "receive" | "workers") => {
+            if route.need == work || route.also_by == Some(Word::Consume) { "Work" } else { "Jobs" }
+        }
+        Some("events") => "Events",
+        Some("operations") => "Operations",
+        Some("keys") => "Keys",
+        _ => "Server",
     }
-    id
 }
 
 fn parameter(field: &Field, place: &str) -> Value {

@@ -54,9 +54,9 @@ pub(crate) fn lease(values: &mut Values<'_>, request: &RequestContext) -> Result
 
 /// Each outcome is taken or refused on its own.
 pub(crate) async fn batch(request: RequestContext) -> Result<Response, Problem> {
-    let batch = BatchRequest::read(&request, &fields::OUTCOMES, "outcomes", &fields::OUTCOME, |values, path| {
-        order(values, path, &request)
-    })?;
+    let mut body = request.read(&fields::OUTCOMES)?;
+    let batch =
+        BatchRequest::read(&mut body, "outcomes", &fields::OUTCOME, |values, path| order(values, path, &request));
     let (orders, refused) = batch.split();
     let ids: Vec<JobId> = orders.iter().map(|order| order.id).collect();
     let answers = request.rooms.jobs.apply(orders).await?;

@@ -16,7 +16,7 @@ use serde_json::{Value as Json, json};
 use crate::error::{Code, Problem};
 use crate::request::RequestContext;
 use crate::schema::{Value, Values, read_raw};
-use crate::wire;
+use crate::wire::{self, AcceptedJob};
 use crate::{fields, jobs};
 
 /// Longest wait of `Prefer: wait`.
@@ -31,8 +31,8 @@ pub(crate) async fn one(mut request: RequestContext) -> Result<Response, Problem
     let wait = preferred_wait(&request);
     let new = NewJob { namespace, queue: Arc::clone(&queue), spec: Arc::new(spec) };
     let published = request.rooms.jobs.publish(vec![new]).await?.pop();
-    let (mut job, duplicate, mismatch) = created(published, &queue)?;
-    let mut status = if duplicate { StatusCode::OK } else { StatusCode::ACCEPTED };
+    let (mut job, accepted) = created(published, &queue)?;
+    let mut status = if accepted.is_duplicate { StatusCode::OK } else { StatusCode::ACCEPTED };
     if let Some(wait) = wait
         && let Some(found) = finished(&mut request, namespace, &job, wait).await.map_err(Problem::after_commit)?
     {
@@ -42,7 +42,7 @@ pub(crate) async fn one(mut request: RequestContext) -> Result<Response, Problem
         }
         (job, status) = (found.job, StatusCode::OK);
     }
-    let mut response = wire::ok(status, wire::published(&job, &queue, duplicate, mismatch));
+    let mut response = wire::ok(status, wire::published(&job, &queue, &accepted));
     let headers = response.headers_mut();
     if let Ok(location) = HeaderValue::try_from(format!("/v1/jobs/{}", job.id)) {
         headers.insert(LOCATION, location);
@@ -109,16 +109,17 @@ fn batch_spec(raw: &Value<'_>, place: usize, request: &RequestContext) -> Result
 fn batch_answer(published: Option<Published>, queue: &str) -> Json {
     match created(published, queue) {
         Err(problem) => json!({"error": problem.to_json()}),
-        Ok((job, duplicate, mismatch)) => {
+        Ok((job, accepted)) => {
             let mut answer = json!({
                 "id": job.id.to_string(),
                 "status": job.status().as_str(),
                 "createdAt": job.created_at.to_string(),
                 "statusUrl": format!("/v1/jobs/{}", job.id),
                 "streamUrl": format!("/v1/jobs/{}/stream", job.id),
-                "duplicate": duplicate,
+                "duplicate": accepted.is_duplicate,
+                "dedupeBy": accepted.dedupe_by.as_str(),
             });
-            if let (true, Json::Object(map)) = (mismatch, &mut answer) {
+            if let (true, Json::Object(map)) = (accepted.payload_mismatch, &mut answer) {
                 map.insert("payloadMismatch".to_owned(), json!(true));
             }
             answer
@@ -126,10 +127,14 @@ fn batch_answer(published: Option<Published>, queue: &str) -> Json {
     }
 }
 
-fn created(published: Option<Published>, queue: &str) -> Result<(Job, bool, bool), Problem> {
+fn created(published: Option<Published>, queue: &str) -> Result<(Job, AcceptedJob), Problem> {
     match published {
-        Some(Published::Created { job, .. }) => Ok((job, false, false)),
-        Some(Published::Existing { job, payload_mismatch }) => Ok((job, true, payload_mismatch)),
+        Some(Published::Created { job, dedupe_by, .. }) => {
+            Ok((job, AcceptedJob { is_duplicate: false, payload_mismatch: false, dedupe_by }))
+        }
+        Some(Published::Existing { job, payload_mismatch, dedupe_by }) => {
+            Ok((job, AcceptedJob { is_duplicate: true, payload_mismatch, dedupe_by }))
+        }
         Some(Published::QueueNotFound) | None => Err(Problem::queue_not_found(queue)),
         Some(Published::QuotaReached { waiting_max }) => Err(Problem::quota_reached(waiting_max)),
     }

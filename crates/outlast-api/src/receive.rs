@@ -1,48 +1,145 @@
-//! `POST /v1/queues/{queue}/receive`.
+//! `POST /v1/queues/{queue}/receive`, and `POST /v1/receive` for several queues.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::Response;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use http::StatusCode;
 use outlast_core::Job;
 use outlast_core::checkpoint::Checkpoint;
+use outlast_core::queue::Mode;
 use outlast_core::state::Phase;
+use outlast_engine::jobs::multi_claim::{MultiClaim, WeightedQueue};
 use outlast_store::artifacts::Artifacts;
 use outlast_store::jobs::{ClaimRequest, Claimed};
 
 use crate::answers::HandoutMemory;
 use crate::error::{Code, Problem};
 use crate::request::RequestContext;
-use crate::schema::Value;
+use crate::schema::{Value, Values, read_raw};
 use crate::wire::Resume;
 use crate::{fields, wire};
 
 pub(crate) async fn receive(mut request: RequestContext) -> Result<Response, Problem> {
-    let mut values = request.read(&fields::RECEIVE)?;
-    let wait = values.duration("wait").unwrap_or(Duration::ZERO);
-    let want = ClaimRequest {
+    let (want, wait, accepts) = {
+        let mut values = request.read(&fields::RECEIVE)?;
+        let wait = values.duration("wait").unwrap_or(Duration::ZERO);
+        (claim_request(&request, request.queue()?.into(), &mut values)?, wait, accepted_schemas(&mut values))
+    };
+    let claimed = hand_out(&mut request, want, wait).await?;
+    let resumes = resumes(&request, &claimed, accepts.as_deref()).await?;
+    let mut body = jobs_body(claimed.jobs.iter());
+    leases(&mut body, &claimed, &resumes);
+    body.push_str("]}");
+    Ok(handed_out(body, claimed))
+}
+
+/// The same from several queues. All of them must exist and be pulled from, before any job is handed out.
+pub(crate) async fn several(mut request: RequestContext) -> Result<Response, Problem> {
+    let (claim, wait, accepts) = {
+        let mut values = request.read(&fields::RECEIVE_SEVERAL)?;
+        let queues = weighted_queues(&request, &mut values)?;
+        let wait = values.duration("wait").unwrap_or(Duration::ZERO);
+        let want = claim_request(&request, "".into(), &mut values)?;
+        (MultiClaim { queues, want }, wait, accepted_schemas(&mut values))
+    };
+    check_queues(&request, &claim).await?;
+    let mut all = request.rooms.jobs.claim_any_now(&claim).await?;
+    if all.is_empty() && !wait.is_zero() {
+        let place = request.reserve_wait(claim.queues.len())?;
+        request.begin_reserved_wait();
+        all = Box::pin(request.rooms.jobs.claim_any_waiting(&claim, wait)).await?;
+        request.end_wait(place);
+    }
+    let mut body = jobs_body(all.jobs());
+    for claimed in &all.claimed {
+        let resumes = resumes(&request, claimed, accepts.as_deref()).await?;
+        leases(&mut body, claimed, &resumes);
+    }
+    body.push_str("]}");
+    let shares: Vec<_> = all.complete().into_iter().filter_map(|claimed| claimed.share).collect();
+    let mut response = wire::ok(StatusCode::OK, body);
+    response.extensions_mut().insert(HandoutMemory(Arc::new(shares)));
+    Ok(response)
+}
+
+fn claim_request(request: &RequestContext, queue: Arc<str>, values: &mut Values<'_>) -> Result<ClaimRequest, Problem> {
+    Ok(ClaimRequest {
         namespace: request.caller()?.namespace,
-        queue: request.queue()?.into(),
+        queue,
         limit: values.usize("batch").unwrap_or(1),
         phase: Phase::Leased,
         visibility: values.duration("visibilityTimeout"),
         worker: values.text("worker").map(Into::into),
+    })
+}
+
+fn accepted_schemas(values: &mut Values<'_>) -> Option<Vec<u32>> {
+    values.list("acceptsSchema").map(|versions| versions.into_iter().filter_map(schema_version).collect())
+}
+
+fn weighted_queues(request: &RequestContext, values: &mut Values<'_>) -> Result<Vec<WeightedQueue>, Problem> {
+    let entries = values.list("queues").unwrap_or_default();
+    let mut queues: Vec<WeightedQueue> = Vec::with_capacity(entries.len());
+    for (place, entry) in entries.iter().enumerate() {
+        let path = format!("queues[{place}]");
+        let Value::Any(raw) = entry else {
+            return Err(Problem::field(&path, "must be an object"));
+        };
+        let mut fields = read_raw(&fields::RECEIVE_QUEUE, raw, &path).map_err(Problem::invalid)?;
+        let name: Arc<str> = fields.text("name").unwrap_or_default().into();
+        if queues.iter().any(|known| known.name == name) {
+            return Err(Problem::field(&format!("{path}.name"), "names a queue twice; give each queue once"));
+        }
+        request.covers(&name)?;
+        queues.push(WeightedQueue { name, weight: fields.u32("weight").unwrap_or(1) });
+    }
+    match queues.is_empty() {
+        true => Err(Problem::field("queues", "must have at least one entry")),
+        false => Ok(queues),
+    }
+}
+
+/// So many queues are looked up at once.
+const LOOKUPS_MAX: usize = 8;
+
+async fn check_queues(request: &RequestContext, claim: &MultiClaim) -> Result<(), Problem> {
+    let (rooms, namespace) = (&request.rooms, claim.want.namespace);
+    let check = |queue: &WeightedQueue| {
+        let name = Arc::clone(&queue.name);
+        async move {
+            let found = rooms.queues.get(namespace, &name).await?;
+            let (queue, _) = found.ok_or_else(|| Problem::queue_not_found(&name))?;
+            if queue.settings.mode != Mode::Pull && !queue.settings.allow_pull {
+                return Err(not_pullable(&name));
+            }
+            Ok(())
+        }
     };
-    let accepts: Option<Vec<u32>> =
-        values.list("acceptsSchema").map(|versions| versions.into_iter().filter_map(schema_version).collect());
-    let claimed = hand_out(&mut request, want, wait).await?;
-    let resumes = resumes(&request, &claimed, accepts.as_deref()).await?;
-    let mut body =
-        String::with_capacity(16 + claimed.jobs.iter().map(|job| 512 + job.spec.payload.len()).sum::<usize>());
+    let checks: Vec<_> = claim.queues.iter().map(check).collect();
+    stream::iter(checks).buffered(LOOKUPS_MAX).try_collect().await
+}
+
+fn not_pullable(name: &str) -> Problem {
+    let detail = format!("queue \"{name}\" delivers to a webhook; set allowPull to let pullers have its jobs");
+    Problem::new(Code::NotPullable, detail)
+}
+
+/// The beginning of the answer, with room for these jobs.
+fn jobs_body<'a>(jobs: impl Iterator<Item = &'a Job>) -> String {
+    let mut body = String::with_capacity(16 + jobs.map(|job| 768 + job.spec.payload.len()).sum::<usize>());
     body.push_str("{\"jobs\":[");
-    for (place, (job, resume)) in claimed.jobs.iter().zip(&resumes).enumerate() {
-        if place > 0 {
+    body
+}
+
+fn leases(body: &mut String, claimed: &Claimed, resumes: &[Resume]) {
+    for (job, resume) in claimed.jobs.iter().zip(resumes) {
+        if !body.ends_with('[') {
             body.push(',');
         }
-        wire::leased(&mut body, job, &claimed.queue, resume);
+        wire::leased(body, job, &claimed.queue, resume);
     }
-    body.push_str("]}");
-    Ok(handed_out(body, claimed))
 }
 
 /// The answer, which keeps its share of the memory for hand-outs if it is large.
@@ -101,8 +198,7 @@ pub(crate) async fn hand_out(
     }
     let claimed = claimed.ok_or_else(|| Problem::queue_not_found(&name))?;
     if claimed.push_only {
-        let detail = format!("queue \"{name}\" delivers to a webhook; set allowPull to let pullers have its jobs");
-        return Err(Problem::new(Code::NotPullable, detail));
+        return Err(not_pullable(&name));
     }
     Ok(claimed)
 }

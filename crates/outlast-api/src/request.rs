@@ -24,6 +24,10 @@ use crate::reload::Reload;
 use crate::schema::{Object, Values, read};
 use crate::view::Views;
 
+/// A place among the waiting requests is charged for so many jobs or queues that a request listens to: together they cost
+/// about as much memory as a waiting connection.
+const LISTENERS_PER_PLACE: usize = 4;
+
 pub(crate) struct RequestContext {
     pub(crate) rooms: Arc<Rooms>,
     pub(crate) limits: Arc<Limits>,
@@ -89,13 +93,24 @@ impl RequestContext {
     /// Before a wait that may be long: gives back the slot and the body, and keeps of the headers only what the answer
     /// depends on, so that a waiting request costs little beside its connection.
     pub(crate) fn begin_wait(&mut self) -> Result<WaitingPlace, Full> {
-        let place = self.budgets.waiters.take(self.held.holder, Priority::Ordinary, 1)?;
+        let place = self.reserve_wait(1)?;
+        self.begin_reserved_wait();
+        Ok(place)
+    }
+
+    /// Room to wait for so many jobs or queues, before it is known whether there is anything to wait for.
+    pub(crate) fn reserve_wait(&self, listeners: usize) -> Result<WaitingPlace, Full> {
+        let places = listeners.div_ceil(LISTENERS_PER_PLACE);
+        Ok(WaitingPlace(self.budgets.waiters.take(self.held.holder, Priority::Ordinary, places)?))
+    }
+
+    /// The wait begins, in a place that was reserved.
+    pub(crate) fn begin_reserved_wait(&mut self) {
         let headers = std::mem::take(&mut self.headers);
         self.headers.extend(headers.get_all(IF_NONE_MATCH).iter().map(|value| (IF_NONE_MATCH, value.clone())));
         self.body = Bytes::new();
         self.held.bytes.release();
         self.held.slot.release();
-        Ok(WaitingPlace(place))
     }
 
     /// After the wait. The request may have been given jobs, so it gets a slot even where none is free.
@@ -112,14 +127,17 @@ impl RequestContext {
     /// The queue of the URL, if the caller's scope covers it; to anyone else it does not exist.
     pub(crate) fn queue(&self) -> Result<&str, Problem> {
         let name = self.parameter("queue");
-        let covered = match &self.reach {
+        self.covers(name)?;
+        Ok(name)
+    }
+
+    /// Does the caller's scope cover the queue? To anyone else it does not exist.
+    pub(crate) fn covers(&self, name: &str) -> Result<(), Problem> {
+        let is_covered = match &self.reach {
             Reach::Everything | Reach::Namespace(_) => true,
             Reach::Queues(_, names) => names.iter().any(|known| known == name),
         };
-        if !covered || !is_name(name) {
-            return Err(Problem::queue_not_found(name));
-        }
-        Ok(name)
+        if is_covered && is_name(name) { Ok(()) } else { Err(Problem::queue_not_found(name)) }
     }
 
     /// The same for publishing, which the table of system queues may allow.

@@ -24,7 +24,7 @@ use crate::answers::{Answers, RouteEffect, Weight};
 use crate::auth::{Admission, Credential, Credentials, admit, without_token};
 use crate::budget::{Holder, Priority};
 use crate::budgets::Budgets;
-use crate::error::{Code, Problem};
+use crate::error::{Code, Problem, SERVER_VERSION, VERSION};
 use crate::exposition::Format;
 use crate::failed_keys::FailedKeys;
 use crate::limits::Limits;
@@ -226,7 +226,10 @@ impl Api {
     /// otherwise the next request on it would be lost. One who waits for a "100 Continue" has not sent it yet.
     async fn finish(&self, result: Result<Response, Problem>, sender: Sender, body: &mut Body) -> Response {
         let response = match result {
-            Ok(response) => response,
+            Ok(mut response) => {
+                response.headers_mut().insert(SERVER_VERSION, VERSION);
+                response
+            }
             Err(problem) => {
                 let mut response = problem.into_response();
                 if !body.is_end_stream() && !self.discard(sender, body).await {
@@ -389,9 +392,10 @@ fn holder(admission: &Admission, parts: &Parts) -> Holder {
     }
 }
 
-/// A GET that hands out jobs changes them.
+/// A GET that hands out jobs changes them; a call that needs no more than the right to read does not.
 fn effect(route: &Route) -> RouteEffect {
-    match route.method == Method::GET && route.need != Need::Scope(Word::Consume) {
+    let is_read = route.method == Method::GET && route.need != Need::Scope(Word::Consume);
+    match is_read || route.need == Need::Scope(Word::Read) {
         true => RouteEffect::Read,
         false => RouteEffect::Write,
     }

@@ -10,11 +10,12 @@ use axum::body::Body;
 use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
-use outlast_core::alarm::lease_deadline;
+use outlast_core::alarm::{lease_deadline, work_deadline};
 use outlast_core::event::Attempt;
 use outlast_core::gate::Hold;
 use outlast_core::liveness::liveness;
 use outlast_core::progress::ProgressReport;
+use outlast_core::queue::DedupeBy;
 use outlast_core::state::{Phase, Running};
 use outlast_core::{Event, EventKind, Job, Progress, Queue, State, Status, Timestamp};
 use outlast_engine::feeds::queue_feed::JobSummary;
@@ -58,15 +59,22 @@ pub(crate) fn taken(taken: &IngestReceipt) -> String {
     format!("{{\"event_id\":\"{id}\",\"duplicate\":{duplicate},\"jobs_created\":{jobs_created}}}")
 }
 
+/// How a publish was accepted.
+pub(crate) struct AcceptedJob {
+    pub(crate) is_duplicate: bool,
+    pub(crate) payload_mismatch: bool,
+    pub(crate) dedupe_by: DedupeBy,
+}
+
 /// The answer to a publish. Names and states need no escaping.
-pub(crate) fn published(job: &Job, queue: &str, duplicate: bool, payload_mismatch: bool) -> String {
+pub(crate) fn published(job: &Job, queue: &str, accepted: &AcceptedJob) -> String {
     let mut out = String::with_capacity(512);
-    let id = job.id;
-    let mismatch = if payload_mismatch { ",\"payloadMismatch\":true" } else { "" };
+    let (id, duplicate, dedupe_by) = (job.id, accepted.is_duplicate, accepted.dedupe_by.as_str());
+    let mismatch = if accepted.payload_mismatch { ",\"payloadMismatch\":true" } else { "" };
     let _ = write!(
         out,
         "{{\"id\":\"{id}\",\"queue\":\"{queue}\",\"status\":\"{}\",\"createdAt\":\"{}\",\"statusUrl\":\"/v1/jobs/{id}\",\
-         \"streamUrl\":\"/v1/jobs/{id}/stream\",\"cancelUrl\":\"/v1/jobs/{id}/cancel\",\"duplicate\":{duplicate}{mismatch}}}",
+         \"streamUrl\":\"/v1/jobs/{id}/stream\",\"cancelUrl\":\"/v1/jobs/{id}/cancel\",\"duplicate\":{duplicate},\"dedupeBy\":\"{dedupe_by}\"{mismatch}}}",
         job.status(),
         job.created_at,
     );
@@ -92,23 +100,41 @@ pub(crate) struct JobExtras {
     pub(crate) result_meta: Option<Value>,
 }
 
-/// One handed-out job, as receive shows it.
+/// One handed-out job, as receive shows it. Names, words and times need no escaping.
 pub(crate) fn leased(out: &mut String, job: &Job, queue: &Queue, resume: &Resume) {
     let State::Running(running) = &job.state else {
         return;
     };
     let _ = write!(
         out,
-        "{{\"id\":\"{}\",\"lease\":\"{}\",\"leaseExpiresAt\":\"{}\",\"attempt\":{},\"maxAttempts\":{},\"deferCount\":{},\"replays\":{},\
-         \"createdAt\":\"{}\",\"checkpoint\":{},\"checkpointIncompatible\":{},\"sections\":{},\"softTimeLimit\":{},\"hardTimeLimit\":{},\"traceparent\":{},\"payload\":{}}}",
+        "{{\"id\":\"{}\",\"queue\":\"{}\",\"mode\":\"{}\",\"lease\":\"{}\",\"leaseExpiresAt\":\"{}\",\"deadline\":",
         job.id,
+        queue.name,
+        queue.settings.mode.as_str(),
         running.lease,
         lease_deadline(job, queue, running),
+    );
+    match work_deadline(job, queue, running) {
+        Some(deadline) => write!(out, "\"{deadline}\"").unwrap_or_default(),
+        None => out.push_str("null"),
+    }
+    let _ = write!(
+        out,
+        ",\"attempt\":{},\"maxAttempts\":{},\"deferCount\":{},\"replays\":{},\"createdAt\":\"{}\",\"key\":{},\"tags\":",
         job.attempt,
         job.max_attempts(queue),
         job.deferrals,
         job.replays,
         job.created_at,
+        json!(job.spec.key),
+    );
+    tags(out, &job.spec.tags);
+    let _ = write!(
+        out,
+        ",\"heartbeatTimeout\":{},\"drainTimeout\":{},\"checkpoint\":{},\"checkpointIncompatible\":{},\"sections\":{},\
+         \"softTimeLimit\":{},\"hardTimeLimit\":{},\"traceparent\":{},\"payload\":{}}}",
+        seconds(job.heartbeat_timeout(queue)),
+        seconds(Some(queue.settings.drain_timeout)),
         resume.checkpoint.as_deref().unwrap_or("null"),
         resume.is_incompatible,
         json!(resume.sections),
@@ -117,6 +143,15 @@ pub(crate) fn leased(out: &mut String, job: &Job, queue: &Queue, resume: &Resume
         json!(job.spec.traceparent),
         job.spec.payload,
     );
+}
+
+/// Most jobs have none.
+fn tags(out: &mut String, tags: &[(Box<str>, Box<str>)]) {
+    if tags.is_empty() {
+        return out.push_str("{}");
+    }
+    let tags: Map<String, Value> = tags.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
+    let _ = write!(out, "{}", Value::Object(tags));
 }
 
 fn seconds(duration: Option<std::time::Duration>) -> Value {
@@ -278,7 +313,7 @@ pub(crate) fn event_json(event: &Event) -> Value {
             json!({"schemaVersion": schema_version, "length": length})
         }
         EventKind::Checkpoint { section: Some(section), length, .. } => json!({"section": section, "length": length}),
-        EventKind::Output { attempt, text } => json!({"attempt": attempt, "text": &**text}),
+        EventKind::Output { attempt, part, text } => json!({"attempt": attempt, "part": part, "text": &**text}),
         EventKind::Callback => json!({}),
         EventKind::Note { text } => json!({"text": text}),
     };

@@ -1,17 +1,19 @@
 //! While a job is being worked on: the heartbeat, which keeps the lease and brings back what the worker should know;
 //! progress, output, and what an operator asks of the worker.
 
+use std::time::Duration;
+
 use axum::response::Response;
 use http::StatusCode;
-use outlast_core::alarm::{lease_deadline, work_deadline};
-use outlast_core::directive::{Directive, directives};
-use outlast_core::liveness::soft_limit_reached;
-use outlast_core::{Command, Directives, JobId, ProgressReport, State, Timestamp};
+use outlast_core::directive::{Directive, DirectiveSet};
+use outlast_core::{Command, Directives, JobId, ProgressReport, Timestamp};
+use outlast_engine::work::lease_watch::{LeaseStatus, WatchedLease};
 use outlast_engine::work::{Beat, Worker};
 use outlast_store::jobs::{Applied, JobCommand};
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
-use crate::batch::{BatchRequest, job_and_lease, refusal};
+use crate::batch::{BatchRefusals, BatchRequest, job_and_lease, refusal};
+use crate::dead_letters::texts;
 use crate::error::Problem;
 use crate::request::RequestContext;
 use crate::schema::{Value, Values};
@@ -22,23 +24,64 @@ pub(crate) async fn heartbeat(request: RequestContext) -> Result<Response, Probl
     let worker = worker(&request, &mut values)?;
     let beat = beat(&request, values)?;
     let applied = request.rooms.work.heartbeat(&worker, beat).await??;
-    Ok(wire::json_ok(StatusCode::OK, &heartbeat_answer(&applied, request.rooms.clock.now())))
+    let status = lease_status(&applied, request.rooms.clock.now());
+    Ok(wire::ok(StatusCode::OK, heartbeat_answer(applied.id, status.as_ref())))
 }
 
-/// Of a worker with many jobs.
-pub(crate) async fn heartbeats(request: RequestContext) -> Result<Response, Problem> {
-    let batch =
-        BatchRequest::read(&request, &fields::HEARTBEATS, "heartbeats", &fields::HEARTBEAT_ENTRY, |mut values, _| {
-            Ok((one_of(&request, &mut values)?, beat(&request, values)?))
-        })?;
-    let (beats, refused) = batch.split();
+/// Of a worker with many jobs. With a `wait`, the answer comes when there is news about one of the leases.
+pub(crate) async fn heartbeats(mut request: RequestContext) -> Result<Response, Problem> {
+    let (entries, refused, wait) = read_heartbeats(&request)?;
+    let (beats, seen): (Vec<_>, Vec<_>) =
+        entries.into_iter().map(|(worker, beat, seen)| ((worker, beat), seen)).unzip();
     let ids = ids(&beats);
+    // Without a free place the request does not wait: the leases are what matters.
+    let may_wait = !wait.is_zero() && !ids.is_empty() && refused.is_empty();
+    let place = if may_wait { request.reserve_wait(ids.len()).ok() } else { None };
+    let watch = place.as_ref().map(|_| request.rooms.work.watch_leases(&ids, &request.reach));
     let answers = request.rooms.work.heartbeats(beats).await?;
     let now = request.rooms.clock.now();
-    Ok(refused.answer(ids.into_iter().zip(answers).map(|(id, answer)| match answer {
-        Ok(applied) => heartbeat_answer(&applied, now).to_string(),
-        Err(declined) => refusal(Some(id), &declined.into()),
-    })))
+    let mut leases = Vec::new();
+    let mut results = Vec::with_capacity(ids.len());
+    for ((id, answer), seen) in ids.iter().zip(answers).zip(seen) {
+        results.push(match &answer {
+            Ok(applied) => {
+                let status = lease_status(applied, now);
+                let lease = applied.running.as_ref().and_then(|job| WatchedLease::new(job, &applied.queue, seen, now));
+                leases.extend(lease.filter(|lease| status.as_ref().is_some_and(|status| !lease.differs(status))));
+                heartbeat_answer(*id, status.as_ref())
+            }
+            Err(declined) => refusal(Some(*id), &declined.clone().into()),
+        });
+    }
+    // News on arrival leaves out a lease.
+    if let (Some(place), Some(watch), true) = (place, watch, leases.len() == ids.len()) {
+        let wait = leases.iter().map(|lease| lease.wait_max).fold(wait, Duration::min);
+        request.begin_reserved_wait();
+        for (at, news) in Box::pin(request.rooms.work.lease_news(watch, &leases, wait)).await {
+            if let (Some(result), Some(id)) = (results.get_mut(at), ids.get(at)) {
+                *result = match news {
+                    Ok(status) => heartbeat_answer(*id, Some(&status)),
+                    Err(declined) => refusal(Some(*id), &declined.into()),
+                };
+            }
+        }
+        request.end_wait(place);
+    }
+    Ok(refused.answer(results))
+}
+
+type HeartbeatEntry = (Worker, Beat, Option<DirectiveSet>);
+
+fn read_heartbeats(request: &RequestContext) -> Result<(Vec<HeartbeatEntry>, BatchRefusals, Duration), Problem> {
+    let mut body = request.read(&fields::HEARTBEATS)?;
+    let wait = body.duration("wait").unwrap_or_default();
+    let batch = BatchRequest::read(&mut body, "heartbeats", &fields::HEARTBEAT_ENTRY, |mut values, _| {
+        let seen =
+            values.list("seen").map(|words| texts(words).iter().filter_map(|word| Directive::parse(word)).collect());
+        Ok((one_of(request, &mut values)?, beat(request, values)?, seen))
+    });
+    let (entries, refused) = batch.split();
+    Ok((entries, refused, wait))
 }
 
 fn beat(request: &RequestContext, mut values: Values<'_>) -> Result<Beat, Problem> {
@@ -55,10 +98,10 @@ pub(crate) async fn progress(request: RequestContext) -> Result<Response, Proble
 
 /// Of a worker with many jobs.
 pub(crate) async fn reports(request: RequestContext) -> Result<Response, Problem> {
-    let batch =
-        BatchRequest::read(&request, &fields::PROGRESS_BATCH, "reports", &fields::PROGRESS_ENTRY, |mut values, _| {
-            Ok((one_of(&request, &mut values)?, report(values)))
-        })?;
+    let mut body = request.read(&fields::PROGRESS_BATCH)?;
+    let batch = BatchRequest::read(&mut body, "reports", &fields::PROGRESS_ENTRY, |mut values, _| {
+        Ok((one_of(&request, &mut values)?, report(values)))
+    });
     let (reports, refused) = batch.split();
     let ids = ids(&reports);
     let answers = request.rooms.work.reports(reports).await?;
@@ -75,13 +118,18 @@ fn ids<T>(said: &[(Worker, T)]) -> Vec<JobId> {
 pub(crate) async fn output(request: RequestContext) -> Result<Response, Problem> {
     let mut values = request.read(&fields::OUTPUT)?;
     let worker = worker(&request, &mut values)?;
+    let part = values.int("part").and_then(|part| u64::try_from(part).ok());
     let text = values.text("text").unwrap_or_default();
-    let applied = request.rooms.work.output(&worker, text.into()).await??;
+    let work = &request.rooms.work;
+    let applied = work.output(&worker, part, text.into()).await??;
+    let last_part = applied.running.as_ref().and_then(|job| job.running()?.work.last_part);
+    let seq = match (applied.changed, part, last_part) {
+        (false, Some(part), Some(last)) => work.output_seq(&worker.reach, worker.id, last, part).await?,
+        _ => applied.running.as_ref().map(|job| job.events),
+    };
     let mut body = outcome::accepted(&applied);
-    if let Some(job) = &applied.running {
-        body.pop();
-        body.push_str(&format!(",\"seq\":{}}}", job.events));
-    }
+    body.pop();
+    body.push_str(&format!(",\"seq\":{}}}", json!(seq)));
     Ok(wire::ok(StatusCode::OK, body))
 }
 
@@ -124,22 +172,23 @@ pub(crate) fn report(mut values: Values<'_>) -> ProgressReport {
     }
 }
 
+/// `None` if the job has ended since.
+fn lease_status(applied: &Applied, now: Timestamp) -> Option<LeaseStatus> {
+    let job = applied.running.as_ref()?;
+    Some(LeaseStatus::of(job, &applied.queue, job.running()?, now))
+}
+
 /// Directives and limits for the worker; none if the job has ended since.
-fn heartbeat_answer(applied: &Applied, now: Timestamp) -> Json {
-    let queue = &applied.queue;
-    let running = applied.running.as_ref().and_then(|job| match &job.state {
-        State::Running(running) => Some((job, running)),
-        _ => None,
-    });
-    let directives = running.map_or_else(Vec::new, |(job, running)| directives(job, queue, running, now));
-    let deadline = running.and_then(|(job, running)| work_deadline(job, queue, running));
+fn heartbeat_answer(id: JobId, status: Option<&LeaseStatus>) -> String {
+    let directives = status.map_or(&[][..], |status| &status.directives).iter().map(|directive| directive.as_str());
     json!({
-        "id": applied.id.to_string(),
+        "id": id.to_string(),
         "accepted": true,
-        "leaseExpiresAt": running.map(|(job, running)| lease_deadline(job, queue, running).to_string()),
-        "deadline": deadline.map(|deadline| deadline.to_string()),
-        "directives": directives.into_iter().map(Directive::as_str).collect::<Vec<_>>(),
-        "cancelRequested": running.is_some_and(|(_, running)| running.revoke_at.is_some()),
-        "softLimitReached": running.is_some_and(|(job, running)| soft_limit_reached(job, queue, running, now)),
+        "leaseExpiresAt": status.map(|status| status.expires_at.to_string()),
+        "deadline": status.and_then(|status| status.deadline).map(|deadline| deadline.to_string()),
+        "directives": directives.collect::<Vec<_>>(),
+        "cancelRequested": status.is_some_and(|status| status.cancel_requested),
+        "softLimitReached": status.is_some_and(|status| status.soft_limit_reached),
     })
+    .to_string()
 }

@@ -63,6 +63,11 @@ pub(crate) fn holding_deadline(job: &Job, queue: &Queue, running: &Running) -> T
     running.work.grace_until.map_or(deadline, |until| until.max(deadline))
 }
 
+/// How soon the next heartbeat should come: in a third of the time after which the lease is lost.
+pub fn heartbeat_interval(job: &Job, queue: &Queue, running: &Running, now: Timestamp) -> Duration {
+    holding_deadline(job, queue, running).since(now) / 3
+}
+
 /// The end of what the work may take, if there is one: of the attempt or of the job.
 pub fn work_deadline(job: &Job, queue: &Queue, running: &Running) -> Option<Timestamp> {
     earliest([hard_deadline(job, queue, running), job.job_deadline(queue)])

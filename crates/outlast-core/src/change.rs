@@ -109,6 +109,8 @@ pub enum Refusal {
     OutputFull,
     #[error("the job has {SECTIONS_MAX} sections, which is the most there can be")]
     SectionsFull,
+    #[error("a part of the output is missing: the next one is part {next}")]
+    OutputGap { next: u64 },
     /// A bug of ours, never of the caller.
     #[error("the server broke a rule of its own on this job and set it aside")]
     SetAside,

@@ -56,9 +56,10 @@ pub enum Command {
         lease: Option<Lease>,
         section: Arc<Section>,
     },
-    /// Text for those who watch.
+    /// Text for those who watch. A numbered part is appended once: the next one has the number after the last one.
     Output {
         lease: Option<Lease>,
+        part: Option<u64>,
         text: Arc<str>,
     },
     /// An object is about to be written.

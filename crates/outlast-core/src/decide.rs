@@ -61,7 +61,7 @@ pub fn decide(
             checkpoint::checkpoint(builder, lease, checkpoint, progress)
         }
         Command::Section { lease, section } => section::section(builder, lease, section),
-        Command::Output { lease, text } => output::output(builder, lease, text),
+        Command::Output { lease, part, text } => output::output(builder, lease, part, text),
         Command::Upload { lease, object } => upload::upload(builder, lease, object),
         Command::Finalize { lease, object } => finalize::finalize(builder, lease, object),
         Command::Direct { directives } => direct::direct(builder, directives),

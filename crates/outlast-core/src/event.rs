@@ -39,8 +39,8 @@ pub enum EventKind {
     Result { length: u64 },
     /// A checkpoint was kept, or one section.
     Checkpoint { schema_version: u32, section: Option<Box<str>>, length: u64 },
-    /// Text for those who watch.
-    Output { attempt: u32, text: Arc<str> },
+    /// Text for those who watch; with its number, if the worker numbers what it sends.
+    Output { attempt: u32, part: Option<u64>, text: Arc<str> },
     /// A callback job was made that tells the callback URL how the job ended.
     Callback,
     /// A remark for the reader of the history.

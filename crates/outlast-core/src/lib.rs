@@ -47,7 +47,7 @@ pub use object::{Object, ObjectKey, Role};
 pub use outage::Outage;
 pub use progress::{Progress, ProgressReport};
 pub use queue::{Queue, QueueSettings};
-pub use state::{Directives, Running, State, Status, Work};
+pub use state::{Directives, OutputPart, Running, State, Status, Work};
 pub use subscription::Subscription;
 pub use system_queue::{SystemQueue, system_queue};
 pub use time::{Clock, Timestamp};

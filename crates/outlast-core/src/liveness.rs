@@ -51,5 +51,10 @@ pub fn liveness(job: &Job, queue: &Queue, running: &Running, moved_at: Option<Ti
 
 /// The attempt has run for longer than the worker was asked to.
 pub fn soft_limit_reached(job: &Job, queue: &Queue, running: &Running, now: Timestamp) -> bool {
-    job.soft_time_limit(queue).is_some_and(|limit| running.began_at.plus(limit) <= now)
+    soft_limit_at(job, queue, running).is_some_and(|at| at <= now)
+}
+
+/// From when on that is so, if there is a limit.
+pub fn soft_limit_at(job: &Job, queue: &Queue, running: &Running) -> Option<Timestamp> {
+    job.soft_time_limit(queue).map(|limit| running.began_at.plus(limit))
 }

@@ -49,6 +49,17 @@ pub enum Mode {
     Callback,
 }
 
+impl Mode {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Mode::Standard => "standard",
+            Mode::Ack => "ack",
+            Mode::Pull => "pull",
+            Mode::Callback => "callback",
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Template {
@@ -105,6 +116,15 @@ pub enum DedupeBy {
     Key,
     /// A publish without a key is deduplicated by the hash of its payload.
     Payload,
+}
+
+impl DedupeBy {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DedupeBy::Key => "key",
+            DedupeBy::Payload => "payload",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -73,6 +73,15 @@ pub struct Work {
     pub grace_until: Option<Timestamp>,
     /// Objects were announced in this hand-out.
     pub has_uploads: bool,
+    /// The last numbered part of the output of this hand-out.
+    pub last_part: Option<OutputPart>,
+}
+
+/// A numbered part of a job's output, and the number of its event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutputPart {
+    pub part: u64,
+    pub seq: u64,
 }
 
 /// Requests of an operator to the worker.

@@ -45,7 +45,7 @@ impl Announcer {
 
     pub(crate) fn published(&self, namespace: NamespaceId, queue: &Arc<str>, answer: &Published) {
         match answer {
-            Published::Created { job, wake_at } => {
+            Published::Created { job, wake_at, .. } => {
                 self.counters.published.add(1);
                 self.alarms.set(*wake_at);
                 // Only here: no reader on another node can watch a new job, and the counts show it.

@@ -3,9 +3,11 @@
 
 pub mod publish;
 pub mod claim;
+pub mod multi_claim;
 pub mod handover;
 pub mod outcome;
 pub mod long_poll;
+pub mod multi_poll;
 pub mod operations;
 
 use std::sync::Arc;

@@ -5,10 +5,13 @@
 //! A wake-up is *exact* when the number of new jobs is known, or *blind* when it is not. A blind wake-up wakes one listener of
 //! a queue; a listener that finds a job wakes two more, until one finds nothing. So a thousand listeners cost a few reads.
 
+pub(crate) mod job_listeners;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures_util::future::{BoxFuture, FutureExt};
 use outlast_core::{JobId, NamespaceId, Progress};
 use outlast_store::peer_bus::{LeaseDigest, PeerBus, Signal, SignalSet};
 use tokio::sync::Notify;
@@ -330,6 +333,34 @@ impl<K: Ord + Clone> Listener<K> {
         if self.look() == look {
             notified.await;
         }
+    }
+
+    /// The same as a future of its own, without the listener.
+    pub(crate) fn changed_since(&self, look: u64) -> impl Future<Output = ()> + Send + use<K> {
+        let topic = Arc::clone(&self.topic);
+        async move {
+            let mut notified = std::pin::pin!(topic.notify.notified());
+            notified.as_mut().enable();
+            if topic.epoch.load(Ordering::SeqCst) == look {
+                notified.await;
+            }
+        }
+    }
+
+    /// The next wake-up of this listener as a future of its own, which gives `place`. It listens from its first poll on. One
+    /// that is dropped after its wake-up passes it on to the next listener.
+    pub(crate) fn woken(&self, place: usize) -> BoxFuture<'static, usize> {
+        let topic = Arc::clone(&self.topic);
+        async move {
+            topic.notify.notified().await;
+            place
+        }
+        .boxed()
+    }
+
+    /// This listener was woken and did not look: another one may.
+    pub(crate) fn pass_on(&self) {
+        self.topic.notify.notify_one();
     }
 
     /// This listener found something: after a blind wake-up there may be more.

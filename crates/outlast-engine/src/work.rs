@@ -2,6 +2,9 @@
 //! at once. Progress is held in memory and persisted when it begins and then at intervals, so that a restart or another node
 //! knows it roughly, and the alarm for stalled work exactly enough.
 
+pub mod lease_watch;
+mod output_part;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -122,8 +125,14 @@ impl Work {
         self.jobs.apply_one(worker.order(command)).await
     }
 
-    pub async fn output(&self, worker: &Worker, text: Arc<str>) -> Result<Result<Applied, Declined>, Error> {
-        self.jobs.apply_one(worker.order(Command::Output { lease: worker.lease, text })).await
+    /// Appends text to the job's log. A part that was appended before is left as it is.
+    pub async fn output(
+        &self,
+        worker: &Worker,
+        part: Option<u64>,
+        text: Arc<str>,
+    ) -> Result<Result<Applied, Declined>, Error> {
+        self.jobs.apply_one(worker.order(Command::Output { lease: worker.lease, part, text })).await
     }
 
     /// How far the work has come. Mostly in memory: see the head of this file.

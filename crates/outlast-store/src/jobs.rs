@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use outlast_core::checkpoint::Section;
 use outlast_core::inbound_event::{InboundEvent, InboundEventId};
+use outlast_core::queue::DedupeBy;
 use outlast_core::state::{Ending, Phase};
 use outlast_core::{
     Command, Event, Job, JobId, NamespaceId, ObjectKey, Outage, Queue, QueueId, Refusal, Spec, Status, Timestamp,
@@ -70,11 +71,14 @@ pub enum Published {
     Created {
         job: Job,
         wake_at: Option<Timestamp>,
+        /// As the queue is set.
+        dedupe_by: DedupeBy,
     },
     /// The key belongs to this job already.
     Existing {
         job: Job,
         payload_mismatch: bool,
+        dedupe_by: DedupeBy,
     },
     QueueNotFound,
     /// The namespace holds as many waiting jobs as it may.
@@ -94,8 +98,8 @@ pub struct ClaimRequest {
     pub worker: Option<Box<str>>,
 }
 
-/// The names and punctuation of a job that is handed out.
-const HANDED_OUT_FRAME: usize = 640;
+/// The names, numbers and times of a job that is handed out.
+const HANDED_OUT_FRAME: usize = 1024;
 
 /// The claimed jobs. `jobs` may be fewer than asked for, and none.
 #[derive(Clone, Debug)]
@@ -145,7 +149,8 @@ impl Claimed {
 
     /// Adds a job that was handed out, whose attempts have saved so many bytes.
     pub fn add(&mut self, job: Job, saved_bytes: usize) {
-        self.size.add(HANDED_OUT_FRAME + job.spec.payload.len() + saved_bytes);
+        let tags: usize = job.spec.tags.iter().map(|(name, value)| name.len() + value.len() + 6).sum();
+        self.size.add(HANDED_OUT_FRAME + tags + job.spec.payload.len() + saved_bytes);
         self.jobs.push(job);
     }
 

@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn a_page_is_full_with_the_entry_that_reaches_its_size() {
         let output = |bytes: usize| {
-            let kind = EventKind::Output { attempt: 1, text: "\u{1}".repeat(bytes).into() };
+            let kind = EventKind::Output { attempt: 1, part: None, text: "\u{1}".repeat(bytes).into() };
             Event { seq: 1, at: Timestamp::EPOCH, kind }
         };
 

@@ -52,6 +52,7 @@ pub(crate) fn publish<T: Publishing>(tx: &mut T, new: &NewJob, publisher: Publis
         return Ok(Published::QueueNotFound);
     };
     let (now, ids, seq) = (tx.now(), tx.ids(), tx.seq());
+    let dedupe_by = queue.settings.dedupe_by;
     let key = publisher.dedupe_key(&new.spec, &queue);
     let key_hash = key.as_deref().map(|key| ids.key_hash(queue.id, key));
     if let Some(hash) = key_hash {
@@ -63,7 +64,7 @@ pub(crate) fn publish<T: Publishing>(tx: &mut T, new: &NewJob, publisher: Publis
         };
         if let Some(job) = tx.find_by_key(hash, holds)? {
             let payload_mismatch = !same_json(&job.spec.payload, &new.spec.payload);
-            return Ok(Published::Existing { job, payload_mismatch });
+            return Ok(Published::Existing { job, payload_mismatch, dedupe_by });
         }
     }
     if publisher == Publisher::User
@@ -83,5 +84,5 @@ pub(crate) fn publish<T: Publishing>(tx: &mut T, new: &NewJob, publisher: Publis
     events::append(&mut history, job.created_at, &event);
     let wake_at = alarm(&job, &queue);
     tx.insert(JobRecord { seq, job: job.clone(), history, wake_at, key_hash, spec_digest: None }, &queue)?;
-    Ok(Published::Created { job, wake_at })
+    Ok(Published::Created { job, wake_at, dedupe_by })
 }

@@ -304,7 +304,7 @@ pub async fn a_lost_lease_keeps_nothing(fixture: &mut Fixture) {
         section(&old, "zombie", "1"),
         Command::Upload { lease: Some(lease(&old)), object: Arc::clone(&bytes) },
         Command::Finalize { lease: Some(lease(&old)), object: bytes },
-        Command::Output { lease: Some(lease(&old)), text: "zombie".into() },
+        Command::Output { lease: Some(lease(&old)), part: None, text: "zombie".into() },
     ] {
         assert!(matches!(fixture.apply(new.id, command).await, Err(Declined::Refused(_))));
     }

@@ -29,7 +29,7 @@ pub async fn the_page_of_a_job_has_all_its_parts(fixture: &mut Fixture) {
     fixture.apply(job.id, command).await.unwrap();
     for number in 0..60 {
         let text = format!("line {number}").into();
-        fixture.apply(job.id, Command::Output { lease: Some(lease(&job)), text }).await.unwrap();
+        fixture.apply(job.id, Command::Output { lease: Some(lease(&job)), part: None, text }).await.unwrap();
     }
 
     let running = detail(fixture, job.id).await;
@@ -66,7 +66,7 @@ pub async fn moves_and_attempts_are_shown_however_long_the_log_is(fixture: &mut 
             fixture.apply(job.id, command).await.unwrap();
         }
         let text = "x".repeat(60_000).into();
-        fixture.apply(job.id, Command::Output { lease: Some(lease(&job)), text }).await.unwrap();
+        fixture.apply(job.id, Command::Output { lease: Some(lease(&job)), part: None, text }).await.unwrap();
         fixture.report(&job, Outcome::Nack { retryable: true, delay: None }).await.unwrap();
         job = fixture.claim(1).await.pop().expect("it is back at once");
     }

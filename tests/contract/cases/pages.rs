@@ -41,7 +41,7 @@ pub async fn a_page_of_events_ends_with_its_bytes(fixture: &mut Fixture) {
     let texts = ["\u{1}".repeat(16 << 10), "plain".repeat(3000), "short".to_owned()];
     for number in 0..60 {
         let text = texts[number % texts.len()].as_str().into();
-        fixture.apply(job.id, Command::Output { lease: Some(lease(&job)), text }).await.unwrap();
+        fixture.apply(job.id, Command::Output { lease: Some(lease(&job)), part: None, text }).await.unwrap();
     }
     fixture.reopen().await;
 

@@ -220,7 +220,7 @@ pub async fn a_replay_racing_a_publish_of_its_key_makes_one_live_job(fixture: &m
         };
 
         let live = match (replayed, published) {
-            (Ok(_), Published::Existing { job, payload_mismatch: false }) => {
+            (Ok(_), Published::Existing { job, payload_mismatch: false, .. }) => {
                 assert_eq!(job.id, first.id);
                 first.id
             }

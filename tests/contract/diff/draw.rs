@@ -190,7 +190,10 @@ impl Draw {
                 let (name, body) = (format!("s{number}").into(), format!("[{}]", self.chance.below(9)).into());
                 Command::Section { lease, section: Arc::new(Section { name, body, at: Timestamp::EPOCH }) }
             }
-            8 => Command::Output { lease, text: "Once upon\u{0} a time".repeat(number as usize * 40).into() },
+            8 => {
+                let part = self.maybe(50, |draw| 1 + draw.chance.below(3));
+                Command::Output { lease, part, text: "Once upon\u{0} a time".repeat(number as usize * 40).into() }
+            }
             9..=10 => Command::Upload { lease, object: objects::result(self.chance.below(1 << 40), 0) },
             _ => Command::Direct {
                 directives: Directives { checkpoint_now: number > 1, hand_over: number > 2, slow_down: number == 0 },

@@ -417,12 +417,12 @@ impl Side {
 
     fn published(&mut self, answer: Published) -> (Published, Option<Timestamp>) {
         match answer {
-            Published::Created { job, wake_at } => {
+            Published::Created { job, wake_at, dedupe_by } => {
                 self.names.add_job(&job);
-                (Published::Created { job: self.names.job(job), wake_at }, wake_at)
+                (Published::Created { job: self.names.job(job), wake_at, dedupe_by }, wake_at)
             }
-            Published::Existing { job, payload_mismatch } => {
-                (Published::Existing { job: self.names.job(job), payload_mismatch }, None)
+            Published::Existing { job, payload_mismatch, dedupe_by } => {
+                (Published::Existing { job: self.names.job(job), payload_mismatch, dedupe_by }, None)
             }
             other => (other, None),
         }

@@ -67,3 +67,54 @@ async fn output_is_bounded_per_call_and_per_job() {
     assert_eq!(joined(&late).len(), 8 << 20, "all of it is there for a late viewer");
     assert_eq!(late.last().map(|frame| text(&frame.data["to"])), Some("succeeded".to_owned()));
 }
+
+// A worker that lost the answer to a part sends it again: the part is appended once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_numbered_part_is_appended_once_also_over_a_crash() {
+    let mut work = Work::begin(json!({})).await;
+    let part = async |work: &Work, number: u64| {
+        let body = json!({"text": format!("part {number}\n"), "part": number});
+        work.call(Method::POST, "output", &body).await
+    };
+
+    let mut seqs = Vec::new();
+    for number in 1..=4 {
+        seqs.push(part(&work, number).await.expect(200)["seq"].clone());
+        work.section(&format!("s{number}"), json!(number)).await;
+        work.output("between\n").await;
+    }
+    let version = work.job().await["version"].clone();
+    work.crash().await;
+    for number in [4, 1, 3, 2] {
+        let again = part(&work, number).await.expect(200);
+        assert_eq!((&again["accepted"], &again["seq"]), (&json!(true), &seqs[number as usize - 1]), "part {number}");
+    }
+    let gap = part(&work, 6).await.expect_problem(409, "output_gap").to_string();
+    assert!(gap.contains("part 5"), "{gap}");
+    assert_eq!(work.job().await["version"], version, "repetitions and gaps leave no trace");
+    part(&work, 5).await.expect(200);
+
+    work.fail().await;
+    let lost = part(&work, 6).await;
+    lost.expect_problem(409, "lease_lost");
+    work.take().await;
+    part(&work, 2).await.expect_problem(409, "output_gap");
+    part(&work, 1).await.expect(200);
+    work.ack().await;
+    let late = Sse::open(&work.client, &work.id, None).await.rest().await;
+    let parts: Vec<(u64, u64)> = late
+        .iter()
+        .filter(|frame| frame.event == "output")
+        .filter_map(|frame| Some((frame.data["attempt"].as_u64()?, frame.data["part"].as_u64()?)))
+        .collect();
+    assert_eq!(parts, [(1, 1), (1, 2), (1, 3), (1, 4), (1, 5), (2, 1)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_is_a_number_from_one_on() {
+    let work = Work::begin(json!({})).await;
+    for part in [json!(0), json!(-1), json!(1.5), json!("1")] {
+        let refused = work.call(Method::POST, "output", &json!({"text": "x", "part": part})).await;
+        assert!(refused.expect_problem(400, "invalid_request").to_string().contains("part"), "{part}");
+    }
+}

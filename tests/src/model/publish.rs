@@ -32,7 +32,7 @@ impl World {
         let holds = |row: &&Row| key.is_some() && same_key(row) && (self.rules.holds_key)(&row.job, &queue, self.now);
         if let Some(row) = self.rows.values().rev().find(holds) {
             let payload_mismatch = !same_json(&row.job.spec.payload, &new.spec.payload);
-            return Published::Existing { job: row.job.clone(), payload_mismatch };
+            return Published::Existing { job: row.job.clone(), payload_mismatch, dedupe_by: queue.settings.dedupe_by };
         }
         if !is_outgoing && self.waiting(new.namespace) >= self.waiting_max {
             return Published::QuotaReached { waiting_max: self.waiting_max };
@@ -71,7 +71,7 @@ impl World {
             checkpoint: None,
             sections: BTreeMap::new(),
         });
-        Published::Created { job, wake_at }
+        Published::Created { job, wake_at, dedupe_by: queue.settings.dedupe_by }
     }
 
     pub(super) fn waiting(&self, namespace: NamespaceId) -> u64 {

@@ -259,6 +259,7 @@ fn refusal_name(refusal: Refusal) -> &'static str {
         Refusal::ResultExists => "result exists",
         Refusal::OutputFull => "output full",
         Refusal::SectionsFull => "sections full",
+        Refusal::OutputGap { .. } => "output gap",
         Refusal::SetAside => "set aside",
     }
 }

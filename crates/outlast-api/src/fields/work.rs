@@ -2,7 +2,7 @@
 
 use outlast_core::queue::range;
 
-use super::{LEASE, job_id, media_type, sha256, span, upload_id};
+use super::{LEASE, WAIT, job_id, media_type, sha256, span, upload_id};
 use crate::schema::{Field, Kind, Object, field, text};
 
 const EXTEND: Field =
@@ -22,13 +22,27 @@ pub const HEARTBEAT: Object = Object {
 pub const HEARTBEAT_ENTRY: Object = Object {
     name: "HeartbeatEntry",
     about: "One heartbeat of many: the job, its lease, and what a heartbeat carries.",
-    fields: &[ID, EXTEND, BEAT_PROGRESS, BEAT_CHECKPOINT, LEASE],
+    fields: &[
+        ID,
+        EXTEND,
+        BEAT_PROGRESS,
+        BEAT_CHECKPOINT,
+        LEASE,
+        field(
+            "seen",
+            Kind::List { of: &Kind::Word(&["cancel", "checkpoint_now", "hand_over", "slow_down"]), max: 4 },
+            "the directives that the worker knows of; others end the wait",
+        ),
+    ],
 };
 pub const HEARTBEATS: Object = Object {
     name: "HeartbeatBatch",
     about: "Heartbeats of a worker with many jobs, each on its own, one durable commit.",
-    fields: &[field("heartbeats", Kind::List { of: &Kind::Entry(&HEARTBEAT_ENTRY), max: BATCH_MAX }, "the heartbeats")
-        .required()],
+    fields: &[
+        field("heartbeats", Kind::List { of: &Kind::Entry(&HEARTBEAT_ENTRY), max: BATCH_MAX }, "the heartbeats")
+            .required(),
+        field("wait", WAIT, "how long to wait for directives that were not seen; the leases are renewed first"),
+    ],
 };
 
 const PERCENT: Kind = Kind::Number { min: 0.0, max: 100.0 };
@@ -88,7 +102,15 @@ pub const CHECKPOINT: Object = Object {
 pub const OUTPUT: Object = Object {
     name: "NewOutput",
     about: "Text for those who watch: an LLM's tokens, a line of a log.",
-    fields: &[field("text", text(OUTPUT_TEXT_MAX), "appended to the job's log as it is").required(), LEASE],
+    fields: &[
+        field("text", text(OUTPUT_TEXT_MAX), "appended to the job's log as it is").required(),
+        field(
+            "part",
+            Kind::Int { min: 1, max: 1 << 53 },
+            "1, 2, 3 and so on in each hand-out: a part that is sent again is appended once",
+        ),
+        LEASE,
+    ],
 };
 const OUTPUT_TEXT_MAX: usize = 16 << 10;
 pub const DIRECTIVES: Object = Object {

@@ -47,6 +47,10 @@ fn jobs() -> Vec<(&'static str, Value)> {
             described(object(members, &[]), "One entry of a job's log. The other members depend on the type.")
         }),
         ("JobEventPage", object(json!({"items": list(refer("JobEvent")), "nextAfter": count()}), &[])),
+        ("ChangedJobs", {
+            let unknown = object(json!({"id": id(), "error": refer("Problem")}), &[]);
+            object(json!({"jobs": list(json!({"anyOf": [refer("JobSummary"), unknown]}))}), &[])
+        }),
         ("ReceivedJobs", object(json!({"jobs": list(refer("ReceivedJob"))}), &[])),
         ("ReceivedJob", object(lease(), &[])),
     ]
@@ -60,14 +64,18 @@ const WHILE_RUNNING: &[&str] =
 fn published() -> Value {
     json!({
         "id": id(), "queue": text(), "status": refer("Status"), "createdAt": time(), "statusUrl": text(),
-        "streamUrl": text(), "cancelUrl": text(), "duplicate": flag(), "payloadMismatch": flag(),
+        "streamUrl": text(), "cancelUrl": text(), "duplicate": flag(), "dedupeBy": dedupe_by(), "payloadMismatch": flag(),
     })
+}
+
+fn dedupe_by() -> Value {
+    json!({"type": "string", "enum": ["key", "payload"]})
 }
 
 fn batch_entry() -> Value {
     let members = json!({
         "id": id(), "status": refer("Status"), "createdAt": time(), "statusUrl": text(), "streamUrl": text(),
-        "duplicate": flag(), "payloadMismatch": flag(),
+        "duplicate": flag(), "dedupeBy": dedupe_by(), "payloadMismatch": flag(),
     });
     object(members, &["payloadMismatch"])
 }
@@ -81,7 +89,7 @@ fn summary() -> Value {
         "id": id(), "queue": text(), "status": refer("Status"), "replays": count(), "attempt": count(),
         "maxAttempts": count(), "deferCount": count(), "version": count(),
         "priority": {"type": "integer", "minimum": -100, "maximum": 100},
-        "key": maybe(text()), "tags": {"type": "object", "additionalProperties": text()},
+        "key": maybe(text()), "tags": tags(),
         "idempotencyKey": maybe(text()), "progress": maybe(refer("Progress")),
         "checkpoint": maybe(checkpoint_meta()), "resultUrl": maybe(text()), "resultMeta": maybe(result_meta()),
         "error": maybe(object(json!({"reason": text(), "message": maybe(text())}), &[])), "lastError": maybe(text()),
@@ -96,12 +104,22 @@ fn summary() -> Value {
 
 fn lease() -> Value {
     json!({
-        "id": id(), "lease": {"type": "string", "pattern": "^[0-9a-f]{32}$"}, "leaseExpiresAt": time(),
+        "id": id(), "queue": text(), "mode": mode(), "lease": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
+        "leaseExpiresAt": time(), "deadline": maybe(time()), "key": maybe(text()), "tags": tags(),
+        "heartbeatTimeout": maybe(seconds()), "drainTimeout": seconds(),
         "attempt": count(), "maxAttempts": count(), "deferCount": count(), "replays": count(), "createdAt": time(),
         "checkpoint": maybe(refer("Checkpoint")), "checkpointIncompatible": flag(), "sections": list(text()),
         "softTimeLimit": maybe(seconds()), "hardTimeLimit": maybe(seconds()),
         "traceparent": maybe(text()), "payload": {},
     })
+}
+
+fn mode() -> Value {
+    json!({"type": "string", "enum": ["standard", "ack", "pull"]})
+}
+
+fn tags() -> Value {
+    json!({"type": "object", "additionalProperties": text()})
 }
 
 fn reports() -> Vec<(&'static str, Value)> {
@@ -174,7 +192,8 @@ fn work() -> Vec<(&'static str, Value)> {
         ("ProgressResult", object(json!({"id": id(), "accepted": accepted, "progress": refer("Progress")}), &[])),
         ("OutputResult", {
             let members = json!({
-                "id": id(), "accepted": accepted, "status": refer("Status"), "version": count(), "seq": count(),
+                "id": id(), "accepted": accepted, "status": refer("Status"), "version": count(),
+                "seq": maybe(count()),
             });
             object(members, &[])
         }),
@@ -330,7 +349,10 @@ fn rotated() -> Value {
 
 fn delivery() -> Value {
     let members = json!({
-        "id": id(), "queue": text(), "payload": {}, "attempt": count(), "maxAttempts": count(), "deferCount": count(),
+        "id": id(), "queue": text(), "mode": mode(), "key": maybe(text()), "tags": tags(), "deadline": maybe(time()),
+        "webhookTimeout": seconds(), "heartbeatTimeout": maybe(seconds()), "drainTimeout": seconds(),
+        "checkpoint": maybe(refer("Checkpoint")), "sections": list(text()),
+        "payload": {}, "attempt": count(), "maxAttempts": count(), "deferCount": count(),
         "replays": count(), "createdAt": time(), "lease": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
         "leaseExpiresAt": time(),
     });

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 pub(super) fn webhooks() -> Value {
     json!({
         "delivery": {"post": {
-            "operationId": "deliver",
+            "operationId": "deliverJob",
             "summary": "a job, delivered to the webhookUrl of its queue",
             "parameters": headers(&[
                 ("x-outlast-signature", "sha256= and the hexadecimal HMAC-SHA256 of the body, the secret's text as key; the queue's signatureHeader may name it otherwise"),
@@ -23,7 +23,7 @@ pub(super) fn webhooks() -> Value {
             },
         }},
         "callback": {"post": {
-            "operationId": "callBack",
+            "operationId": "sendCallback",
             "summary": "completion notification, sent to a job's callbackUrl",
             "parameters": headers(&[("x-signature-256", "sha256= and the hexadecimal HMAC-SHA256 of the body")]),
             "requestBody": body("Callback"),

@@ -274,12 +274,12 @@ mod tests {
     use super::*;
 
     fn output(bytes: usize) -> Event {
-        let kind = EventKind::Output { attempt: 1, text: "x".repeat(bytes).into() };
+        let kind = EventKind::Output { attempt: 1, part: None, text: "x".repeat(bytes).into() };
         Event { seq: 1, at: Timestamp::EPOCH, kind }
     }
 
     fn escaped(bytes: usize) -> Event {
-        let kind = EventKind::Output { attempt: 1, text: "\u{1}".repeat(bytes).into() };
+        let kind = EventKind::Output { attempt: 1, part: None, text: "\u{1}".repeat(bytes).into() };
         Event { seq: 1, at: Timestamp::EPOCH, kind }
     }
 

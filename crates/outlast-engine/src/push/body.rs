@@ -1,12 +1,15 @@
 //! What a delivery looks like on the wire. The payload goes out byte for byte as it came in.
 
+use std::time::Duration;
+
 use bytes::Bytes;
+use outlast_core::alarm::work_deadline;
 use outlast_core::checkpoint::{Checkpoint, CheckpointData};
 use outlast_core::object::digest_text;
 use outlast_core::queue::Mode;
 use outlast_core::{Job, Queue, Running};
 use outlast_store::artifacts::Artifacts;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 #[derive(Serialize)]
@@ -14,16 +17,45 @@ use serde_json::value::RawValue;
 struct Delivery<'a> {
     id: String,
     queue: &'a str,
+    mode: &'static str,
     payload: &'a RawValue,
     attempt: u32,
     max_attempts: u32,
     defer_count: u32,
     replays: u32,
     created_at: String,
+    key: Option<&'a str>,
+    tags: Tags<'a>,
     lease: String,
     lease_expires_at: String,
+    /// The end of what the work may take.
+    deadline: Option<String>,
+    webhook_timeout: Seconds,
+    heartbeat_timeout: Option<Seconds>,
+    drain_timeout: Seconds,
     checkpoint: Option<Saved<'a>>,
     sections: &'a [Box<str>],
+}
+
+/// A JSON object, in the order of the publish.
+struct Tags<'a>(&'a [(Box<str>, Box<str>)]);
+
+impl Serialize for Tags<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
+
+/// A number; a whole one where it can be.
+struct Seconds(Duration);
+
+impl Serialize for Seconds {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.subsec_nanos() {
+            0 => serializer.serialize_u64(self.0.as_secs()),
+            _ => serializer.serialize_f64(self.0.as_secs_f64()),
+        }
+    }
 }
 
 /// The checkpoint of an earlier attempt, in the form that reading it has.
@@ -53,14 +85,21 @@ pub(super) fn body(job: &Job, queue: &Queue, running: &Running, kept: &Artifacts
     let delivery = Delivery {
         id: job.id.to_string(),
         queue: &queue.name,
+        mode: queue.settings.mode.as_str(),
         payload: serde_json::from_str(&job.spec.payload).ok()?,
         attempt: job.attempt,
         max_attempts: job.max_attempts(queue),
         defer_count: job.deferrals,
         replays: job.replays,
         created_at: job.created_at.to_string(),
+        key: job.spec.key.as_deref(),
+        tags: Tags(&job.spec.tags),
         lease: running.lease.to_string(),
         lease_expires_at: expires_at.to_string(),
+        deadline: work_deadline(job, queue, running).map(|deadline| deadline.to_string()),
+        webhook_timeout: Seconds(queue.settings.webhook_timeout),
+        heartbeat_timeout: job.heartbeat_timeout(queue).map(Seconds),
+        drain_timeout: Seconds(queue.settings.drain_timeout),
         checkpoint: kept.checkpoint.as_ref().map(|checkpoint| saved(job, checkpoint)),
         sections: &kept.sections,
     };

@@ -21,6 +21,8 @@ const KIND_OUTPUT: u8 = 7;
 const KIND_METERED_ATTEMPT: u8 = 8;
 /// A move of a job that was replayed, with the number of replays behind it.
 const KIND_REPLAYED_STATE: u8 = 9;
+/// With its number.
+const KIND_NUMBERED_OUTPUT: u8 = 10;
 
 /// The first byte of a chunk of events: the form of all that follow. No kind of event is as large; chunks without it are older
 /// and have the same form.
@@ -69,10 +71,11 @@ pub fn append(bytes: &mut Vec<u8>, created_at: Timestamp, event: &Event) {
             put_text(bytes, section.as_deref());
             put_number(bytes, *length);
         }
-        EventKind::Output { attempt, text } => {
-            bytes.push(KIND_OUTPUT);
+        EventKind::Output { attempt, part, text } => {
+            bytes.push(if part.is_none() { KIND_OUTPUT } else { KIND_NUMBERED_OUTPUT });
             put_number(bytes, offset);
             put_number(bytes, u64::from(*attempt));
+            part.iter().for_each(|part| put_number(bytes, *part));
             put_text(bytes, Some(text));
         }
         EventKind::Callback => {
@@ -273,9 +276,11 @@ impl ByteReader<'_> {
                 section: self.text()?,
                 length: self.number()?,
             },
-            KIND_OUTPUT => {
-                EventKind::Output { attempt: u32::try_from(self.number()?).ok()?, text: self.text()??.into() }
-            }
+            KIND_OUTPUT | KIND_NUMBERED_OUTPUT => EventKind::Output {
+                attempt: u32::try_from(self.number()?).ok()?,
+                part: if code == KIND_NUMBERED_OUTPUT { Some(self.number()?) } else { None },
+                text: self.text()??.into(),
+            },
             KIND_CALLBACK => EventKind::Callback,
             KIND_NOTE => EventKind::Note { text: self.text()?? },
             _ => return None,
@@ -337,7 +342,8 @@ mod tests {
             EventKind::Result { length: 300_000 },
             EventKind::Checkpoint { schema_version: 300, section: None, length: 1 },
             EventKind::Checkpoint { schema_version: 0, section: Some("s-1".into()), length: 0 },
-            EventKind::Output { attempt: 2, text: "Once\0 upon".into() },
+            EventKind::Output { attempt: 2, part: None, text: "Once\0 upon".into() },
+            EventKind::Output { attempt: 2, part: Some(1 << 40), text: "a time".into() },
             EventKind::Callback,
             EventKind::Note { text: "ä".into() },
         ];

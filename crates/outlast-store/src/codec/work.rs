@@ -1,7 +1,7 @@
 //! Progress and work_summary in bytes, for the hot row of both engines and for the link between nodes. Read as untrusted input:
 //! what makes no sense is nothing.
 
-use outlast_core::{Directives, Job, Progress, ProgressReport, State, Timestamp, Work, WorkSummary};
+use outlast_core::{Directives, Job, OutputPart, Progress, ProgressReport, State, Timestamp, Work, WorkSummary};
 use std::sync::Arc;
 
 use crate::codec::events::{ByteReader, put_number, put_text};
@@ -93,6 +93,7 @@ const HAND_OVER: u64 = 1 << 8;
 const SLOW_DOWN: u64 = 1 << 9;
 const GRACE: u64 = 1 << 10;
 const UPLOADS: u64 = 1 << 11;
+const LAST_PART: u64 = 1 << 12;
 
 /// The column `work`: what a job's attempts have left, and what is known about the one in progress. `None` for the many
 /// jobs that have none of it.
@@ -118,6 +119,7 @@ pub(crate) fn work_column(job: &Job) -> Option<Vec<u8>> {
         (work.directives.slow_down, SLOW_DOWN),
         (work.grace_until.is_some(), GRACE),
         (work.has_uploads, UPLOADS),
+        (work.last_part.is_some(), LAST_PART),
     ];
     let mut bytes = Vec::with_capacity(64);
     bytes.extend(FORM);
@@ -127,6 +129,10 @@ pub(crate) fn work_column(job: &Job) -> Option<Vec<u8>> {
         put_number(&mut bytes, work_summary.output_bytes);
     }
     work.grace_until.into_iter().for_each(|at| put_time(&mut bytes, at));
+    if let Some(OutputPart { part, seq }) = work.last_part {
+        put_number(&mut bytes, part);
+        put_number(&mut bytes, seq);
+    }
     if let Some(progress) = &work.progress {
         put_progress(&mut bytes, progress);
     }
@@ -152,10 +158,15 @@ pub(crate) fn read_work(bytes: &[u8]) -> Option<(WorkSummary, Work)> {
         output_bytes: if has(OUTPUT) { reader.number()? } else { 0 },
     };
     let grace_until = if has(GRACE) { Some(read_time(&mut reader)?) } else { None };
+    let last_part = match has(LAST_PART) {
+        true => Some(OutputPart { part: reader.number()?, seq: reader.number()? }),
+        false => None,
+    };
     let progress = if has(PROGRESS) { Some(Arc::new(read_progress(&mut reader)?)) } else { None };
     let directives =
         Directives { checkpoint_now: has(CHECKPOINT_NOW), hand_over: has(HAND_OVER), slow_down: has(SLOW_DOWN) };
-    let work = Work { progress, is_stalled: has(STALLED), directives, grace_until, has_uploads: has(UPLOADS) };
+    let (is_stalled, has_uploads) = (has(STALLED), has(UPLOADS));
+    let work = Work { progress, is_stalled, directives, grace_until, has_uploads, last_part };
     reader.bytes.is_empty().then_some((work_summary, work))
 }
 

@@ -112,7 +112,7 @@ fn nothing_a_superseded_holder_says_is_taken() {
             lease: old,
             section: Arc::new(Section { name: "a".into(), body: "1".into(), at: stage.now }),
         },
-        Command::Output { lease: old, text: "x".into() },
+        Command::Output { lease: old, part: None, text: "x".into() },
         Command::Upload { lease: old, object: object() },
         Command::Finalize { lease: old, object: object() },
     ] {
@@ -123,11 +123,37 @@ fn nothing_a_superseded_holder_says_is_taken() {
 #[test]
 fn output_is_logged_up_to_its_bound() {
     let mut stage = Stage::leased(settings());
-    stage.run(Command::Output { lease: None, text: "Once".into() });
-    assert_eq!(stage.log.last().unwrap().kind, EventKind::Output { attempt: 1, text: "Once".into() });
+    stage.run(Command::Output { lease: None, part: None, text: "Once".into() });
+    assert_eq!(stage.log.last().unwrap().kind, EventKind::Output { attempt: 1, part: None, text: "Once".into() });
 
     stage.job.work_summary.output_bytes = OUTPUT_BYTES_MAX;
-    assert_eq!(stage.act(Command::Output { lease: None, text: "x".into() }), Err(Refusal::OutputFull));
+    assert_eq!(stage.act(Command::Output { lease: None, part: None, text: "x".into() }), Err(Refusal::OutputFull));
+}
+
+#[test]
+fn a_numbered_part_of_the_output_is_appended_once_and_in_order() {
+    let part = |part: u64| Command::Output { lease: None, part: Some(part), text: "x".into() };
+    let mut stage = Stage::leased(settings());
+
+    assert_eq!(stage.act(part(2)), Err(Refusal::OutputGap { next: 1 }));
+    stage.run(part(1));
+    stage.run(Command::Output { lease: None, part: None, text: "between".into() });
+    stage.run(part(2));
+    let written = stage.job.work_summary.output_bytes;
+    for known in [1, 2] {
+        assert_eq!(stage.act(part(known)), Ok(Change::None), "{known}");
+    }
+
+    assert_eq!(stage.act(part(4)), Err(Refusal::OutputGap { next: 3 }));
+    assert_eq!(stage.job.work_summary.output_bytes, written);
+    let last = stage.job.running().unwrap().work.last_part.unwrap();
+    assert_eq!((last.part, last.seq), (2, stage.job.events));
+    assert_eq!(stage.log.last().unwrap().kind, EventKind::Output { attempt: 1, part: Some(2), text: "x".into() });
+
+    stage.run(report(None, Outcome::Release));
+    stage.run(claim(Phase::Leased));
+    assert_eq!(stage.job.attempt, 1);
+    assert_eq!(stage.act(part(3)), Err(Refusal::OutputGap { next: 1 }), "another hand-out begins with part 1");
 }
 
 #[test]
