@@ -35,6 +35,7 @@ const NEEDS: &[(&str, &str, &str)] = &[
     ("POST",   "/v1/queues/{queue}/jobs/batch",    "publish"),
     ("POST",   "/v1/queues/{queue}/receive",       "consume"),
     ("POST",   "/v1/receive",                      "consume"),
+    ("GET",    "/v1/workers",                      "read"),
     ("GET","/v1/queues/{queue}/stream",        "read"),
     ("GET","/v1/queues/{queue}/dead",          "read"),
     ("POST",   "/v1/queues/{queue}/dead/replay",   "manage"),
@@ -201,9 +202,10 @@ fn expected(scene: &Scene, route: &'static Route, holder: &Holder, foreign: &Arc
     }
     let expect = match (route.method.as_str(), route.path) {
         // Own things only.
-        ("GET", "/v1/queues" | "/v1/jobs" | "/v1/operations" | "/v1/keys" | "/api/queues" | "/metrics") => {
-            Expect::Without(200, Arc::clone(foreign))
-        }
+        (
+            "GET",
+            "/v1/queues" | "/v1/jobs" | "/v1/operations" | "/v1/keys" | "/api/queues" | "/metrics" | "/v1/workers",
+        ) => Expect::Without(200, Arc::clone(foreign)),
         ("POST", "/v1/queues") if holder.bound == Bound::Elsewhere => Expect::Problem(403, "forbidden"),
         ("POST", "/v1/queues" | "/v1/keys") => Expect::Without(201, Arc::clone(foreign)),
         ("POST", "/v1/outcomes" | "/v1/heartbeats" | "/v1/progress") => {

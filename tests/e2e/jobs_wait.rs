@@ -41,7 +41,7 @@ async fn a_client_that_waits_for_many_jobs_gets_each_change_once_until_all_have_
         while !known.is_empty() {
             let changed = wait(&waiter, &known, LONG).await;
             requests += 1;
-            assert!(!changed.is_empty(), "a job changes before the wait is over");
+            assert!(!changed.is_empty(), "a job changes before the wait ends");
             for one in &changed {
                 let place = known.iter().position(|(id, _)| *id == text(&one["id"])).expect("a job that was asked for");
                 let version = one["version"].as_u64().unwrap();

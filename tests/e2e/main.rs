@@ -25,6 +25,7 @@ mod polls;
 mod jobs_wait;
 mod receive_several;
 mod handout_fields;
+mod workers;
 mod outages;
 mod zombies;
 mod work;

@@ -92,6 +92,8 @@ impl Scene {
         Some(match object.name {
             "NewQueue" => vec![member("name", json!(self.name()))],
             "NewJobBatch" => vec![member("jobs", json!([]))],
+            "HeartbeatBatch" => vec![member("heartbeats", json!([]))],
+            "ProgressBatch" => vec![member("reports", json!([]))],
             "OutcomeBatch" => vec![member("outcomes", json!([]))],
             "ReceiveSeveralRequest" => vec![member("queues", json!([{"name": self.things.queue}]))],
             "JobsWait" => vec![member("jobs", json!([{"id": self.things.queued}]))],

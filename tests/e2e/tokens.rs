@@ -210,3 +210,108 @@ async fn a_page_of_another_origin_may_call_with_a_token_and_not_otherwise() {
         assert_eq!(header(reply, "access-control-allow-credentials"), "");
     }
 }
+
+const SECRETS: [&str; 5] =
+    ["for a browser", "tag-of-a-tenant", "worker-of-a-tenant", "error of a provider", "tenant-key"];
+
+/// A job with something to hide in each of its parts, running for the second time.
+async fn secretive() -> (Server, Client, String, String) {
+    let server = Server::fresh().await;
+    let client = server.client();
+    make_queue(&client, "work", json!({"backoff": {"type": "fixed", "delay": 0}})).await;
+    let job = json!({"payload": "for a browser", "tags": {"a": "tag-of-a-tenant"}, "key": "tenant-key"});
+    let id = text(&client.post("/v1/queues/work/jobs", job).await.unwrap().expect(202)["id"]);
+    let take = async || {
+        let body = json!({"wait": 30, "worker": "worker-of-a-tenant"});
+        let jobs = client.post("/v1/queues/work/receive", body).await.unwrap().expect(200);
+        text(&jobs["jobs"][0]["lease"])
+    };
+    let nack = json!({"lease": take().await, "reason": "error of a provider"});
+    client.post(&format!("/v1/jobs/{id}/nack"), nack).await.unwrap().expect(200);
+    let lease = take().await;
+    let output = json!({"lease": lease, "text": "words for the reader", "part": 1});
+    client.post(&format!("/v1/jobs/{id}/output"), output).await.unwrap().expect(200);
+    let progress = json!({"lease": lease, "pct": 40, "stage": "writing"});
+    client.put(&format!("/v1/jobs/{id}/progress"), progress).await.unwrap().expect(200);
+    (server, client, id, lease)
+}
+
+// A page for the end user shows how far the job is, and nothing of the publisher or the worker.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_who_may_watch_sees_status_and_progress_and_nothing_else() {
+    let (_server, client, id, lease) = secretive().await;
+    for can in [json!(["watch"]), json!(["watch", "output"])] {
+        let sees_output = can.as_array().unwrap().len() == 2;
+        let made = mint(&client, &id, json!({"can": can})).await;
+        let watcher = holder(&client, &made["token"]);
+
+        let job = wait::until("the progress", Duration::from_secs(30), async || {
+            let job = watcher.get(&format!("/v1/jobs/{id}")).await.unwrap().expect(200);
+            (job["progress"]["pct"] == 40).then_some(job)
+        })
+        .await;
+        let events = watcher.get(&format!("/v1/jobs/{id}/events")).await.unwrap().expect(200);
+
+        let mut members: Vec<&String> = job.as_object().unwrap().keys().collect();
+        members.sort();
+        let wanted = ["createdAt", "finishedAt", "id", "progress", "resultMeta", "startedAt", "status", "version"];
+        assert_eq!(members, wanted);
+        assert_eq!((&job["status"], &job["progress"]["stage"]), (&json!("running"), &json!("writing")));
+        for event in events["items"].as_array().unwrap() {
+            let mut members: Vec<&str> = event.as_object().unwrap().keys().map(String::as_str).collect();
+            members.sort_unstable();
+            match event["type"].as_str().unwrap() {
+                "state" => assert_eq!(members, ["at", "from", "replays", "seq", "to", "type"]),
+                "output" if sees_output => assert_eq!(event["text"], "words for the reader"),
+                other => panic!("a {other} event is shown"),
+            }
+        }
+        assert_eq!(events.to_string().contains("words for the reader"), sees_output);
+        let shown = format!("{job}{events}");
+        assert!(SECRETS.iter().all(|secret| !shown.contains(secret)), "{shown}");
+        watcher.get(&format!("/v1/jobs/{id}/result")).await.unwrap().expect_problem(403, "forbidden");
+        watcher.post(&format!("/v1/jobs/{id}/cancel"), json!({})).await.unwrap().expect_problem(403, "forbidden");
+    }
+    drop(lease);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_streams_of_one_who_may_watch_have_states_progress_and_the_end() {
+    let (_server, client, id, lease) = secretive().await;
+    let watch = mint(&client, &id, json!({"can": ["watch"]})).await;
+    let with_output = mint(&client, &id, json!({"can": ["watch", "output"]})).await;
+    let streams = [holder(&client, &watch["token"]), holder(&client, &with_output["token"])];
+    let mut open = Vec::new();
+    for watcher in &streams {
+        open.push(Sse::open(watcher, &id, Some(0)).await);
+    }
+
+    let ack = json!({"lease": lease, "result": {"secret": "for a browser"}});
+    client.post(&format!("/v1/jobs/{id}/ack"), ack).await.unwrap().expect(200);
+
+    for (mut stream, sees_output) in open.into_iter().zip([false, true]) {
+        let frames = stream.rest().await;
+        let kinds: Vec<&str> = frames.iter().map(|frame| frame.event.as_str()).collect();
+        assert!(kinds.iter().all(|kind| matches!(*kind, "state" | "progress" | "end" | "output")), "{kinds:?}");
+        assert_eq!(kinds.contains(&"output"), sees_output, "{kinds:?}");
+        assert!(kinds.iter().filter(|kind| **kind == "state").count() >= 4, "{kinds:?}");
+        let shown: String = frames.iter().map(|frame| frame.data.to_string()).collect();
+        assert!(SECRETS.iter().all(|secret| !shown.contains(secret)) && !shown.contains("reason"), "{shown}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_cancels_without_reading_gets_the_reduced_job() {
+    let (_server, client, id, _lease) = secretive().await;
+    for (can, is_whole) in
+        [(json!(["cancel"]), false), (json!(["watch", "cancel"]), false), (json!(["read", "cancel"]), true)]
+    {
+        let made = mint(&client, &id, json!({"can": can})).await;
+        let shown = holder(&client, &made["token"]).post(&format!("/v1/jobs/{id}/cancel"), json!({})).await.unwrap();
+        let shown = shown.expect(200);
+        assert_eq!(shown.get("payload").is_some(), is_whole, "{can}");
+        assert_eq!(SECRETS.iter().any(|secret| shown.to_string().contains(secret)), is_whole, "{can}");
+    }
+    let refused = client.post(&format!("/v1/jobs/{id}/token"), json!({"can": ["read", "output"]})).await.unwrap();
+    assert!(refused.expect_problem(400, "invalid_request").to_string().contains("watch"));
+}

@@ -124,7 +124,7 @@ pub(crate) async fn admit(
                 check_wait(failed_keys, address)?;
                 return Err(refused(failed_keys, address));
             };
-            if !route.token.is_some_and(|can| token.can.contains(&can)) {
+            if !route.token.is_some_and(|can| token.allows(can)) {
                 return Err(Problem::new(Code::Forbidden, "this token does not allow this call"));
             }
             // A token reaches no further than the key that made it.

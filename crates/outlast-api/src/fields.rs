@@ -325,6 +325,16 @@ const RECEIVE_WAIT: Field = field("wait", WAIT, "how long to wait for the first 
 const RECEIVE_LEASE: Field =
     field("visibilityTimeout", span(&range::VISIBILITY_TIMEOUT), "the lease, instead of the queue's");
 const WORKER: Field = field("worker", text(128), "who asks; shown with the job");
+const AGENT: Object = Object {
+    name: "Agent",
+    about: "The program that asks.",
+    fields: &[
+        field("host", text(255), "where it runs"),
+        field("pid", Kind::Int { min: 0, max: u32::MAX as i64 }, "its process"),
+        field("sdk", text(128), "what it is made with, like outlast-python/0.1.0"),
+    ],
+};
+const WORKER_AGENT: Field = field("agent", Kind::Object(&AGENT), "the program of the worker; shown with the worker");
 const ACCEPTS_SCHEMA: Field = field(
     "acceptsSchema",
     Kind::List { of: &Kind::Int { min: 0, max: u32::MAX as i64 }, max: 32 },
@@ -349,6 +359,7 @@ pub const RECEIVE_SEVERAL: Object = Object {
         RECEIVE_WAIT,
         RECEIVE_LEASE,
         WORKER,
+        WORKER_AGENT,
         ACCEPTS_SCHEMA,
     ],
 };
@@ -374,7 +385,7 @@ pub const JOBS_WAIT: Object = Object {
 pub const RECEIVE: Object = Object {
     name: "ReceiveRequest",
     about: "Which jobs to hand out.",
-    fields: &[RECEIVE_BATCH, RECEIVE_WAIT, RECEIVE_LEASE, WORKER, ACCEPTS_SCHEMA],
+    fields: &[RECEIVE_BATCH, RECEIVE_WAIT, RECEIVE_LEASE, WORKER, WORKER_AGENT, ACCEPTS_SCHEMA],
 };
 
 const RESULT: Field = field("result", Kind::Any, "any JSON, kept as the job's result");
@@ -474,8 +485,12 @@ pub const TOKEN: Object = Object {
     name: "NewToken",
     about: "A token to one job: it can be given to a browser, which must not have a key.",
     fields: &[
-        field("can", Kind::List { of: &Kind::Word(&["read", "cancel", "download"]), max: 3 }, "what its holder may do")
-            .required(),
+        field(
+            "can",
+            Kind::List { of: &Kind::Word(&["read", "watch", "output", "cancel", "download"]), max: 5 },
+            "what its holder may do",
+        )
+        .required(),
         field(
             "expiresIn",
             Kind::Duration { min: Duration::from_secs(1), max: Duration::from_secs(7 * 86_400) },

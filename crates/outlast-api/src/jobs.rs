@@ -125,7 +125,7 @@ pub(crate) fn retry_header(seconds: u64, load_percent: u64) -> HeaderValue {
 }
 
 /// Equal for all callers, because several of them share it.
-pub(crate) async fn shown(rooms: &Rooms, detail: &JobDetail) -> String {
+pub(crate) async fn shown(rooms: &Rooms, detail: &JobDetail) -> (String, JobExtras) {
     let found = &detail.found;
     let moved_at = match &found.job.state {
         State::Running(running) => rooms.work.moved_at(found.job.id, running),
@@ -137,7 +137,7 @@ pub(crate) async fn shown(rooms: &Rooms, detail: &JobDetail) -> String {
         kept: detail.artifacts.clone(),
         result_meta: detail.result.as_ref().map(|result| results::meta(&found.job, result)),
     };
-    wire::job(detail, callback(detail), &extras, rooms.clock.now())
+    (wire::job(detail, callback(detail), &extras, rooms.clock.now()), extras)
 }
 
 /// The same for a list: only what is at hand.
@@ -165,7 +165,8 @@ pub(crate) async fn events(mut request: RequestContext) -> Result<Response, Prob
     let events =
         request.rooms.jobs.events(&request.reach, id, after, limit).await?.ok_or_else(Problem::job_not_found)?;
     let next = events.last().map_or(after, |event| event.seq);
-    let items = events.into_iter().map(|event| wire::event_json(&event).to_string());
+    let sight = request.sight();
+    let items = events.iter().filter_map(|event| wire::seen_event(event, sight)).map(|event| event.to_string());
     Ok(wire::ok(StatusCode::OK, wire::list(items, "nextAfter", &json!(next))))
 }
 

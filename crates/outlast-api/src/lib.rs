@@ -24,6 +24,7 @@ mod wire;
 mod publish;
 pub mod callback;
 mod receive;
+mod workers;
 mod outcome;
 mod work;
 mod checkpoint;

@@ -278,7 +278,7 @@ async fn finished(
 async fn whole(request: &RequestContext, reach: &Reach, found: &FoundJob) -> Result<Response, Problem> {
     let detail = request.rooms.jobs.detail(reach, found.job.id).await?.ok_or_else(Problem::job_not_found)?;
     let found = &detail.found;
-    let mut body = jobs::shown(&request.rooms, &detail).await;
+    let (mut body, _) = jobs::shown(&request.rooms, &detail).await;
     if let Some(inline) = request.rooms.objects.inline_result(reach, found.job.id).await? {
         body.pop();
         body.push_str(",\"result\":");

@@ -11,6 +11,7 @@ use outlast_core::checkpoint::Checkpoint;
 use outlast_core::queue::Mode;
 use outlast_core::state::Phase;
 use outlast_engine::jobs::multi_claim::{MultiClaim, WeightedQueue};
+use outlast_engine::workers::WorkerName;
 use outlast_store::artifacts::Artifacts;
 use outlast_store::jobs::{ClaimRequest, Claimed};
 
@@ -22,11 +23,15 @@ use crate::wire::Resume;
 use crate::{fields, wire};
 
 pub(crate) async fn receive(mut request: RequestContext) -> Result<Response, Problem> {
+    let agent;
     let (want, wait, accepts) = {
         let mut values = request.read(&fields::RECEIVE)?;
         let wait = values.duration("wait").unwrap_or(Duration::ZERO);
-        (claim_request(&request, request.queue()?.into(), &mut values)?, wait, accepted_schemas(&mut values))
+        let want = claim_request(&request, request.queue()?.into(), &mut values)?;
+        agent = agent_of(&mut values);
+        (want, wait, accepted_schemas(&mut values))
     };
+    note_worker(&request, &want, agent, std::iter::once(&want.queue));
     let claimed = hand_out(&mut request, want, wait).await?;
     let resumes = resumes(&request, &claimed, accepts.as_deref()).await?;
     let mut body = jobs_body(claimed.jobs.iter());
@@ -37,14 +42,17 @@ pub(crate) async fn receive(mut request: RequestContext) -> Result<Response, Pro
 
 /// The same from several queues. All of them must exist and be pulled from, before any job is handed out.
 pub(crate) async fn several(mut request: RequestContext) -> Result<Response, Problem> {
+    let agent;
     let (claim, wait, accepts) = {
         let mut values = request.read(&fields::RECEIVE_SEVERAL)?;
         let queues = weighted_queues(&request, &mut values)?;
         let wait = values.duration("wait").unwrap_or(Duration::ZERO);
         let want = claim_request(&request, "".into(), &mut values)?;
+        agent = agent_of(&mut values);
         (MultiClaim { queues, want }, wait, accepted_schemas(&mut values))
     };
     check_queues(&request, &claim).await?;
+    note_worker(&request, &claim.want, agent, claim.queues.iter().map(|queue| &queue.name));
     let mut all = request.rooms.jobs.claim_any_now(&claim).await?;
     if all.is_empty() && !wait.is_zero() {
         let place = request.reserve_wait(claim.queues.len())?;
@@ -73,6 +81,28 @@ fn claim_request(request: &RequestContext, queue: Arc<str>, values: &mut Values<
         visibility: values.duration("visibilityTimeout"),
         worker: values.text("worker").map(Into::into),
     })
+}
+
+/// The program that asks; without the name of the worker.
+fn agent_of(values: &mut Values<'_>) -> WorkerName {
+    let mut agent = values.object("agent").unwrap_or_default();
+    WorkerName {
+        worker: None,
+        host: agent.text("host").map(Into::into),
+        pid: agent.u32("pid"),
+        sdk: agent.text("sdk").map(Into::into),
+    }
+}
+
+/// Remembers who asks, for `GET /v1/workers`.
+fn note_worker<'a>(
+    request: &RequestContext,
+    want: &ClaimRequest,
+    agent: WorkerName,
+    queues: impl Iterator<Item = &'a Arc<str>>,
+) {
+    let name = WorkerName { worker: want.worker.clone(), ..agent };
+    request.rooms.workers.seen(want.namespace, &name, queues.map(Arc::clone));
 }
 
 fn accepted_schemas(values: &mut Values<'_>) -> Option<Vec<u32>> {

@@ -12,7 +12,7 @@ use outlast_core::queue::is_name;
 use outlast_core::system_queue;
 use outlast_engine::Rooms;
 use outlast_engine::keys::scope::Principal;
-use outlast_engine::keys::token::Token;
+use outlast_engine::keys::token::{JobSight, Token};
 use outlast_store::jobs::Reach;
 
 use crate::answers::{Answers, Turn, Weight};
@@ -83,6 +83,11 @@ impl RequestContext {
     /// Which shares this call is counted against.
     pub(crate) fn holder(&self) -> Holder {
         self.held.holder
+    }
+
+    /// How much of a job the caller sees.
+    pub(crate) fn sight(&self) -> JobSight {
+        self.token.as_ref().map_or(JobSight::Whole, Token::sight)
     }
 
     /// How long an answer may go on: no longer than the token.

@@ -14,7 +14,7 @@ use crate::request::RequestContext;
 use crate::schema::{Field, Object};
 use crate::{
     checkpoint, dead_letters, events, fields, health, jobs, keys, objects, openapi, operations, outcome, publish,
-    queues, receive, reload, results, simple, stream, token, welcome, work, ws,
+    queues, receive, reload, results, simple, stream, token, welcome, work, workers, ws,
 };
 
 /// The credential that a caller needs.
@@ -211,6 +211,7 @@ pub static ROUTES: &[Route] = &[
     plain("publishJobs",          Method::POST,   "/v1/queues/{queue}/jobs/batch",     PUBLISH, (202, "publishes jobs in one commit", Shape::Named("PublishedJobBatch")),  handler!(publish::batch)).reads(&fields::PUBLISH_BATCH, Size::Batch),
     plain("receiveJobs",          Method::POST,   "/v1/queues/{queue}/receive",        CONSUME, (200, "hands out jobs to a puller", Shape::Named("ReceivedJobs")),          handler!(receive::receive)).reads(&fields::RECEIVE, Size::Small),
     plain("receiveFromQueues",    Method::POST,   "/v1/receive",                       CONSUME, (200, "hands out jobs of several queues", Shape::Named("ReceivedJobs")),  handler!(receive::several)).reads(&fields::RECEIVE_SEVERAL, Size::Small),
+    plain("listWorkers",          Method::GET,    "/v1/workers",                       READ,    (200, "lists the workers that ask for jobs", Shape::Named("WorkerList")), handler!(workers::list)),
     plain("streamQueue",          Method::GET,    "/v1/queues/{queue}/stream",         READ,    (200, "what changes in a queue, as server-sent events", Shape::Stream), handler!(stream::queue)),
     plain("listDeadLetters",      Method::GET,    "/v1/queues/{queue}/dead",           READ,    (200, "lists dead letters", JOBS),                                      handler!(dead_letters::list)).asks(fields::PAGE),
     plain("replayDeadLetters",    Method::POST,   "/v1/queues/{queue}/dead/replay",    MANAGE,  (202, "replays dead letters in bulk", OPERATION),                       handler!(dead_letters::replay)).reads(&fields::DEAD_REPLAY, Size::Small).or(&[(200, "a dry run: only counted", Shape::Named("ReplayDryRun"))]),

@@ -19,6 +19,7 @@ use outlast_engine::feeds::queue_feed::{QueueEvent, QueueFollower};
 use outlast_engine::feeds::stream::{Follower, Frame, Opened};
 use outlast_engine::inbound::Inbound;
 use outlast_engine::keys::scope::Principal;
+use outlast_engine::keys::token::JobSight;
 use outlast_engine::random::Random;
 use outlast_engine::status::Status;
 use serde_json::json;
@@ -53,7 +54,7 @@ pub(crate) async fn job(mut request: RequestContext) -> Result<Response, Problem
         Opened::Finished(_) => return Ok(empty()),
         Opened::Beyond { last } => return Err(Problem::beyond(given_as, last)),
     };
-    Ok(answer(Frames::new(&request, FrameSource::Job(follower), caller, place)))
+    Ok(answer(Frames::new(&request, FrameSource::Job(follower, request.sight()), caller, place)))
 }
 
 pub(crate) async fn queue(request: RequestContext) -> Result<Response, Problem> {
@@ -117,16 +118,22 @@ fn retry(random: &Random) -> Bytes {
 
 /// Where the events of a stream come from.
 enum FrameSource {
-    Job(Follower),
+    /// With as much as the caller sees of it.
+    Job(Follower, JobSight),
     /// For this caller.
     Queue(QueueFollower, Arc<Inbound>),
 }
 
 impl FrameSource {
-    /// Cancel-safe, as what it follows is.
+    /// Cancel-safe, as what it follows is: frames that the caller does not see may be left out at any time.
     async fn next(&mut self) -> Option<Bytes> {
         match self {
-            FrameSource::Job(follower) => follower.next().await.map(|frame| frame_bytes(&frame)),
+            FrameSource::Job(follower, sight) => loop {
+                let bytes = frame_bytes(&follower.next().await?, *sight);
+                if !bytes.is_empty() {
+                    return Some(bytes);
+                }
+            },
             FrameSource::Queue(follower, inbound) => follower.next().await.map(|event| show(&event, inbound)),
         }
     }
@@ -170,9 +177,10 @@ impl Frames {
     }
 }
 
-fn frame_bytes(frame: &Frame) -> Bytes {
+/// Empty where the caller sees nothing of it.
+fn frame_bytes(frame: &Frame, sight: JobSight) -> Bytes {
     match frame {
-        Frame::Events(events) => page(events),
+        Frame::Events(events) => page(events, sight),
         // Without an id, so that a reader who comes back names the last event of the log.
         Frame::End(end) => format!("event: end\ndata: {}\n\n", wire::end_json(*end)).into(),
         Frame::Progress(progress) => {
@@ -185,11 +193,12 @@ fn frame_bytes(frame: &Frame) -> Bytes {
 }
 
 /// The JSON of an event has no line breaks, so it is one line of data.
-fn page(events: &[Event]) -> Bytes {
+fn page(events: &[Event], sight: JobSight) -> Bytes {
     let mut text = String::new();
     for event in events {
-        let _ =
-            write!(text, "id: {}\nevent: {}\ndata: {}\n\n", event.seq, event.kind.as_str(), wire::event_json(event));
+        if let Some(data) = wire::seen_event(event, sight) {
+            let _ = write!(text, "id: {}\nevent: {}\ndata: {data}\n\n", event.seq, event.kind.as_str());
+        }
     }
     text.into()
 }

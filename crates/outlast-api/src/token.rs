@@ -24,6 +24,9 @@ pub(crate) async fn create(request: RequestContext) -> Result<Response, Problem>
     if can.is_empty() {
         return Err(Problem::field("can", "must have at least one entry"));
     }
+    if can.contains(&Can::Output) && !can.contains(&Can::Watch) {
+        return Err(Problem::field("can", "must have \"watch\" where it has \"output\""));
+    }
     let caller = request.caller()?;
     request.rooms.jobs.job(&request.reach, id).await?.ok_or_else(Problem::job_not_found)?;
     for can in &can {

@@ -8,10 +8,12 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
-use outlast_core::{JobId, State, Status};
+use outlast_core::{JobId, Progress, State, Status};
 use outlast_engine::Rooms;
+use outlast_engine::keys::token::JobSight;
 use outlast_engine::single_flight::SingleFlight;
 use outlast_store::jobs::{FoundJob, Reach};
+use serde_json::Value;
 
 use crate::answers::Weight;
 use crate::error::Problem;
@@ -26,6 +28,9 @@ pub(crate) type Views = SingleFlight<JobId, Result<Option<View>, Problem>>;
 pub(crate) struct View {
     found: Arc<FoundJob>,
     body: Bytes,
+    /// As the body has them, for callers that see a part of it.
+    progress: Option<Arc<Progress>>,
+    result_meta: Option<Value>,
     /// In seconds, without regard to load; `None` once it has ended.
     retry_after: Option<u64>,
 }
@@ -47,15 +52,20 @@ async fn read(rooms: &Rooms, id: JobId) -> Result<Option<View>, Problem> {
     let Some(detail) = rooms.jobs.detail(&Reach::Everything, id).await? else {
         return Ok(None);
     };
-    let mut body = jobs::shown(rooms, &detail).await;
+    let (mut body, extras) = jobs::shown(rooms, &detail).await;
     let found = detail.found;
     if found.job.status() == Status::Expired {
-        body.pop();
-        body.push_str(",\"code\":\"job_expired\",\"detail\":\"the result has expired and was deleted; submit the job again if you need it\"}");
+        add_expired(&mut body);
     }
     let retry_after = (!found.job.status().is_terminal()).then(|| jobs::retry_after(rooms, &found));
     body.shrink_to_fit();
-    Ok(Some(View { found: Arc::new(found), body: body.into(), retry_after }))
+    let (progress, result_meta) = (extras.progress, extras.result_meta);
+    Ok(Some(View { found: Arc::new(found), body: body.into(), progress, result_meta, retry_after }))
+}
+
+fn add_expired(body: &mut String) {
+    body.pop();
+    body.push_str(",\"code\":\"job_expired\",\"detail\":\"the result has expired and was deleted; submit the job again if you need it\"}");
 }
 
 impl View {
@@ -70,9 +80,21 @@ impl View {
 
     pub(crate) fn whole(self, request: &RequestContext) -> Response {
         let status = if self.status() == Status::Expired { StatusCode::GONE } else { StatusCode::OK };
-        let mut response = wire::ok(status, self.body.clone());
+        let mut response = match request.sight() {
+            JobSight::Whole => wire::ok(status, self.body.clone()),
+            JobSight::Watch { .. } => wire::ok(status, self.watched()),
+        };
         self.add_headers(&mut response, request);
         response
+    }
+
+    /// For one who may watch: how far the job is.
+    fn watched(&self) -> String {
+        let mut body = wire::watched_job(&self.found.job, self.progress.as_deref(), self.result_meta.as_ref());
+        if self.status() == Status::Expired {
+            add_expired(&mut body);
+        }
+        body
     }
 
     fn unchanged(self, request: &RequestContext) -> Response {

@@ -21,6 +21,7 @@ use outlast_core::{Event, EventKind, Job, Progress, Queue, State, Status, Timest
 use outlast_engine::feeds::queue_feed::JobSummary;
 use outlast_engine::feeds::stream::JobEnd;
 use outlast_engine::inbound::ingest::IngestReceipt;
+use outlast_engine::keys::token::JobSight;
 use outlast_engine::queues::Rotated;
 use outlast_engine::queues::header_values::masked;
 use outlast_store::artifacts::Artifacts;
@@ -300,6 +301,34 @@ fn cancel_reason(state: &State) -> Option<&'static str> {
 /// The last frame of a stream: how the job has ended.
 pub(crate) fn end_json(end: JobEnd) -> Value {
     json!({"type": "end", "status": end.status.as_str(), "replays": end.replays})
+}
+
+/// An event as a caller sees it; `None` where it does not.
+pub(crate) fn seen_event(event: &Event, sight: JobSight) -> Option<Value> {
+    match (sight, &event.kind) {
+        (JobSight::Whole, _) | (JobSight::Watch { output: true }, EventKind::Output { .. }) => Some(event_json(event)),
+        // Without the reason, which may tell of a worker or an error.
+        (JobSight::Watch { .. }, EventKind::State { from, to, replays, .. }) => Some(json!({
+            "seq": event.seq, "at": event.at.to_string(), "type": event.kind.as_str(),
+            "from": from.map(Status::as_str), "to": to.as_str(), "replays": replays,
+        })),
+        (JobSight::Watch { .. }, _) => None,
+    }
+}
+
+/// A job as one sees it who may only watch: nothing of its publisher or its worker.
+pub(crate) fn watched_job(job: &Job, progress: Option<&Progress>, result: Option<&Value>) -> String {
+    let shown = json!({
+        "id": job.id.to_string(),
+        "status": job.status().as_str(),
+        "version": job.version,
+        "progress": progress.map(progress_json).or_else(|| whole_progress(job)),
+        "createdAt": job.created_at.to_string(),
+        "startedAt": at(job.started_at),
+        "finishedAt": at(job.finished_at()),
+        "resultMeta": result.cloned().or_else(|| result_meta(&job.state)),
+    });
+    shown.to_string()
 }
 
 pub(crate) fn event_json(event: &Event) -> Value {

@@ -32,6 +32,7 @@ use crate::status::Status;
 use crate::supervisor::Supervisor;
 use crate::sweep::Sweep;
 use crate::work::Work;
+use crate::workers::Workers;
 
 /// Cheap to clone; all clones are the same engine. Derefs to its rooms.
 #[derive(Clone)]
@@ -50,6 +51,7 @@ pub struct Rooms {
     pub push: Arc<Push>,
     pub inbound: Arc<Inbound>,
     pub keys: Arc<Keys>,
+    pub workers: Workers,
     pub status: Status,
     pub clock: Arc<dyn Clock>,
     pub random: Arc<Random>,
@@ -227,6 +229,7 @@ impl Rooms {
             feeds: Arc::new(Feeds::new(parts, &jobs, &work)),
             push: Arc::new(Push::new(parts, egress, &jobs, &queues, push)),
             keys: Arc::new(Keys::new(parts, catalog.subscribe())),
+            workers: Workers::new(parts),
             inbound: Arc::new(Inbound::new(parts, &jobs, catalog)),
             status: Status { store, peer_bus, lifecycle, supervisor, counters, namespace_names: RwLock::default() },
             jobs,

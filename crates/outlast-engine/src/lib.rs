@@ -13,6 +13,7 @@ pub mod feeds;
 pub mod push;
 pub mod inbound;
 pub mod keys;
+pub mod workers;
 pub mod status;
 
 mod announcer;

@@ -44,6 +44,14 @@ pub enum Signal<'a> {
     Everything,
 }
 
+/// A worker that a node has seen, in a form that only the engine reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerValue {
+    /// Names it among those of its namespace.
+    pub id: u64,
+    pub bytes: Vec<u8>,
+}
+
 /// How the link to the other nodes does, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerLink {
@@ -69,6 +77,18 @@ pub trait PeerBus: Send + Sync {
     /// The latest progress of a job that a node has published, and its lease. `None` where there is none or the bus
     /// cannot be asked; never makes a caller wait for long.
     async fn progress(&self, id: JobId) -> Option<(LeaseDigest, Progress)>;
+
+    /// Keeps a worker where the other nodes find it, soon and perhaps.
+    fn announce_worker(&self, _namespace: NamespaceId, _worker: WorkerValue) {}
+
+    /// The workers of a namespace that nodes have announced. Empty where the bus cannot be asked; never makes a caller wait
+    /// for long.
+    async fn workers(&self, _namespace: NamespaceId) -> Vec<WorkerValue> {
+        Vec::new()
+    }
+
+    /// Deletes announced workers, if it can.
+    async fn forget_workers(&self, _namespace: NamespaceId, _ids: &[u64]) {}
 
     /// Signals of other nodes since the last call; waits for the first. Also returns "everything" when signals may have
     /// been missed. For one caller; cancel-safe.

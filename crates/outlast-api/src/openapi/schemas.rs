@@ -51,6 +51,14 @@ fn jobs() -> Vec<(&'static str, Value)> {
             let unknown = object(json!({"id": id(), "error": refer("Problem")}), &[]);
             object(json!({"jobs": list(json!({"anyOf": [refer("JobSummary"), unknown]}))}), &[])
         }),
+        ("WorkerList", {
+            let agent = object(json!({"host": maybe(text()), "pid": maybe(count()), "sdk": maybe(text())}), &[]);
+            let worker = json!({
+                "worker": maybe(text()), "agent": agent, "queues": list(text()), "seenAt": maybe(time()),
+                "holds": count(), "jobs": list(id()),
+            });
+            object(json!({"items": list(object(worker, &[])), "complete": flag()}), &[])
+        }),
         ("ReceivedJobs", object(json!({"jobs": list(refer("ReceivedJob"))}), &[])),
         ("ReceivedJob", object(lease(), &[])),
     ]
@@ -332,7 +340,7 @@ fn list(of: Value) -> Value {
 }
 
 fn token() -> Value {
-    let can = list(json!({"type": "string", "enum": ["read", "cancel", "download"]}));
+    let can = list(json!({"type": "string", "enum": ["read", "watch", "output", "cancel", "download"]}));
     let members = json!({
         "token": text(), "can": can, "expiresAt": time(), "statusUrl": text(), "streamUrl": text(),
     });

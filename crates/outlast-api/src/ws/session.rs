@@ -12,7 +12,7 @@ use outlast_core::{Command, JobId, Progress};
 use outlast_engine::Rooms;
 use outlast_engine::feeds::stream::{Events, Follower, Frame, JobEnd};
 use outlast_engine::keys::scope::{Principal, Word};
-use outlast_engine::keys::token::{Can, Token};
+use outlast_engine::keys::token::{Can, JobSight, Token};
 use outlast_store::jobs::JobCommand;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -125,8 +125,9 @@ impl Session {
     /// The page of the log is let go before the first event is sent: a slow reader holds only what is written for it.
     async fn send_events(&self, events: Events, open_socket: &mut OpenSocket) -> Result<(), SessionEnd> {
         let mut texts = Vec::with_capacity(events.len());
-        for event in events.iter() {
-            let text = Bytes::from(wire::event_json(event).to_string());
+        let sight = self.token.as_ref().map_or(JobSight::Whole, Token::sight);
+        for event in events.iter().filter_map(|event| wire::seen_event(event, sight)) {
+            let text = Bytes::from(event.to_string());
             texts.push(self.answers.frame(self.holder, text).map_err(|_| CROWDED)?);
         }
         drop(events);

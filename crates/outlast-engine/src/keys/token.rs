@@ -29,17 +29,23 @@ const TEXT_BYTES_MAX: usize = 512;
 pub enum Can {
     /// See the job, its log and its streams.
     Read,
+    /// See how far the job is: its status, progress and times, and no data of its publisher or its worker.
+    Watch,
+    /// See the output, beside what `Watch` shows.
+    Output,
     Cancel,
     /// Get the result.
     Download,
 }
 
 impl Can {
-    pub const ALL: [Can; 3] = [Can::Read, Can::Cancel, Can::Download];
+    pub const ALL: [Can; 5] = [Can::Read, Can::Watch, Can::Output, Can::Cancel, Can::Download];
 
     pub fn as_str(self) -> &'static str {
         match self {
             Can::Read => "read",
+            Can::Watch => "watch",
+            Can::Output => "output",
             Can::Cancel => "cancel",
             Can::Download => "download",
         }
@@ -52,7 +58,7 @@ impl Can {
     /// What a key must have to hand this on.
     pub fn needs(self) -> Word {
         match self {
-            Can::Read | Can::Download => Word::Read,
+            Can::Read | Can::Watch | Can::Output | Can::Download => Word::Read,
             Can::Cancel => Word::Manage,
         }
     }
@@ -63,6 +69,8 @@ impl Can {
             Can::Read => 1,
             Can::Cancel => 2,
             Can::Download => 4,
+            Can::Watch => 8,
+            Can::Output => 16,
         }
     }
 }
@@ -76,6 +84,30 @@ pub struct Token {
     pub key: KeyId,
     pub can: Vec<Can>,
     pub expires_at: Timestamp,
+}
+
+/// How much of a job a caller sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobSight {
+    Whole,
+    /// Status, progress and times; the output only where it is said.
+    Watch {
+        output: bool,
+    },
+}
+
+impl Token {
+    /// May its holder make a call that needs this? A holder that may watch reads a part of what there is to read.
+    pub fn allows(&self, can: Can) -> bool {
+        self.can.contains(&can) || (can == Can::Read && self.can.contains(&Can::Watch))
+    }
+
+    pub fn sight(&self) -> JobSight {
+        match self.can.contains(&Can::Read) {
+            true => JobSight::Whole,
+            false => JobSight::Watch { output: self.can.contains(&Can::Output) },
+        }
+    }
 }
 
 /// What a link may be used for.

@@ -8,6 +8,7 @@
 mod session;
 mod progress_outbox;
 mod progress_kv;
+mod worker_kv;
 pub mod inspect;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,20 +16,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outlast_core::{JobId, Lease, Progress};
+use outlast_core::{JobId, Lease, NamespaceId, Progress};
 use redis::Client;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use self::progress_kv::ProgressKv;
 use self::progress_outbox::ProgressOutbox;
+use self::worker_kv::WorkerKv;
 use super::mailbox::Mailbox;
-use super::{LeaseDigest, POLL_INTERVAL_LINKED, POLL_INTERVAL_UNLINKED, PeerBus, PeerLink, Signal, SignalSet};
+use super::{
+    LeaseDigest, POLL_INTERVAL_LINKED, POLL_INTERVAL_UNLINKED, PeerBus, PeerLink, Signal, SignalSet, WorkerValue,
+};
 
 /// The first wait before connecting again; doubles up to the longest.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(3);
+/// Longest wait for the workers of other nodes.
+const WORKERS_MAX: Duration = Duration::from_millis(500);
 
 /// Why there is no link. Never holds the URL, which may have a password in it.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +75,7 @@ struct BusState {
     inbox: Mailbox,
     progress_outbox: ProgressOutbox,
     kv: ProgressKv,
+    worker_kv: WorkerKv,
     is_connected: AtomicBool,
     sent: AtomicU64,
     received: AtomicU64,
@@ -86,6 +93,7 @@ impl RedisBus {
             inbox: Mailbox::default(),
             progress_outbox: ProgressOutbox::default(),
             kv: ProgressKv::of(options.store),
+            worker_kv: WorkerKv::of(options.store),
             is_connected: AtomicBool::new(false),
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
@@ -113,6 +121,25 @@ impl PeerBus for RedisBus {
     async fn progress(&self, id: JobId) -> Option<(LeaseDigest, Progress)> {
         let told = self.state.kv.find(id).await?;
         Some((told.hand_out, Arc::unwrap_or_clone(told.progress)))
+    }
+
+    fn announce_worker(&self, namespace: NamespaceId, worker: WorkerValue) {
+        self.state.worker_kv.add(namespace, worker);
+    }
+
+    async fn workers(&self, namespace: NamespaceId) -> Vec<WorkerValue> {
+        let Some(mut connection) = self.state.kv.connection() else {
+            return Vec::new();
+        };
+        let found = timeout(WORKERS_MAX, self.state.worker_kv.find(&mut connection, namespace)).await;
+        found.ok().and_then(Result::ok).unwrap_or_default()
+    }
+
+    async fn forget_workers(&self, namespace: NamespaceId, ids: &[u64]) {
+        if let Some(mut connection) = self.state.kv.connection() {
+            // A worker that stays is deleted by the next reader.
+            let _ = timeout(WORKERS_MAX, self.state.worker_kv.forget(&mut connection, namespace, ids)).await;
+        }
     }
 
     async fn recv(&self) -> SignalSet {

@@ -81,6 +81,10 @@ impl ProgressKv {
     }
 
     /// The connection, if it may be asked.
+    pub(super) fn connection(&self) -> Option<MultiplexedConnection> {
+        self.asked()
+    }
+
     fn asked(&self) -> Option<MultiplexedConnection> {
         let state = self.lock();
         let is_quiet = state.quiet_until.is_some_and(|until| Instant::now() < until);

@@ -62,6 +62,9 @@ impl BusState {
             if let Err(error) = self.publish(&mut connection, encode(self.node, &news)).await {
                 return error;
             }
+            if let Err(error) = within(SEND_MAX, self.worker_kv.keep(&mut connection)).await {
+                return error;
+            }
             sleep_until(sent_at + GAP).await;
             tokio::select! {
                 () = self.outbox.wait() => {}
