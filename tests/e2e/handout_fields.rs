@@ -1,6 +1,6 @@
 //! Fields that a client needs to know beforehand: of hand-outs, of publishes, and the version of the server.
 
-use outlast_tests::server::Server;
+use outlast_tests::server::{Launch, Server};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -81,4 +81,37 @@ async fn every_answer_has_the_version_of_the_server() {
     }
     let keyless = client.send(client.keyless(Method::GET, "/v1/queues")).await.unwrap();
     assert_eq!((keyless.status, keyless.headers["x-outlast-version"].to_str().unwrap()), (401, wanted.as_str()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn urls_are_absolute_where_the_public_address_is_configured() {
+    let server = Launch::fresh().with_env("OUTLAST_PUBLIC_URL", "https://example.com/outlast/").start().await;
+    let client = server.client();
+    let base = "https://example.com/outlast/v1/jobs/";
+    make_queue(&client, "work", json!({})).await;
+    let reply = client.post("/v1/queues/work/jobs", json!({"payload": 1})).await.unwrap();
+    assert!(reply.headers["location"].to_str().unwrap().starts_with(base));
+    let published = reply.expect(202);
+    let id = text(&published["id"]);
+    let batch = client.post("/v1/queues/work/jobs/batch", json!({"jobs": [{}]})).await.unwrap().expect(202);
+    let token = client.post(&format!("/v1/jobs/{id}/token"), json!({"can": ["read"]})).await.unwrap().expect(201);
+    let held = receive_one(&client, "work").await;
+    let links = json!({"lease": held["lease"]});
+    let links = client.post(&format!("/v1/jobs/{id}/result/upload"), links).await.unwrap().expect(201);
+    let ack = json!({"lease": held["lease"], "result": 1});
+    client.post(&format!("/v1/jobs/{id}/ack"), ack).await.unwrap().expect(200);
+    let job = client.get(&format!("/v1/jobs/{id}")).await.unwrap().expect(200);
+
+    for url in [
+        &published["statusUrl"],
+        &published["streamUrl"],
+        &published["cancelUrl"],
+        &batch["jobs"][0]["statusUrl"],
+        &token["statusUrl"],
+        &token["streamUrl"],
+        &job["resultUrl"],
+    ] {
+        assert!(text(url).starts_with(base), "{url}");
+    }
+    assert!(text(&links["url"]).starts_with("https://example.com/outlast/v1/objects/"), "{links}");
 }

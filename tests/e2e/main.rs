@@ -26,6 +26,7 @@ mod jobs_wait;
 mod receive_several;
 mod handout_fields;
 mod workers;
+mod manual_clock;
 mod outages;
 mod zombies;
 mod work;

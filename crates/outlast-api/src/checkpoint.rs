@@ -46,7 +46,7 @@ pub(crate) async fn show(request: RequestContext) -> Result<Response, Problem> {
     let kept = request.rooms.work.saved(&request.reach, id).await?.ok_or_else(Problem::job_not_found)?;
     let none = || Problem::new(Code::CheckpointNotFound, "no attempt of this job has saved one, or it was dropped");
     let checkpoint = kept.checkpoint.ok_or_else(none)?;
-    Ok(wire::ok(StatusCode::OK, wire::checkpoint(id, &checkpoint)))
+    Ok(wire::ok(StatusCode::OK, wire::checkpoint(request.base(), id, &checkpoint)))
 }
 
 pub(crate) async fn put_section(request: RequestContext) -> Result<Response, Problem> {

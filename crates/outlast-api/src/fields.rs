@@ -499,6 +499,13 @@ pub const TOKEN: Object = Object {
     ],
 };
 
+pub const ADVANCE_CLOCK: Object = Object {
+    name: "AdvanceClock",
+    about: "How far to move the clock.",
+    fields: &[field("advance", span(&CLOCK_JUMP), "so much time passes").required()],
+};
+const CLOCK_JUMP: std::ops::RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(36_500 * 86_400);
+
 pub const SIMPLE_IDS: Object = Object {
     name: "SimpleIds",
     about: "Messages by id or receipt.",

@@ -125,13 +125,14 @@ pub(crate) fn retry_header(seconds: u64, load_percent: u64) -> HeaderValue {
 }
 
 /// Equal for all callers, because several of them share it.
-pub(crate) async fn shown(rooms: &Rooms, detail: &JobDetail) -> (String, JobExtras) {
+pub(crate) async fn shown<'a>(rooms: &'a Rooms, detail: &JobDetail) -> (String, JobExtras<'a>) {
     let found = &detail.found;
     let moved_at = match &found.job.state {
         State::Running(running) => rooms.work.moved_at(found.job.id, running),
         _ => None,
     };
     let extras = JobExtras {
+        base: rooms.push.public_url(),
         progress: rooms.work.progress(found).await,
         moved_at,
         kept: detail.artifacts.clone(),
@@ -141,13 +142,14 @@ pub(crate) async fn shown(rooms: &Rooms, detail: &JobDetail) -> (String, JobExtr
 }
 
 /// The same for a list: only what is at hand.
-fn at_hand(rooms: &Rooms, found: &FoundJob) -> JobExtras {
+fn at_hand<'a>(rooms: &'a Rooms, found: &FoundJob) -> JobExtras<'a> {
+    let base = rooms.push.public_url();
     let State::Running(running) = &found.job.state else {
-        return JobExtras::default();
+        return JobExtras { base, ..JobExtras::default() };
     };
     let (id, now) = (found.job.id, rooms.clock.now());
     let progress = rooms.work.known_progress(id, running).filter(|progress| progress.is_fresh(now));
-    JobExtras { progress, moved_at: rooms.work.moved_at(id, running), ..JobExtras::default() }
+    JobExtras { base, progress, moved_at: rooms.work.moved_at(id, running), ..JobExtras::default() }
 }
 
 /// The state of the job that calls the callback URL, if there is a URL.

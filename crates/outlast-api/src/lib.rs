@@ -44,6 +44,7 @@ mod health;
 mod welcome;
 pub mod sources;
 pub mod reload;
+pub mod dev_clock;
 mod events;
 mod batch;
 mod exposition;

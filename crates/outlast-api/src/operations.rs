@@ -37,7 +37,7 @@ pub(crate) async fn start(request: &RequestContext, operation: NewOperation) -> 
     let started =
         request.rooms.jobs.start_operation(operation).await?.ok_or_else(|| Problem::queue_not_found(&queue))?;
     let mut response = wire::json_ok(StatusCode::ACCEPTED, &wire::operation(&started));
-    if let Ok(location) = HeaderValue::try_from(format!("/v1/operations/{}", started.id.0)) {
+    if let Ok(location) = HeaderValue::try_from(format!("{}/v1/operations/{}", request.base(), started.id.0)) {
         response.headers_mut().insert(LOCATION, location);
     }
     Ok(response)

@@ -42,9 +42,9 @@ pub(crate) async fn one(mut request: RequestContext) -> Result<Response, Problem
         }
         (job, status) = (found.job, StatusCode::OK);
     }
-    let mut response = wire::ok(status, wire::published(&job, &queue, &accepted));
+    let mut response = wire::ok(status, wire::published(request.base(), &job, &queue, &accepted));
     let headers = response.headers_mut();
-    if let Ok(location) = HeaderValue::try_from(format!("/v1/jobs/{}", job.id)) {
+    if let Ok(location) = HeaderValue::try_from(format!("{}/v1/jobs/{}", request.base(), job.id)) {
         headers.insert(LOCATION, location);
     }
     if !job.status().is_terminal() {
@@ -91,7 +91,7 @@ pub(crate) async fn batch(request: RequestContext) -> Result<Response, Problem> 
         .into_iter()
         .map(|refusal| match refusal {
             Some(problem) => json!({"error": problem.to_json()}),
-            None => batch_answer(published.next(), &queue),
+            None => batch_answer(request.base(), published.next(), &queue),
         })
         .collect();
     Ok(wire::json_ok(StatusCode::ACCEPTED, &json!({"jobs": answers})))
@@ -106,7 +106,7 @@ fn batch_spec(raw: &Value<'_>, place: usize, request: &RequestContext) -> Result
     spec(values, request).map_err(|problem| problem.at(&place))
 }
 
-fn batch_answer(published: Option<Published>, queue: &str) -> Json {
+fn batch_answer(base: &str, published: Option<Published>, queue: &str) -> Json {
     match created(published, queue) {
         Err(problem) => json!({"error": problem.to_json()}),
         Ok((job, accepted)) => {
@@ -114,8 +114,8 @@ fn batch_answer(published: Option<Published>, queue: &str) -> Json {
                 "id": job.id.to_string(),
                 "status": job.status().as_str(),
                 "createdAt": job.created_at.to_string(),
-                "statusUrl": format!("/v1/jobs/{}", job.id),
-                "streamUrl": format!("/v1/jobs/{}/stream", job.id),
+                "statusUrl": format!("{base}/v1/jobs/{}", job.id),
+                "streamUrl": format!("{base}/v1/jobs/{}/stream", job.id),
                 "duplicate": accepted.is_duplicate,
                 "dedupeBy": accepted.dedupe_by.as_str(),
             });

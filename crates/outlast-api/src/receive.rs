@@ -198,16 +198,16 @@ async fn resumes(request: &RequestContext, claimed: &Claimed, accepts: Option<&[
     let mut resumes = Vec::with_capacity(claimed.jobs.len());
     for job in &claimed.jobs {
         let kept = request.rooms.jobs.saved_work(job).await?;
-        resumes.push(resume(job, kept.unwrap_or_default(), accepts));
+        resumes.push(resume(request.base(), job, kept.unwrap_or_default(), accepts));
     }
     handover.complete();
     Ok(resumes)
 }
 
-fn resume(job: &Job, kept: Artifacts, accepts: Option<&[u32]>) -> Resume {
+fn resume(base: &str, job: &Job, kept: Artifacts, accepts: Option<&[u32]>) -> Resume {
     let is_taken = |checkpoint: &Checkpoint| checkpoint.is_taken_by(accepts);
     let is_incompatible = kept.checkpoint.as_ref().is_some_and(|checkpoint| !is_taken(checkpoint));
-    let checkpoint = kept.checkpoint.filter(is_taken).map(|checkpoint| wire::checkpoint(job.id, &checkpoint));
+    let checkpoint = kept.checkpoint.filter(is_taken).map(|checkpoint| wire::checkpoint(base, job.id, &checkpoint));
     Resume { checkpoint, is_incompatible, sections: kept.sections }
 }
 

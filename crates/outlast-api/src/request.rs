@@ -18,6 +18,7 @@ use outlast_store::jobs::Reach;
 use crate::answers::{Answers, Turn, Weight};
 use crate::budget::{Charge, Full, Holder, Priority};
 use crate::budgets::Budgets;
+use crate::dev_clock::DevClock;
 use crate::error::Problem;
 use crate::limits::Limits;
 use crate::reload::Reload;
@@ -35,6 +36,7 @@ pub(crate) struct RequestContext {
     pub(crate) answers: Arc<Answers>,
     pub(crate) views: Arc<Views>,
     pub(crate) reload: Option<Reload>,
+    pub(crate) dev_clock: Option<DevClock>,
     /// `None` only on routes that need no key. For a token: its key.
     pub(crate) principal: Option<Principal>,
     /// The reach of the caller's scope for this route.
@@ -83,6 +85,11 @@ impl RequestContext {
     /// Which shares this call is counted against.
     pub(crate) fn holder(&self) -> Holder {
         self.held.holder
+    }
+
+    /// The address that clients know this server by; empty where paths will do.
+    pub(crate) fn base(&self) -> &str {
+        self.rooms.push.public_url()
     }
 
     /// How much of a job the caller sees.

@@ -48,7 +48,7 @@ async fn redirect(request: &RequestContext, stored: &StoredObject) -> Result<Res
         None => {
             let key = stored.object.key;
             let (link, _) = request.rooms.keys.mint_link(request.caller()?.key, key, Act::Get, request.life(LINK_LIFE));
-            format!("/v1/objects/{link}")
+            format!("{}/v1/objects/{link}", request.base())
         }
     };
     let mut response = wire::ok(StatusCode::TEMPORARY_REDIRECT, String::new());
@@ -117,7 +117,7 @@ pub(crate) async fn begin(request: RequestContext) -> Result<Response, Problem> 
         Some(direct) => (direct.urls.into_iter().map(String::from).collect(), direct.headers),
         None => {
             let (link, _) = request.rooms.keys.mint_link(request.caller()?.key, upload.object, Act::Put, LINK_LIFE);
-            (vec![format!("/v1/objects/{link}")], Vec::new())
+            (vec![format!("{}/v1/objects/{link}", request.base())], Vec::new())
         }
     };
     let headers: serde_json::Map<String, Json> =

@@ -13,8 +13,8 @@ use crate::error::Problem;
 use crate::request::RequestContext;
 use crate::schema::{Field, Object};
 use crate::{
-    checkpoint, dead_letters, events, fields, health, jobs, keys, objects, openapi, operations, outcome, publish,
-    queues, receive, reload, results, simple, stream, token, welcome, work, workers, ws,
+    checkpoint, dead_letters, dev_clock, events, fields, health, jobs, keys, objects, openapi, operations, outcome,
+    publish, queues, receive, reload, results, simple, stream, token, welcome, work, workers, ws,
 };
 
 /// The credential that a caller needs.
@@ -194,6 +194,17 @@ const PARTS: &[Success] =
 
 const PUBLISHED_BEFORE: &[Success] =
     &[(200, "the key has this job already, or the job is finished within the wait", Shape::Named("PublishResult"))];
+
+/// Only of `outlast dev --clock manual`; not in the OpenAPI document.
+pub static DEV_ROUTES: &[Route] = &[plain(
+    "advanceClock",
+    Method::POST,
+    "/v1/dev/clock",
+    ADMIN,
+    (200, "moves the clock", Shape::Anything),
+    handler!(dev_clock::advance),
+)
+.reads(&fields::ADVANCE_CLOCK, Size::Small)];
 
 #[rustfmt::skip]
 pub static ROUTES: &[Route] = &[

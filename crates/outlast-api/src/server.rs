@@ -24,6 +24,7 @@ use crate::answers::{Answers, RouteEffect, Weight};
 use crate::auth::{Admission, Credential, Credentials, admit, without_token};
 use crate::budget::{Holder, Priority};
 use crate::budgets::Budgets;
+use crate::dev_clock::DevClock;
 use crate::error::{Code, Problem, SERVER_VERSION, VERSION};
 use crate::exposition::Format;
 use crate::failed_keys::FailedKeys;
@@ -31,7 +32,7 @@ use crate::limits::Limits;
 use crate::metrics::{OfProcess, Requests};
 use crate::reload::Reload;
 use crate::request::{RequestCharges, RequestContext};
-use crate::routes::{Need, ROUTES, Raw, Route, Size};
+use crate::routes::{DEV_ROUTES, Need, ROUTES, Raw, Route, Size};
 use crate::schema::{Values, read, read_query};
 use crate::sources::Peer;
 use crate::view::Views;
@@ -53,6 +54,8 @@ struct ApiState {
     failed_keys: FailedKeys,
     /// Set once, before requests are served.
     reload: OnceLock<Reload>,
+    /// Set once, before requests are served, where the clock is moved by hand.
+    dev_clock: OnceLock<DevClock>,
 }
 
 impl Api {
@@ -66,6 +69,7 @@ impl Api {
             requests: Requests::default(),
             views: Arc::default(),
             reload: OnceLock::new(),
+            dev_clock: OnceLock::new(),
         };
         Api { shared: Arc::new(shared) }
     }
@@ -76,12 +80,20 @@ impl Api {
         self
     }
 
+    /// The same, whose clock is moved by hand.
+    pub fn with_dev_clock(self, clock: DevClock) -> Api {
+        let _ = self.shared.dev_clock.set(clock);
+        self
+    }
+
     /// The router of the public listener.
     pub fn router(&self) -> Router {
-        let paths: std::collections::BTreeSet<&str> = ROUTES.iter().map(|route| route.path).collect();
+        let dev_routes = self.shared.dev_clock.get().map_or(&[][..], |_| DEV_ROUTES);
+        let all = || ROUTES.iter().chain(dev_routes);
+        let paths: std::collections::BTreeSet<&str> = all().map(|route| route.path).collect();
         let mut router = Router::new();
         for path in paths {
-            let routes: Vec<&'static Route> = ROUTES.iter().filter(|route| route.path == path).collect();
+            let routes: Vec<&'static Route> = all().filter(|route| route.path == path).collect();
             router = router.route(path, self.methods(&routes));
         }
         let api = self.clone();
@@ -326,6 +338,7 @@ impl Api {
             answers: Arc::clone(&shared.answers),
             views: Arc::clone(&shared.views),
             reload: shared.reload.get().cloned(),
+            dev_clock: shared.dev_clock.get().cloned(),
             principal: admission.principal,
             reach: admission.reach,
             token: admission.token,

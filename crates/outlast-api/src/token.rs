@@ -43,8 +43,8 @@ pub(crate) async fn create(request: RequestContext) -> Result<Response, Problem>
         "token": text,
         "can": can,
         "expiresAt": token.expires_at.to_string(),
-        "statusUrl": format!("/v1/jobs/{id}?token={text}"),
-        "streamUrl": format!("/v1/jobs/{id}/stream?token={text}"),
+        "statusUrl": format!("{}/v1/jobs/{id}?token={text}", request.base()),
+        "streamUrl": format!("{}/v1/jobs/{id}/stream?token={text}", request.base()),
     });
     Ok(wire::json_ok(StatusCode::CREATED, &body))
 }

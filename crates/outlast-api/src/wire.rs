@@ -68,14 +68,14 @@ pub(crate) struct AcceptedJob {
 }
 
 /// The answer to a publish. Names and states need no escaping.
-pub(crate) fn published(job: &Job, queue: &str, accepted: &AcceptedJob) -> String {
+pub(crate) fn published(base: &str, job: &Job, queue: &str, accepted: &AcceptedJob) -> String {
     let mut out = String::with_capacity(512);
     let (id, duplicate, dedupe_by) = (job.id, accepted.is_duplicate, accepted.dedupe_by.as_str());
     let mismatch = if accepted.payload_mismatch { ",\"payloadMismatch\":true" } else { "" };
     let _ = write!(
         out,
-        "{{\"id\":\"{id}\",\"queue\":\"{queue}\",\"status\":\"{}\",\"createdAt\":\"{}\",\"statusUrl\":\"/v1/jobs/{id}\",\
-         \"streamUrl\":\"/v1/jobs/{id}/stream\",\"cancelUrl\":\"/v1/jobs/{id}/cancel\",\"duplicate\":{duplicate},\"dedupeBy\":\"{dedupe_by}\"{mismatch}}}",
+        "{{\"id\":\"{id}\",\"queue\":\"{queue}\",\"status\":\"{}\",\"createdAt\":\"{}\",\"statusUrl\":\"{base}/v1/jobs/{id}\",\
+         \"streamUrl\":\"{base}/v1/jobs/{id}/stream\",\"cancelUrl\":\"{base}/v1/jobs/{id}/cancel\",\"duplicate\":{duplicate},\"dedupeBy\":\"{dedupe_by}\"{mismatch}}}",
         job.status(),
         job.created_at,
     );
@@ -94,7 +94,9 @@ pub(crate) struct Resume {
 
 /// Data that a job shows and that is stored elsewhere.
 #[derive(Default)]
-pub(crate) struct JobExtras {
+pub(crate) struct JobExtras<'a> {
+    /// Put before the paths of this server.
+    pub(crate) base: &'a str,
     pub(crate) progress: Option<Arc<Progress>>,
     pub(crate) moved_at: Option<Timestamp>,
     pub(crate) kept: Option<Artifacts>,
@@ -164,7 +166,7 @@ fn seconds(duration: Option<std::time::Duration>) -> Value {
 }
 
 /// A job without payload and events, as lists show it.
-pub(crate) fn job_summary(job: &Job, queue: &Queue, extras: &JobExtras, now: Timestamp) -> Map<String, Value> {
+pub(crate) fn job_summary(job: &Job, queue: &Queue, extras: &JobExtras<'_>, now: Timestamp) -> Map<String, Value> {
     let tags: Map<String, Value> = job.spec.tags.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
     let key = job.spec.idempotency_key.as_deref().filter(|key| !key.starts_with(PAYLOAD_KEY_MARK));
     let status = job.status();
@@ -183,7 +185,7 @@ pub(crate) fn job_summary(job: &Job, queue: &Queue, extras: &JobExtras, now: Tim
         "idempotencyKey": key,
         "progress": extras.progress.as_deref().map(progress_json).or_else(|| whole_progress(job)),
         "checkpoint": extras.kept.as_ref().map(checkpoint_meta),
-        "resultUrl": has_result(job).then(|| format!("/v1/jobs/{}/result", job.id)),
+        "resultUrl": has_result(job).then(|| format!("{}/v1/jobs/{}/result", extras.base, job.id)),
         "resultMeta": extras.result_meta.clone().or_else(|| result_meta(&job.state)),
         "error": error(job),
         "lastError": job.last_error,
@@ -218,7 +220,7 @@ fn add_running(map: &mut Map<String, Value>, running: &Running, deadline: Timest
 }
 
 /// The whole job: summary, payload, the last events, and its moves and attempts.
-pub(crate) fn job(detail: &JobDetail, callback: Option<Value>, extras: &JobExtras, now: Timestamp) -> String {
+pub(crate) fn job(detail: &JobDetail, callback: Option<Value>, extras: &JobExtras<'_>, now: Timestamp) -> String {
     let FoundJob { job, queue } = &detail.found;
     let mut map = job_summary(job, queue, extras, now);
     if let Some(callback) = callback {

@@ -196,6 +196,17 @@ impl Engine {
         self.loops.announcer.notifier.queue_feeds().close();
     }
 
+    /// The clock is moved by hand from here on: a jump is no outage.
+    pub fn expect_jumps(&self) {
+        self.loops.sweep.pause_detector.switch_off();
+    }
+
+    /// The clock has jumped: alarms may be due, and waiting requests look again.
+    pub fn clock_jumped(&self) {
+        self.loops.announcer.alarms.look_now();
+        self.loops.announcer.notifier.wake_everyone();
+    }
+
     /// Ends the loops after their present step.
     pub fn stop(&self) {
         self.drain();

@@ -2,7 +2,7 @@
 //! node that stood still alone is no outage, since workers reached other nodes. An embedded store has only this process: it
 //! has stood still if the sweep is overdue and no call came in either.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -30,19 +30,32 @@ pub(crate) struct PauseDetector {
     began_at: AtomicI64,
     /// The store detects outages, and ticks of this process say nothing.
     is_shared: bool,
+    /// The clock is moved by hand, so a late tick says nothing either.
+    is_off: AtomicBool,
 }
 
 impl PauseDetector {
     pub(crate) fn new(is_shared: bool) -> PauseDetector {
         let (last_at, expected_at) = (AtomicI64::new(NEVER), AtomicI64::new(i64::MAX));
-        PauseDetector { last_at, expected_at, latest: Mutex::new(None), began_at: AtomicI64::new(NEVER), is_shared }
+        PauseDetector {
+            last_at,
+            expected_at,
+            latest: Mutex::new(None),
+            began_at: AtomicI64::new(NEVER),
+            is_shared,
+            is_off: AtomicBool::new(false),
+        }
     }
 
     /// A call came in, or the sweep is at work. The first tick after a pause detects the pause.
     pub(crate) fn tick(&self, clock: &dyn Clock) {
-        if !self.is_shared {
+        if !self.is_shared && !self.is_off.load(Ordering::Relaxed) {
             self.tick_at(clock.now());
         }
+    }
+
+    pub(crate) fn switch_off(&self) {
+        self.is_off.store(true, Ordering::Relaxed);
     }
 
     fn tick_at(&self, now: Timestamp) {

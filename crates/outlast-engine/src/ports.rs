@@ -1,6 +1,7 @@
 //! Real time and real chance: the implementations behind core's `Clock` and `Entropy`. Nothing else in the product reads
 //! the system's clock or its random numbers.
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use outlast_core::{Clock, Entropy, Timestamp};
@@ -26,6 +27,29 @@ impl SystemClock {
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         self.started_at.plus(self.started.elapsed())
+    }
+}
+
+/// Time that stands still until it is moved by hand. For the tests of users: delays, limits and retention without waiting.
+#[derive(Debug)]
+pub struct ManualClock(AtomicI64);
+
+impl ManualClock {
+    /// Begins at the time of the system.
+    pub fn start() -> ManualClock {
+        ManualClock(AtomicI64::new(SystemClock::start().now().as_millis()))
+    }
+
+    pub fn advance(&self, by: Duration) {
+        let millis = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+        // It never goes back and never overflows.
+        let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |now| Some(now.saturating_add(millis)));
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.0.load(Ordering::SeqCst))
     }
 }
 

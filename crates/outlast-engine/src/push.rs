@@ -38,8 +38,10 @@ const LOOK_SHARED: Duration = Duration::from_secs(10);
 
 type QueueName = (NamespaceId, Arc<str>);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct PushSettings {
+    /// Put before the paths of this server, in answers and deliveries; empty: they stay paths.
+    pub public_url: Arc<str>,
     /// Deliveries under way at once, on this node.
     pub in_flight_max: usize,
     /// Keep the beginning of what endpoints answer with an attempt that failed.
@@ -50,7 +52,8 @@ pub struct PushSettings {
 
 impl Default for PushSettings {
     fn default() -> PushSettings {
-        PushSettings { in_flight_max: 1000, keeps_excerpts: true, result_bytes_max: 256 << 10 }
+        let public_url = Arc::default();
+        PushSettings { public_url, in_flight_max: 1000, keeps_excerpts: true, result_bytes_max: 256 << 10 }
     }
 }
 
@@ -71,6 +74,11 @@ pub struct Push {
 }
 
 impl Push {
+    /// The address that clients know this server by; empty where it was not configured.
+    pub fn public_url(&self) -> &str {
+        &self.settings.public_url
+    }
+
     pub(crate) fn new(
         parts: &Parts,
         egress: Arc<dyn Egress>,

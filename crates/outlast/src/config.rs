@@ -53,6 +53,8 @@ pub(crate) struct Config {
     pub data: PathBuf,
     pub listen: ListenAddress,
     pub metrics_listen: Option<ListenAddress>,
+    /// The address that clients know the server by, without a slash at its end.
+    pub public_url: Option<String>,
     /// Taken as the admin key at the first start instead of a made one.
     pub admin_key: Option<Secret>,
     /// The sealing key of signing secrets, instead of the key file.
@@ -216,6 +218,7 @@ impl Config {
             ("data", self.data == other.data),
             ("listen", self.listen == other.listen),
             ("metrics_listen", self.metrics_listen == other.metrics_listen),
+            ("public_url", self.public_url == other.public_url),
             ("admin_key", self.admin_key == other.admin_key),
             ("secret_key", self.secret_key == other.secret_key),
             ("database_url", external.0.database_url == external.1.database_url),
@@ -271,6 +274,7 @@ fn environment_layer(environment: &Environment) -> Node {
     for (variable, path) in [
         ("OUTLAST_DATA", &["data"][..]),
         ("OUTLAST_LISTEN", &["listen"]),
+        ("OUTLAST_PUBLIC_URL", &["public_url"]),
         ("OUTLAST_ADMIN_KEY", &["admin_key"]),
         ("OUTLAST_SECRET_KEY", &["secret_key"]),
         ("OUTLAST_DATABASE_URL", &["database_url"]),
@@ -315,6 +319,7 @@ fn read(section: &mut Section, environment: &Environment) -> Config {
         data: PathBuf::from(section.text("data")),
         listen: sections::listen(section, "listen").unwrap_or_default(),
         metrics_listen: sections::listen(section, "metrics_listen"),
+        public_url: sections::public_url(section),
         admin_key: sections::admin_key(section),
         secret_key: section.optional_text("secret_key").map(Secret::new),
         forgets_secrets: false,

@@ -52,7 +52,7 @@ enum Command {
     /// Run the server
     Serve(start::Args),
     /// Run the server for development on this machine
-    Dev(start::Args),
+    Dev(start::DevArgs),
     /// Print every configuration option with its default
     Config(defaults::Args),
     /// Check a configuration file and explain every problem
@@ -167,7 +167,7 @@ async fn run(cli: Cli, environment: &Environment) -> Result<(), Failure> {
     let Cli { remote, command } = cli;
     match command {
         Command::Serve(args) => start::run(&args, environment, Mode::Serve).await,
-        Command::Dev(args) => start::run(&args, environment, Mode::Dev).await,
+        Command::Dev(args) => start::run(&args.start, environment, Mode::Dev(args.clock)).await,
         Command::Config(_) => defaults::run(),
         Command::Validate(args) => validate::run(&args, &remote, environment),
         Command::Doctor(args) => doctor::run(&args, &remote, environment).await,

@@ -20,7 +20,7 @@ use outlast_api::{Api, Limits, listen};
 use outlast_engine::Engine;
 use outlast_engine::engine::Ports;
 use outlast_engine::keys::Keys;
-use outlast_engine::ports::SystemEntropy;
+use outlast_engine::ports::{ManualClock, SystemEntropy};
 use outlast_engine::push::PushSettings;
 use outlast_store::blobs::{BlobTimeouts, Blobs};
 use tokio::net::{TcpListener, TcpSocket, lookup_host};
@@ -41,7 +41,14 @@ const BACKLOG: u32 = 4096;
 pub(crate) enum Mode {
     Serve,
     /// For a developer's machine: the same server, which also says how to begin.
-    Dev,
+    Dev(DevClock),
+}
+
+/// The clock of a developer's server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum DevClock {
+    System,
+    Manual,
 }
 
 /// The folder is made if it is not there; a bucket is asked when it is needed.
@@ -64,7 +71,8 @@ pub(crate) async fn run(config: Config, mode: Mode, load: Load) -> anyhow::Resul
     let own = [Some(&listener), private_listener.as_ref()].into_iter().flatten().map(TcpListener::local_addr);
     let egress = egress::open(&config.egress, mode, own.collect::<Result<_, _>>()?)?;
     let directory = config.data.clone();
-    let backing = Backing::open(&config).await?;
+    let manual = (mode == Mode::Dev(DevClock::Manual)).then(|| Arc::new(ManualClock::start()));
+    let backing = Backing::open(&config, manual.clone()).await?;
     let (seal, new_key) = sealing::keys(&config)?.split();
     let ports = Ports {
         store: Arc::clone(&backing.store),
@@ -80,7 +88,10 @@ pub(crate) async fn run(config: Config, mode: Mode, load: Load) -> anyhow::Resul
     let key = admin_key(&engine.keys, &config, &directory).await?;
     declare(&engine, &config).await?;
     let reloader = Reloader::new(Arc::clone(engine.rooms()), load, config.clone());
-    let api = Api::new(Arc::clone(engine.rooms()), api_limits(&config)).reloading(reloader.hook());
+    let mut api = Api::new(Arc::clone(engine.rooms()), api_limits(&config)).reloading(reloader.hook());
+    if let Some(manual) = manual {
+        api = api.with_dev_clock(dev_clock(&engine, manual));
+    }
     let reloading = tokio::spawn(reloader.run()?);
     let loops = engine.start();
 
@@ -116,6 +127,17 @@ pub(crate) async fn run(config: Config, mode: Mode, load: Load) -> anyhow::Resul
     Ok(())
 }
 
+/// Moves the clock and has everybody look at it.
+fn dev_clock(engine: &Engine, manual: Arc<ManualClock>) -> outlast_api::dev_clock::DevClock {
+    engine.expect_jumps();
+    let engine = engine.clone();
+    Arc::new(move |by| {
+        manual.advance(by);
+        engine.clock_jumped();
+        engine.clock.now()
+    })
+}
+
 /// After a failed write the server answers no request, so there is nothing to wait for: connections end with the process.
 fn fail(why: &str) -> ! {
     eprintln!("error: the store has failed and the server stops without further answers: {why}");
@@ -148,6 +170,7 @@ fn listener_at(address: SocketAddr) -> io::Result<TcpListener> {
 
 fn push_settings(config: &Config) -> PushSettings {
     PushSettings {
+        public_url: config.public_url.as_deref().unwrap_or_default().into(),
         in_flight_max: config.push.in_flight,
         keeps_excerpts: config.push.response_excerpts,
         result_bytes_max: config.limits.payload_bytes,
@@ -281,7 +304,7 @@ fn announce(listener: &TcpListener, mode: Mode, key: &AdminKey, directory: &Path
         writeln!(out, "admin key (shown once, kept in {}): {text}", key_path(directory).display())?;
     }
     writeln!(out, "outlast listening on http://{address}")?;
-    if mode == Mode::Dev {
+    if matches!(mode, Mode::Dev(_)) {
         let text = match key {
             AdminKey::Known { text, .. } => text.as_str(),
             AdminKey::Elsewhere => "$OUTLAST_KEY",

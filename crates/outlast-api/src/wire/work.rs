@@ -55,11 +55,11 @@ fn put_time(out: &mut String, name: &str, at: Option<Timestamp>) {
 }
 
 /// A checkpoint with its data, or with where its data is.
-pub(crate) fn checkpoint(id: JobId, checkpoint: &Checkpoint) -> String {
+pub(crate) fn checkpoint(base: &str, id: JobId, checkpoint: &Checkpoint) -> String {
     let (data, url, sha256) = match &checkpoint.data {
         CheckpointData::Inline(text) => (&**text, None, None),
         CheckpointData::Object(object) => {
-            ("null", Some(format!("/v1/jobs/{id}/checkpoint/blob")), Some(digest_text(&object.sha256)))
+            ("null", Some(format!("{base}/v1/jobs/{id}/checkpoint/blob")), Some(digest_text(&object.sha256)))
         }
     };
     format!(

@@ -73,9 +73,14 @@ struct Saved<'a> {
 }
 
 /// The body of a delivery; `None` for a payload that is no JSON, which a publish does not let in.
-pub(super) fn body(job: &Job, queue: &Queue, running: &Running, kept: &Artifacts) -> Option<Bytes> {
+pub(super) fn body(
+    public_url: &str,
+    job: &Job,
+    (queue, running): (&Queue, &Running),
+    kept: &Artifacts,
+) -> Option<Bytes> {
     if queue.settings.mode == Mode::Callback {
-        return Some(Bytes::copy_from_slice(job.spec.payload.as_bytes()));
+        return Some(callback(public_url, &job.spec.payload));
     }
     // In ack mode the answer is only a receipt: the worker has the ack timeout from then on.
     let expires_at = match queue.settings.mode {
@@ -100,13 +105,23 @@ pub(super) fn body(job: &Job, queue: &Queue, running: &Running, kept: &Artifacts
         webhook_timeout: Seconds(queue.settings.webhook_timeout),
         heartbeat_timeout: job.heartbeat_timeout(queue).map(Seconds),
         drain_timeout: Seconds(queue.settings.drain_timeout),
-        checkpoint: kept.checkpoint.as_ref().map(|checkpoint| saved(job, checkpoint)),
+        checkpoint: kept.checkpoint.as_ref().map(|checkpoint| saved(public_url, job, checkpoint)),
         sections: &kept.sections,
     };
     serde_json::to_vec(&delivery).ok().map(Bytes::from)
 }
 
-fn saved<'a>(job: &Job, checkpoint: &'a Checkpoint) -> Saved<'a> {
+/// A callback was composed when its job ended, with a path. It has either a result or the URL of one, and no text of a user
+/// comes before that URL, so that the first one is ours.
+fn callback(public_url: &str, payload: &str) -> Bytes {
+    const RESULT_PATH: &str = "\"resultUrl\":\"/v1/";
+    match public_url.is_empty() {
+        true => Bytes::copy_from_slice(payload.as_bytes()),
+        false => payload.replacen(RESULT_PATH, &format!("\"resultUrl\":\"{public_url}/v1/"), 1).into(),
+    }
+}
+
+fn saved<'a>(public_url: &str, job: &Job, checkpoint: &'a Checkpoint) -> Saved<'a> {
     let (data, object) = match &checkpoint.data {
         CheckpointData::Inline(text) => (serde_json::from_str(text).ok(), None),
         CheckpointData::Object(object) => (None, Some(object)),
@@ -118,7 +133,7 @@ fn saved<'a>(job: &Job, checkpoint: &'a Checkpoint) -> Saved<'a> {
         at: checkpoint.at.to_string(),
         replays: checkpoint.replays,
         attempt: checkpoint.attempt,
-        blob_url: object.map(|_| format!("/v1/jobs/{}/checkpoint/blob", job.id)),
+        blob_url: object.map(|_| format!("{public_url}/v1/jobs/{}/checkpoint/blob", job.id)),
         sha256: object.map(|object| digest_text(&object.sha256)),
     }
 }

@@ -79,7 +79,9 @@ impl Push {
             }
             Err(_) => return failed("what earlier attempts saved cannot be read"),
         };
-        let (Some(target), Some(body)) = (endpoint.target(job), body(job, queue, running, &kept)) else {
+        let (Some(target), Some(body)) =
+            (endpoint.target(job), body(&self.settings.public_url, job, (queue, running), &kept))
+        else {
             return failed("the job cannot be delivered: it has no URL, or its payload is not readable");
         };
         let breakers = &self.breakers;

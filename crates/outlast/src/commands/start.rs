@@ -3,7 +3,7 @@
 use crate::client::NoServer;
 use crate::config::{Config, Environment, Flags, found_config_path};
 use crate::failure::{EXIT_CODES, Failure};
-use crate::serve::{self, Mode};
+use crate::serve::{self, DevClock, Mode};
 use crate::telemetry;
 
 #[derive(Debug, clap::Args)]
@@ -15,8 +15,21 @@ pub(crate) struct Args {
     no_server: NoServer,
 }
 
+/// Of `dev`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DevArgs {
+    #[command(flatten)]
+    pub start: Args,
+    /// manual: time stands still until POST /v1/dev/clock moves it; for tests of delays and limits
+    #[arg(long, value_name = "CLOCK", value_enum, default_value_t = DevClock::System)]
+    pub clock: DevClock,
+}
+
 pub(crate) async fn run(args: &Args, environment: &Environment, mode: Mode) -> Result<(), Failure> {
     let config = Config::load(&args.flags, environment).map_err(|problems| Failure::configuration(&problems))?;
+    if mode == Mode::Dev(DevClock::Manual) && config.external.database_url.is_some() {
+        return Err(Failure::usage("--clock manual needs the embedded store: leave out database_url"));
+    }
     telemetry::start(&config.log)?;
     if let Some(path) = found_config_path(args.flags.config.as_ref(), environment) {
         let file = path.display().to_string();

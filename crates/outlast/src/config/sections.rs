@@ -291,6 +291,25 @@ pub(crate) fn url(section: &mut Section, name: &'static str, schemes: &[&str]) -
     Some(Secret::new(text))
 }
 
+/// An http or https URL with a host, perhaps a path, and nothing behind it.
+pub(crate) fn public_url(section: &mut Section) -> Option<String> {
+    let text = section.optional_text("public_url")?;
+    let trimmed = text.trim_end_matches('/');
+    let rest = trimmed.strip_prefix("https://").or_else(|| trimmed.strip_prefix("http://"));
+    let is_plain = |rest: &str| {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/[]%".contains(&byte);
+        !rest.is_empty() && !rest.starts_with('/') && rest.bytes().all(is_allowed)
+    };
+    if !rest.is_some_and(is_plain) {
+        section.complain(
+            "public_url",
+            "must be an http or https URL such as https://jobs.example.com, without query and user",
+        );
+        return None;
+    }
+    Some(trimmed.to_owned())
+}
+
 /// The place of objects. Its credentials come from the environment, and neither they nor the URL get into a message.
 pub(crate) fn blobs(section: &mut Section, environment: &Environment) -> Option<Location> {
     let text = section.optional_text("blobs_url")?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use outlast_core::{Clock, Entropy};
-use outlast_engine::ports::{SystemClock, SystemEntropy};
+use outlast_engine::ports::{ManualClock, SystemClock, SystemEntropy};
 use outlast_store::JobStore;
 use outlast_store::peer_bus::redis::BusOptions as LinkOptions;
 use outlast_store::peer_bus::{NoPeers, PeerBus, RedisBus};
@@ -22,16 +22,18 @@ pub(super) struct Backing {
 }
 
 impl Backing {
-    pub(super) async fn open(config: &Config) -> anyhow::Result<Backing> {
+    /// A manual clock is for an embedded store; a database has its own.
+    pub(super) async fn open(config: &Config, manual: Option<Arc<ManualClock>>) -> anyhow::Result<Backing> {
         match &config.external.database_url {
             Some(url) => Backing::shared(config, url).await,
-            None => Backing::embedded(config),
+            None => Backing::embedded(config, manual.map(|clock| clock as _)),
         }
     }
 
     /// Blocks this thread, which has nothing else to do yet.
-    fn embedded(config: &Config) -> anyhow::Result<Backing> {
-        let store = Arc::new(SqliteStore::open(store_options(config)?)?);
+    fn embedded(config: &Config, clock: Option<Arc<dyn Clock>>) -> anyhow::Result<Backing> {
+        let clock = clock.unwrap_or_else(|| Arc::new(SystemClock::start()));
+        let store = Arc::new(SqliteStore::open(store_options(config, clock)?)?);
         let clock = store.clock();
         let peer_bus = Arc::new(NoPeers::embedded());
         Ok(Backing { store: Arc::clone(&store) as _, peer_bus, clock, embedded: Some(store) })
@@ -57,8 +59,7 @@ impl Backing {
     }
 }
 
-fn store_options(config: &Config) -> anyhow::Result<sqlite::Options> {
-    let clock = Arc::new(SystemClock::start());
+fn store_options(config: &Config, clock: Arc<dyn Clock>) -> anyhow::Result<sqlite::Options> {
     let mut options =
         sqlite::Options::new(&config.data, clock, Box::new(SystemEntropy::seed()?), outlast_api::callback::compose);
     options.accepts_loss = config.accepts_loss;

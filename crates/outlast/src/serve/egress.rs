@@ -19,7 +19,7 @@ const LOOPBACK_V6: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128);
 /// `own` are the addresses this process listens on.
 pub(super) fn open(config: &Egress, mode: Mode, own: Vec<SocketAddr>) -> anyhow::Result<Arc<HttpEgress>> {
     let mut allowed = config.allow_private_targets.clone();
-    if mode == Mode::Dev {
+    if matches!(mode, Mode::Dev(_)) {
         // A developer's endpoints are on the same machine.
         allowed.extend([IpNet::from(LOOPBACK_V4), IpNet::from(LOOPBACK_V6)]);
     }
@@ -54,6 +54,7 @@ fn certificates(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
 mod tests {
     use outlast_engine::egress::Egress as _;
 
+    use super::super::DevClock;
     use super::*;
     use crate::config::{Config, Environment, Flags};
 
@@ -65,11 +66,11 @@ mod tests {
     #[tokio::test]
     async fn dev_may_call_this_machine_and_serve_may_not() {
         for url in ["http://127.0.0.1:3000/", "http://[::1]:3000/", "http://localhost:3000/"] {
-            assert!(takes(Mode::Dev, "127.0.0.1:8080", url), "{url}");
+            assert!(takes(Mode::Dev(DevClock::System), "127.0.0.1:8080", url), "{url}");
             assert!(!takes(Mode::Serve, "127.0.0.1:8080", url), "{url}");
         }
-        assert!(!takes(Mode::Dev, "127.0.0.1:8080", "http://10.0.0.1/"));
-        assert!(!takes(Mode::Dev, "127.0.0.1:8080", "http://127.0.0.1:8080/v1/queues"), "ourselves");
+        assert!(!takes(Mode::Dev(DevClock::System), "127.0.0.1:8080", "http://10.0.0.1/"));
+        assert!(!takes(Mode::Dev(DevClock::System), "127.0.0.1:8080", "http://127.0.0.1:8080/v1/queues"), "ourselves");
     }
 
     #[tokio::test]
