@@ -35,6 +35,13 @@ export type components = {
             /** @description as handed out; also as header x-outlast-lease; the lease as it was handed out (32 hexadecimal digits) */
             lease?: string;
         };
+        ChangedJobs: {
+            jobs: (components["schemas"]["JobSummary"] | {
+                error: components["schemas"]["Problem"];
+                /** Format: uuid */
+                id: string;
+            })[];
+        };
         Checkpoint: {
             /** Format: date-time */
             at: string;
@@ -97,18 +104,30 @@ export type components = {
         };
         Delivery: {
             attempt: number;
+            checkpoint: components["schemas"]["Checkpoint"] | null;
             /** Format: date-time */
             createdAt: string;
+            deadline: string | null;
             deferCount: number;
+            drainTimeout: number;
+            heartbeatTimeout: number | null;
             /** Format: uuid */
             id: string;
+            key: string | null;
             lease: string;
             /** Format: date-time */
             leaseExpiresAt: string;
             maxAttempts: number;
+            /** @enum {string} */
+            mode: "standard" | "ack" | "pull";
             payload: unknown;
             queue: string;
             replays: number;
+            sections: string[];
+            tags: {
+                [key: string]: string;
+            };
+            webhookTimeout: number;
         };
         /** @description Directives for the worker's next heartbeats; they replace earlier ones. */
         Directives: {
@@ -173,6 +192,8 @@ export type components = {
         HeartbeatBatch: {
             /** @description the heartbeats; a list of at most 1000 entries */
             heartbeats: components["schemas"]["HeartbeatEntry"][];
+            /** @description how long to wait for directives that were not seen; the leases are renewed first; seconds, or a duration like "30s", from 0s to 30s */
+            wait?: number | string;
         };
         /** @description One heartbeat of many: the job, its lease, and what a heartbeat carries. */
         HeartbeatEntry: {
@@ -208,6 +229,8 @@ export type components = {
                 /** @description stages there are; a whole number from 0 to 9007199254740992 */
                 stagesTotal?: number;
             };
+            /** @description the directives that the worker knows of; others end the wait; a list of at most 4 entries */
+            seen?: ("cancel" | "checkpoint_now" | "hand_over" | "slow_down")[];
         };
         HeartbeatResult: {
             /** @constant */
@@ -374,6 +397,13 @@ export type components = {
             version: number;
             worker?: string | null;
         };
+        /** @description Jobs to wait for. */
+        JobsWait: {
+            /** @description 1 to 1,000 jobs; a list of at most 1000 entries */
+            jobs: components["schemas"]["WaitedJob"][];
+            /** @description how long to wait for a newer version of any of them; seconds, or a duration like "30s", from 0s to 30s */
+            wait?: number | string;
+        };
         Key: {
             /** Format: date-time */
             createdAt: string;
@@ -504,6 +534,8 @@ export type components = {
         NewOutput: {
             /** @description as handed out; also as header x-outlast-lease; the lease as it was handed out (32 hexadecimal digits) */
             lease?: string;
+            /** @description 1, 2, 3 and so on in each hand-out: a part that is sent again is appended once; a whole number from 1 to 9007199254740992 */
+            part?: number;
             /** @description appended to the job's log as it is; text of 1 to 16384 bytes */
             text: string;
         };
@@ -647,8 +679,8 @@ export type components = {
         };
         /** @description A token to one job: it can be given to a browser, which must not have a key. */
         NewToken: {
-            /** @description what its holder may do; a list of at most 3 entries */
-            can: ("read" | "cancel" | "download")[];
+            /** @description what its holder may do; a list of at most 5 entries */
+            can: ("read" | "watch" | "output" | "cancel" | "download")[];
             /** @description when it stops working, at the latest with the key; one hour if unset; seconds, or a duration like "30s", from 1s to 7d */
             expiresIn?: number | string;
         };
@@ -724,13 +756,13 @@ export type components = {
             accepted: true;
             /** Format: uuid */
             id: string;
-            seq: number;
+            seq: number | null;
             status: components["schemas"]["Status"];
             version: number;
         };
         Problem: {
             /** @enum {string} */
-            code?: "invalid_request" | "lease_required" | "unauthorized" | "forbidden" | "route_not_found" | "queue_not_found" | "job_not_found" | "result_not_found" | "checkpoint_not_found" | "section_not_found" | "upload_not_found" | "result_missing" | "result_damaged" | "key_not_found" | "operation_not_found" | "event_not_found" | "source_not_found" | "method_not_allowed" | "request_timeout" | "queue_exists" | "queue_not_empty" | "lease_lost" | "not_running" | "outcome_conflict" | "no_cancel_requested" | "not_replayable" | "key_taken" | "last_admin_key" | "payload_fixed" | "result_exists" | "output_full" | "sections_full" | "uploads_full" | "not_pullable" | "job_expired" | "version_mismatch" | "set_by_file" | "payload_too_large" | "uri_too_long" | "unsupported_media_type" | "too_many_requests" | "overloaded" | "draining" | "unavailable" | "store_unavailable" | "blobs_unavailable" | "secrets_sealed" | "disk_full" | "unsupported_transfer_encoding" | "data_damaged" | "job_set_aside" | "internal";
+            code?: "invalid_request" | "lease_required" | "unauthorized" | "forbidden" | "route_not_found" | "queue_not_found" | "job_not_found" | "result_not_found" | "checkpoint_not_found" | "section_not_found" | "upload_not_found" | "result_missing" | "result_damaged" | "key_not_found" | "operation_not_found" | "event_not_found" | "source_not_found" | "method_not_allowed" | "request_timeout" | "queue_exists" | "queue_not_empty" | "lease_lost" | "not_running" | "outcome_conflict" | "no_cancel_requested" | "not_replayable" | "key_taken" | "last_admin_key" | "payload_fixed" | "result_exists" | "output_full" | "output_gap" | "sections_full" | "uploads_full" | "not_pullable" | "job_expired" | "version_mismatch" | "set_by_file" | "payload_too_large" | "uri_too_long" | "unsupported_media_type" | "too_many_requests" | "overloaded" | "draining" | "unavailable" | "store_unavailable" | "blobs_unavailable" | "secrets_sealed" | "disk_full" | "unsupported_transfer_encoding" | "data_damaged" | "job_set_aside" | "internal";
             /** @description what to do about it */
             detail: string;
             errors?: {
@@ -803,6 +835,8 @@ export type components = {
             cancelUrl: string;
             /** Format: date-time */
             createdAt: string;
+            /** @enum {string} */
+            dedupeBy: "key" | "payload";
             duplicate: boolean;
             /** Format: uuid */
             id: string;
@@ -816,6 +850,8 @@ export type components = {
             jobs: ({
                 /** Format: date-time */
                 createdAt: string;
+                /** @enum {string} */
+                dedupeBy: "key" | "payload";
                 duplicate: boolean;
                 /** Format: uuid */
                 id: string;
@@ -1209,29 +1245,79 @@ export type components = {
             checkpointIncompatible: boolean;
             /** Format: date-time */
             createdAt: string;
+            deadline: string | null;
             deferCount: number;
+            drainTimeout: number;
             hardTimeLimit: number | null;
+            heartbeatTimeout: number | null;
             /** Format: uuid */
             id: string;
+            key: string | null;
             lease: string;
             /** Format: date-time */
             leaseExpiresAt: string;
             maxAttempts: number;
+            /** @enum {string} */
+            mode: "standard" | "ack" | "pull";
             payload: unknown;
+            queue: string;
             replays: number;
             sections: string[];
             softTimeLimit: number | null;
+            tags: {
+                [key: string]: string;
+            };
             traceparent: string | null;
         };
         ReceivedJobs: {
             jobs: components["schemas"]["ReceivedJob"][];
         };
+        /** @description One of the queues to hand out from. */
+        ReceiveQueue: {
+            /** @description the queue; a name (letters, digits, ".", "_", "-", starting with a letter or digit) of 1 to 128 bytes */
+            name: string;
+            /** @description how often it is asked first, beside the others; 1 if unset; a whole number from 1 to 1000 */
+            weight?: number;
+        };
         /** @description Which jobs to hand out. */
         ReceiveRequest: {
             /** @description schemaVersions of checkpoints that the worker can go on from; any if unset; a list of at most 32 entries */
             acceptsSchema?: number[];
+            /** @description the program of the worker; shown with the worker; an object */
+            agent?: {
+                /** @description where it runs; text of 1 to 255 bytes */
+                host?: string;
+                /** @description its process; a whole number from 0 to 4294967295 */
+                pid?: number;
+                /** @description what it is made with, like outlast-python/0.1.0; text of 1 to 128 bytes */
+                sdk?: string;
+            };
             /** @description how many at most; 1 if unset; a whole number from 1 to 100 */
             batch?: number;
+            /** @description the lease, instead of the queue's; seconds, or a duration like "30s", from 1s to 12h */
+            visibilityTimeout?: number | string;
+            /** @description how long to wait for the first one; seconds, or a duration like "30s", from 0s to 30s */
+            wait?: number | string;
+            /** @description who asks; shown with the job; text of 1 to 128 bytes */
+            worker?: string;
+        };
+        /** @description Which jobs of several queues to hand out. */
+        ReceiveSeveralRequest: {
+            /** @description schemaVersions of checkpoints that the worker can go on from; any if unset; a list of at most 32 entries */
+            acceptsSchema?: number[];
+            /** @description the program of the worker; shown with the worker; an object */
+            agent?: {
+                /** @description where it runs; text of 1 to 255 bytes */
+                host?: string;
+                /** @description its process; a whole number from 0 to 4294967295 */
+                pid?: number;
+                /** @description what it is made with, like outlast-python/0.1.0; text of 1 to 128 bytes */
+                sdk?: string;
+            };
+            /** @description how many at most; 1 if unset; a whole number from 1 to 100 */
+            batch?: number;
+            /** @description 1 to 100 queues; a list of at most 100 entries */
+            queues: components["schemas"]["ReceiveQueue"][];
             /** @description the lease, instead of the queue's; seconds, or a duration like "30s", from 1s to 12h */
             visibilityTimeout?: number | string;
             /** @description how long to wait for the first one; seconds, or a duration like "30s", from 0s to 30s */
@@ -1344,7 +1430,7 @@ export type components = {
         /** @enum {string} */
         Status: "pending" | "queued" | "running" | "succeeded" | "failed" | "cancelled" | "expired";
         Token: {
-            can: ("read" | "cancel" | "download")[];
+            can: ("read" | "watch" | "output" | "cancel" | "download")[];
             /** Format: date-time */
             expiresAt: string;
             statusUrl: string;
@@ -1380,6 +1466,28 @@ export type components = {
             }[];
             uploadId: string;
             url: string;
+        };
+        /** @description A job, and the version of it that is known. */
+        WaitedJob: {
+            /** @description the job; a job id (UUID) */
+            id: string;
+            /** @description the version already seen; 0 if unset; a whole number from 0 to 9223372036854775807 */
+            version?: number;
+        };
+        WorkerList: {
+            complete: boolean;
+            items: {
+                agent: {
+                    host: string | null;
+                    pid: number | null;
+                    sdk: string | null;
+                };
+                holds: number;
+                jobs: string[];
+                queues: string[];
+                seenAt: string | null;
+                worker: string | null;
+            }[];
         };
     };
     responses: never;

@@ -18,6 +18,7 @@ class _PublishedJobRequired(TypedDict):
     streamUrl: str
     cancelUrl: str
     duplicate: bool
+    dedupeBy: Literal["key", "payload"]
 
 
 class PublishedJob(_PublishedJobRequired, total=False):
@@ -125,14 +126,30 @@ class JobEventPage(TypedDict):
     nextAfter: int
 
 
+class ChangedJobs(TypedDict):
+    jobs: list[Union[JobSummary, dict[str, Any]]]
+
+
+class WorkerList(TypedDict):
+    items: list[dict[str, Any]]
+    complete: bool
+
+
 class ReceivedJobs(TypedDict):
     jobs: list[ReceivedJob]
 
 
 class ReceivedJob(TypedDict):
     id: str
+    queue: str
+    mode: Literal["standard", "ack", "pull"]
     lease: str
     leaseExpiresAt: str
+    deadline: Union[str, None]
+    key: Union[str, None]
+    tags: dict[str, str]
+    heartbeatTimeout: Union[float, None]
+    drainTimeout: float
     attempt: int
     maxAttempts: int
     deferCount: int
@@ -234,7 +251,7 @@ class OutputResult(TypedDict):
     accepted: Any
     status: Status
     version: int
-    seq: int
+    seq: Union[int, None]
 
 
 class UploadedResult(TypedDict):
@@ -316,6 +333,15 @@ class RotatedSecret(TypedDict):
 class Delivery(TypedDict):
     id: str
     queue: str
+    mode: Literal["standard", "ack", "pull"]
+    key: Union[str, None]
+    tags: dict[str, str]
+    deadline: Union[str, None]
+    webhookTimeout: float
+    heartbeatTimeout: Union[float, None]
+    drainTimeout: float
+    checkpoint: Union[Checkpoint, None]
+    sections: list[str]
     payload: Any
     attempt: int
     maxAttempts: int
@@ -354,7 +380,7 @@ class IssuedKey(TypedDict):
 
 class Token(TypedDict):
     token: str
-    can: list[Literal["read", "cancel", "download"]]
+    can: list[Literal["read", "watch", "output", "cancel", "download"]]
     expiresAt: str
     statusUrl: str
     streamUrl: str
@@ -625,7 +651,33 @@ class ReceiveRequest(TypedDict, total=False):
     wait: Union[float, str]
     visibilityTimeout: Union[float, str]
     worker: str
+    agent: dict[str, Any]
     acceptsSchema: list[int]
+
+
+class _ReceiveSeveralRequestRequired(TypedDict):
+    queues: list[ReceiveQueue]
+
+
+class ReceiveSeveralRequest(_ReceiveSeveralRequestRequired, total=False):
+    """Which jobs of several queues to hand out."""
+
+    batch: int
+    wait: Union[float, str]
+    visibilityTimeout: Union[float, str]
+    worker: str
+    agent: dict[str, Any]
+    acceptsSchema: list[int]
+
+
+class _ReceiveQueueRequired(TypedDict):
+    name: str
+
+
+class ReceiveQueue(_ReceiveQueueRequired, total=False):
+    """One of the queues to hand out from."""
+
+    weight: int
 
 
 class DeadReplay(TypedDict, total=False):
@@ -638,8 +690,28 @@ class DeadReplay(TypedDict, total=False):
     dryRun: bool
 
 
+class _JobsWaitRequired(TypedDict):
+    jobs: list[WaitedJob]
+
+
+class JobsWait(_JobsWaitRequired, total=False):
+    """Jobs to wait for."""
+
+    wait: Union[float, str]
+
+
+class _WaitedJobRequired(TypedDict):
+    id: str
+
+
+class WaitedJob(_WaitedJobRequired, total=False):
+    """A job, and the version of it that is known."""
+
+    version: int
+
+
 class _NewTokenRequired(TypedDict):
-    can: list[Literal["read", "cancel", "download"]]
+    can: list[Literal["read", "watch", "output", "cancel", "download"]]
 
 
 class NewToken(_NewTokenRequired, total=False):
@@ -685,6 +757,7 @@ class _NewOutputRequired(TypedDict):
 class NewOutput(_NewOutputRequired, total=False):
     """Text for those who watch: an LLM's tokens, a line of a log."""
 
+    part: int
     lease: str
 
 
@@ -791,10 +864,14 @@ class OutcomeEntry(_OutcomeEntryRequired, total=False):
     scope: Literal["queue", "job"]
 
 
-class HeartbeatBatch(TypedDict):
+class _HeartbeatBatchRequired(TypedDict):
+    heartbeats: list[HeartbeatEntry]
+
+
+class HeartbeatBatch(_HeartbeatBatchRequired, total=False):
     """Heartbeats of a worker with many jobs, each on its own, one durable commit."""
 
-    heartbeats: list[HeartbeatEntry]
+    wait: Union[float, str]
 
 
 class _HeartbeatEntryRequired(TypedDict):
@@ -808,6 +885,7 @@ class HeartbeatEntry(_HeartbeatEntryRequired, total=False):
     progress: dict[str, Any]
     checkpoint: dict[str, Any]
     lease: str
+    seen: list[Literal["cancel", "checkpoint_now", "hand_over", "slow_down"]]
 
 
 class ProgressBatch(TypedDict):
@@ -866,11 +944,11 @@ class _ProblemRequired(TypedDict):
 
 class Problem(_ProblemRequired, total=False):
     type: str
-    code: Literal["invalid_request", "lease_required", "unauthorized", "forbidden", "route_not_found", "queue_not_found", "job_not_found", "result_not_found", "checkpoint_not_found", "section_not_found", "upload_not_found", "result_missing", "result_damaged", "key_not_found", "operation_not_found", "event_not_found", "source_not_found", "method_not_allowed", "request_timeout", "queue_exists", "queue_not_empty", "lease_lost", "not_running", "outcome_conflict", "no_cancel_requested", "not_replayable", "key_taken", "last_admin_key", "payload_fixed", "result_exists", "output_full", "sections_full", "uploads_full", "not_pullable", "job_expired", "version_mismatch", "set_by_file", "payload_too_large", "uri_too_long", "unsupported_media_type", "too_many_requests", "overloaded", "draining", "unavailable", "store_unavailable", "blobs_unavailable", "secrets_sealed", "disk_full", "unsupported_transfer_encoding", "data_damaged", "job_set_aside", "internal"]
+    code: Literal["invalid_request", "lease_required", "unauthorized", "forbidden", "route_not_found", "queue_not_found", "job_not_found", "result_not_found", "checkpoint_not_found", "section_not_found", "upload_not_found", "result_missing", "result_damaged", "key_not_found", "operation_not_found", "event_not_found", "source_not_found", "method_not_allowed", "request_timeout", "queue_exists", "queue_not_empty", "lease_lost", "not_running", "outcome_conflict", "no_cancel_requested", "not_replayable", "key_taken", "last_admin_key", "payload_fixed", "result_exists", "output_full", "output_gap", "sections_full", "uploads_full", "not_pullable", "job_expired", "version_mismatch", "set_by_file", "payload_too_large", "uri_too_long", "unsupported_media_type", "too_many_requests", "overloaded", "draining", "unavailable", "store_unavailable", "blobs_unavailable", "secrets_sealed", "disk_full", "unsupported_transfer_encoding", "data_damaged", "job_set_aside", "internal"]
     errors: list[dict[str, Any]]
 
 
 PublishResult = Union[PublishedJob, Job]
 
 
-__all__ = ["Ack", "Callback", "CancelConfirmed", "Checkpoint", "DeadReplay", "Defer", "Delivery", "Directives", "Finalize", "Health", "Heartbeat", "HeartbeatBatch", "HeartbeatEntry", "HeartbeatResult", "HeartbeatResults", "InboundEvent", "InboundEventPage", "InboundEventReceipt", "InboundEventReplay", "IssuedKey", "Job", "JobEvent", "JobEventPage", "JobPage", "JobSummary", "Key", "KeyPage", "Nack", "NewCheckpoint", "NewJob", "NewJobBatch", "NewKey", "NewOutput", "NewProgress", "NewQueue", "NewToken", "NewUpload", "Operation", "OperationPage", "OutcomeBatch", "OutcomeEntry", "OutputResult", "Problem", "Progress", "ProgressBatch", "ProgressEntry", "ProgressResult", "ProgressResults", "PublishResult", "PublishedJob", "PublishedJobBatch", "Queue", "QueuePage", "QueuePatch", "QueueSettings", "ReceiveRequest", "ReceivedJob", "ReceivedJobs", "Release", "ReloadResult", "Replay", "ReplayDryRun", "ReplayEvent", "ReportResult", "ReportResults", "RotateSecret", "RotatedSecret", "SectionPage", "SimpleAckResult", "SimpleIds", "SimpleMessages", "SimpleNackResult", "SimpleQueues", "Status", "Token", "UploadLinks", "UploadedBytes", "UploadedResult"]
+__all__ = ["Ack", "Callback", "CancelConfirmed", "ChangedJobs", "Checkpoint", "DeadReplay", "Defer", "Delivery", "Directives", "Finalize", "Health", "Heartbeat", "HeartbeatBatch", "HeartbeatEntry", "HeartbeatResult", "HeartbeatResults", "InboundEvent", "InboundEventPage", "InboundEventReceipt", "InboundEventReplay", "IssuedKey", "Job", "JobEvent", "JobEventPage", "JobPage", "JobSummary", "JobsWait", "Key", "KeyPage", "Nack", "NewCheckpoint", "NewJob", "NewJobBatch", "NewKey", "NewOutput", "NewProgress", "NewQueue", "NewToken", "NewUpload", "Operation", "OperationPage", "OutcomeBatch", "OutcomeEntry", "OutputResult", "Problem", "Progress", "ProgressBatch", "ProgressEntry", "ProgressResult", "ProgressResults", "PublishResult", "PublishedJob", "PublishedJobBatch", "Queue", "QueuePage", "QueuePatch", "QueueSettings", "ReceiveQueue", "ReceiveRequest", "ReceiveSeveralRequest", "ReceivedJob", "ReceivedJobs", "Release", "ReloadResult", "Replay", "ReplayDryRun", "ReplayEvent", "ReportResult", "ReportResults", "RotateSecret", "RotatedSecret", "SectionPage", "SimpleAckResult", "SimpleIds", "SimpleMessages", "SimpleNackResult", "SimpleQueues", "Status", "Token", "UploadLinks", "UploadedBytes", "UploadedResult", "WaitedJob", "WorkerList"]
