@@ -52,14 +52,14 @@ impl Dev {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn time_passes_when_it_is_told_to() {
+async fn time_passes_only_by_the_call() {
     let dev = Dev::start().await;
     let client = &dev.client;
     make_queue(client, "work", json!({"visibilityTimeout": "1h", "backoff": {"type": "fixed", "delay": "2h"}})).await;
     let before = dev.advance("0").await;
     let delayed = client.post("/v1/queues/work/jobs", json!({"delay": "3d"})).await.unwrap().expect(202);
     let id = text(&delayed["id"]);
-    assert_eq!(receive(client, "work", json!({"wait": "1s"})).await.len(), 0, "time stands still");
+    assert_eq!(receive(client, "work", json!({"wait": "1s"})).await.len(), 0, "only the call moves the time");
     assert_eq!(dev.advance("0").await, before);
 
     // A receive that waits is woken by a delay that ends.

@@ -30,7 +30,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// Time that stands still until it is moved by hand. For the tests of users: delays, limits and retention without waiting.
+/// Time that moves only by hand. For the tests of users: delays, limits and retention without waiting.
 #[derive(Debug)]
 pub struct ManualClock(AtomicI64);
 

@@ -20,7 +20,7 @@ pub(crate) struct Args {
 pub(crate) struct DevArgs {
     #[command(flatten)]
     pub start: Args,
-    /// manual: time stands still until POST /v1/dev/clock moves it; for tests of delays and limits
+    /// manual: only POST /v1/dev/clock moves the time; for tests of delays and limits
     #[arg(long, value_name = "CLOCK", value_enum, default_value_t = DevClock::System)]
     pub clock: DevClock,
 }
