@@ -78,6 +78,13 @@ impl Accounting {
         history::check(&self.workload.history(), &snapshot)
     }
 
+    /// So many publishes and some of every other kind were acknowledged.
+    pub(crate) fn has_done(&self, publishes: usize) -> bool {
+        let counts = history::acknowledged(&self.workload.history());
+        KINDS.iter().all(|kind| counts.contains_key(kind))
+            && counts.get("publish").is_some_and(|count| *count >= publishes)
+    }
+
     /// The end of a rig: nothing broken, and enough of everything done to say so.
     pub(crate) async fn assert_nothing_lost(&self, rig: &str) {
         self.assert_sound(rig).await;
