@@ -111,8 +111,8 @@ phase "building" cargo build --workspace --all-targets --locked
 export OUTLAST_BIN="$PWD/target/debug/outlast"
 
 failed=0
-# Most of the tests wait for clocks and servers, so several times as many of them as there are processors run at once.
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(( $(nproc) * 3 ))}
+# Most of the tests wait for clocks and servers, so more of them than there are processors run at once.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(( $(nproc) * 2 ))}
 
 run() { phase "$@" || failed=1; }
 
