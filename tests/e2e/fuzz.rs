@@ -23,7 +23,7 @@ const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_co
 /// Revokes keys by number, the fuzzer's own among them: last, and on its own.
 const REVOKE: &str = "deleteKeysId";
 /// Where a wrong entry does not spoil the whole.
-const BATCHES: [&str; 4] = ["postOutcomes", "postQueuesQueueJobsBatch", "postHeartbeats", "postProgress"];
+const BATCHES: [&str; 4] = ["reportOutcomes", "publishJobs", "heartbeatJobs", "reportProgressBatch"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn schemathesis_finds_no_server_error_and_nothing_undocumented() {
@@ -100,26 +100,26 @@ async fn configuration(scene: &Scene) -> String {
 
         [[operations]]
         include-path-regex = "/queues/[{{]queue[}}]"
-        exclude-operation-id = "deleteQueuesQueue"
+        exclude-operation-id = "deleteQueue"
         parameters = {{ "path.queue" = {{ dictionary = "queues", probability = 0.8 }} }}
 
         [[operations]]
         include-path-regex = "^/v1/jobs/"
-        exclude-operation-id = "getJobsIdStream"
+        exclude-operation-id = "streamJob"
         parameters = {{ "path.id" = {{ dictionary = "jobs", probability = 0.8 }} }}
 
         [[operations]]
-        include-operation-id = "getJobsIdStream"
+        include-operation-id = "streamJob"
         parameters = {{ "path.id" = {{ dictionary = "finished", probability = 0.8 }} }}
 
         # Has no end.
         [[operations]]
-        include-operation-id = "getQueuesQueueStream"
+        include-operation-id = "streamQueue"
         enabled = false
 
         # Needs a client that speaks WebSocket.
         [[operations]]
-        include-operation-id = "getJobsIdWs"
+        include-operation-id = "openJobSocket"
         enabled = false
 
         [[operations]]
