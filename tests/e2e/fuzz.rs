@@ -21,7 +21,7 @@ const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_co
     missing_required_header,ignored_auth";
 
 /// Revokes keys by number, the fuzzer's own among them: last, and on its own.
-const REVOKE: &str = "deleteKeysId";
+const REVOKE: &str = "revokeKey";
 /// Where a wrong entry does not spoil the whole.
 const BATCHES: [&str; 4] = ["reportOutcomes", "publishJobs", "heartbeatJobs", "reportProgressBatch"];
 
